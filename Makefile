@@ -23,7 +23,7 @@ MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id
 FAULTS := $(addprefix tests/,test_killing.py test_disk_full.py test_wheel.py test_contributing.py \
   harness/test_killed.py harness/corpora/abo/test_killed.py wallclock/loader/test_threads.py \
   $(addprefix wallclock/job/test_,killed.py stopped.py s3_out.py damaged.py) wallclock/service/test_service_faults.py)
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs test test-faults test-slow test-install lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs test regression test-faults test-slow test-install lint lock clean
 
 ##@ set-up
 
@@ -122,6 +122,9 @@ lint: $(READY) ## ruff, mypy --strict
 
 test: $(READY) ## fast tests
 	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not network"
+
+regression: $(READY) ## six ratios of speed against data/regression.csv, in three minutes | ARGS=--record: add a run to it
+	@$(PY) -m benchmarks.regression $(ARGS)
 
 test-faults: $(READY) ## kills, faults, the wheel: the slow tests that .ci/run has
 	@WALLCLOCK_KILLS=$${WALLCLOCK_KILLS:-5} $(PY) -m pytest -m "slow and not network" --timeout 1200 $(FAULTS)

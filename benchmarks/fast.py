@@ -19,7 +19,7 @@ a choice changes pixels, the row has the PSNR against the choice that does not.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from time import perf_counter_ns
@@ -61,6 +61,9 @@ TIMED = (
     "wallclock.stages.resize",
 )
 
+#: When this process began to measure.
+_STARTED = provenance.utc()
+
 _Run = Callable[[Any], PixelArray]
 _Row = dict[str, object]
 
@@ -86,15 +89,35 @@ def main() -> None:
     save(name, rows, TIMED)
 
 
-def save(name: str, rows: Sequence[_Row], timed: tuple[str, ...]) -> None:
+def save(
+    name: str,
+    rows: Sequence[_Row],
+    timed: tuple[str, ...],
+    samples: Mapping[str, Sequence[float]] | None = None,
+) -> None:
     """Write data/<name>.csv and its provenance, and print the rows.
 
-    `timed`: the modules and packages that the rows depend on.
+    Args:
+        name: of the table.
+        rows: of which all have the first one's columns.
+        timed: the modules and packages that the rows depend on.
+        samples: every value that the rows were computed from, by what it is of; written to
+            data/<name>.samples.json.
     """
     data = provenance.ROOT / "data"
     write_table(data / f"{name}.csv", tuple(rows[0]), rows)
-    about = {"command": sys.argv[1:], **provenance.identity(timed)}
+    git = provenance.git_state()
+    about = {
+        "command": sys.argv[1:],
+        "commits": [git["commit"]] if git else [],
+        "modified": bool(git.get("modified")),
+        "measured": [_STARTED, provenance.utc()],
+        **provenance.identity(timed),
+    }
     write_text(data / f"{name}.meta.json", pretty_json(about))
+    if samples is not None:
+        lists = {key: [float(f"{value:.6g}") for value in samples[key]] for key in samples}
+        write_text(data / f"{name}.samples.json", pretty_json(lists))
     for row in rows:
         cells = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
         print(*cells, sep="  ")

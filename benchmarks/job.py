@@ -1,33 +1,47 @@
-"""What a job costs beyond embedding each image: data/job.csv, with its provenance.
+"""What a job costs beyond embedding each image: data/job.csv, with its provenance and samples.
 
 `wallclock embed` of `n` ids over generated files, with the mock model at 0 ms, which makes every
 other cost as large as it can be: as it is (`plain`), loading in one process and in two, with
 `keep=thumbnails`, and with `reuse=` of the plain run where 1 % of the ids have got another file.
 Each in a process of its own, in turns; seconds are from the start of the process to its end, of the
-median round. `of_plain` is the same in shares of the plain job's. `processes`: that loaded, of
-the plain job as many as the job's rule chose.
+median round. `of_plain` is the same in shares of the plain job's of the same round. `processes`:
+that loaded, of the plain job as many as the job's rule chose. `peak_memory_mib` is of the process
+and all below it, once a second, shared pages once.
 
 Each id has a file of its own bytes, of few pictures, and equal bytes are looked for. With
-`--repeat` few files come round again, and `deduplicate=false`.
+`--repeat` few files come round again, and `deduplicate=false`. `files_gib` is what the ids' files
+take; `page_cache_share`, how much of it was in memory when the first job began. With
+`--larger-than-memory` the plain job also runs over distinct originals that take a quarter more than
+this machine's memory, so that most of each round comes from the disk; where they do not fit on the
+disk, the row says so.
 
     python -m benchmarks.job [--small N] [--original N] [--rounds N] [--jobs JOB …] [--repeat]
+                             [--larger-than-memory]
 """
 
 import argparse
+import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+
+import psutil
 
 from benchmarks.fast import save
 from harness import provenance
-from harness.corpora import manifest, synthetic
-from harness.corpora.distinct import lay_out
+from harness.corpora import manifest, readers, synthetic
+from harness.corpora.distinct import EXTRA, lay_out
+from harness.corpora.manifest import Manifest
 from harness.jobs import run_job
+from harness.protocols.storage import disk_bytes
 from harness.spec import CorpusSpec
+from wallclock.errors import UserError
+from wallclock.machine import ProcessTree
 from wallclock.summary import median
 
 #: Image set → distinct pictures.
@@ -43,13 +57,30 @@ _JOBS = {
 }
 #: Every hundredth id.
 _EVERY = 100
+#: Of the memory that files larger than it take.
+_LARGER = 1.25
 #: The code that the table depends on.
 TIMED = ("harness.corpora.distinct", "harness.jobs", "wallclock")
 
 
-class _Timed(NamedTuple):
+@dataclass(frozen=True)
+class Run:
+    """One job that ended. `from_disk`: bytes that the kernel fetched from block devices for it."""
+
     seconds: float
     processes: int
+    peak_memory_mib: float
+    from_disk: int
+
+
+@dataclass(frozen=True)
+class Lists:
+    """A list of ids and files, the same where every hundredth has another file, and their sizes."""
+
+    first: Path
+    changed: Path
+    n_bytes: int
+    cached_share: float | None
 
 
 def main() -> None:
@@ -60,44 +91,130 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", nargs="+", choices=_JOBS, default=[*_JOBS])
     parser.add_argument("--repeat", action="store_true", help="few files, under many ids")
+    larger = "also distinct originals that take more than the memory"
+    parser.add_argument("--larger-than-memory", action="store_true", help=larger)
     args = parser.parse_args()
     jobs = [job for job in _JOBS if job in {_PLAIN, *args.jobs}]
     rows: list[dict[str, object]] = []
-    for images, n in (("small_256", args.small), ("original", args.original)):
-        with tempfile.TemporaryDirectory(dir=provenance.ROOT / "data") as work:
-            timed = _measure(Path(work), _lists(images, n, args.repeat, Path(work)), jobs, args)
-        plain = median([run.seconds for run in timed[_PLAIN]])
-        rows += [_row(job, runs, plain, images, n, args.repeat) for job, runs in timed.items()]
-    save("job", rows, TIMED)
+    samples: dict[str, list[float]] = {}
+    cases = [
+        ("small_256", args.small, jobs, args.repeat),
+        ("original", args.original, jobs, args.repeat),
+    ]
+    if args.larger_than_memory:
+        cases.append(("original", _more_than_memory(_pictures("original")), [_PLAIN], False))
+    for images, n, chosen, is_repeated in cases:
+        try:
+            made, runs = _measure(images, n, chosen, args.rounds, is_repeated)
+        except UserError as error:  # no space
+            rows += [_empty(images, n, job, is_repeated, str(error)) for job in chosen]
+            continue
+        rows += make_rows(_pictures(images), images, n, made, runs, is_repeated)
+        samples |= {f"{images}, {n}, {job}, s": [run.seconds for run in runs[job]] for job in runs}
+    save("job", rows, TIMED, samples)
 
 
-def _row(
-    job: str, runs: Sequence[_Timed], plain: float, images: str, n: int, is_repeated: bool
-) -> dict[str, object]:
-    seconds = [run.seconds for run in runs]
+def _pictures(images: str) -> Manifest:
+    """Twice as many pictures as a list has: those of the changed files are others."""
+    cache = provenance.ROOT / "data" / "corpora"
+    n = 2 * _PICTURES[images]
+    made = synthetic.prepare(CorpusSpec("synthetic"), images, n, cache, lambda *_: None)
+    return manifest.load(Path(made.manifest))
+
+
+def _more_than_memory(pictures: Manifest) -> int:
+    """How many distinct files of these pictures take a quarter more than the memory."""
+    sizes = [item.bytes + EXTRA for item in pictures.valid]
+    return round(_LARGER * memory_bytes() / (sum(sizes) / len(sizes)))
+
+
+def memory_bytes() -> int:
+    """Of this machine."""
+    return int(psutil.virtual_memory().total)
+
+
+def make_rows(
+    pictures: Manifest,
+    images: str,
+    n: int,
+    lists: Lists,
+    runs: Mapping[str, Sequence[Run]],
+    is_repeated: bool,
+) -> list[dict[str, object]]:
+    """A row for each job: medians over the rounds, and shares of the plain job of each round."""
+    sizes = pictures.size_stats()
+    rows = []
+    for job, taken in runs.items():
+        seconds = [run.seconds for run in taken]
+        shares = [
+            run.seconds / plain.seconds for run, plain in zip(taken, runs[_PLAIN], strict=True)
+        ]
+        rows.append(
+            _empty(images, n, job, is_repeated, "")
+            | {
+                "processes": taken[-1].processes,
+                "rounds": len(taken),
+                "wall_s": median(seconds),
+                "wall_s_min": min(seconds),
+                "wall_s_max": max(seconds),
+                "img_per_s": n / median(seconds),
+                "of_plain": median(shares),
+                "of_plain_min": min(shares),
+                "of_plain_max": max(shares),
+                "peak_memory_mib": max(run.peak_memory_mib for run in taken),
+                "median_kb": sizes["median_kb"],
+                "median_megapixels": sizes["median_megapixels"],
+                "files_gib": lists.n_bytes / 2**30,
+                "page_cache_share": lists.cached_share,
+                "from_disk_share": median([run.from_disk / lists.n_bytes for run in taken]),
+            }
+        )
+    return rows
+
+
+def _empty(images: str, n: int, job: str, is_repeated: bool, reason: str) -> dict[str, object]:
+    """A row without a measurement."""
+    measured = (
+        *("processes", "rounds", "wall_s", "wall_s_min", "wall_s_max", "img_per_s"),
+        *("of_plain", "of_plain_min", "of_plain_max", "peak_memory_mib", "median_kb"),
+        *("median_megapixels", "files_gib", "page_cache_share", "from_disk_share"),
+    )
     return {
         "images": images,
         "n_images": n,
         "files": "repeated" if is_repeated else "distinct",
         "deduplicate": not is_repeated,
         "job": job,
-        "processes": runs[-1].processes,
-        "rounds": len(runs),
-        "wall_s": median(seconds),
-        "wall_s_min": min(seconds),
-        "wall_s_max": max(seconds),
-        "img_per_s": n / median(seconds),
-        "of_plain": median(seconds) / plain,
+        **dict.fromkeys(measured),
+        "memory_gib": memory_bytes() / 2**30,
+        "cpu": provenance.machine()["cpu"],
         "origin": "measured",
+        "status": "unavailable" if reason else "ok",
+        "reason": reason,
     }
 
 
-def _lists(images: str, n: int, is_repeated: bool, work: Path) -> tuple[Path, Path]:
-    """A list of n ids, and the same where every hundredth has another file."""
-    pictures = _PICTURES[images]
-    cache = provenance.ROOT / "data" / "corpora"
-    made = synthetic.prepare(CorpusSpec("synthetic"), images, 2 * pictures, cache, lambda *_: None)
-    corpus = manifest.load(Path(made.manifest))
+def _measure(
+    images: str, n: int, jobs: Sequence[str], rounds: int, is_repeated: bool
+) -> tuple[Lists, dict[str, list[Run]]]:
+    """Every job once in a round. Raises UserError: its files do not fit on the disk."""
+    runs: dict[str, list[Run]] = {job: [] for job in jobs}
+    with tempfile.TemporaryDirectory(dir=provenance.ROOT / "data") as folder:
+        work = Path(folder)
+        lists = _lists(_pictures(images), _PICTURES[images], n, is_repeated, work)
+        common = ["deduplicate=false"] if is_repeated else []
+        for _ in range(rounds):
+            for job in jobs:
+                out = work / job
+                shutil.rmtree(out, ignore_errors=True)
+                reuse = [f"reuse={work / _PLAIN}"] if job == _CHANGED else []
+                source = lists.changed if job == _CHANGED else lists.first
+                runs[job].append(_embed(source, out, *common, *_JOBS[job], *reuse))
+    return lists, runs
+
+
+def _lists(corpus: Manifest, pictures: int, n: int, is_repeated: bool, work: Path) -> Lists:
+    """Lay out the files of n ids, and write both lists."""
     files = [corpus.root / item.path for item in corpus.valid]
     if is_repeated:
         first = [files[i % pictures] for i in range(n)]
@@ -113,36 +230,32 @@ def _lists(images: str, n: int, is_repeated: bool, work: Path) -> tuple[Path, Pa
         with (work / f"{name}.csv").open("w", encoding="utf-8") as file:
             file.write("id,path\n")
             file.writelines(f"{i},{path}\n" for i, path in enumerate(places))
-    return work / "first.csv", work / "changed.csv"
+    unique = list(dict.fromkeys(first))
+    n_bytes = sum(os.stat(path).st_size for path in unique)
+    share = readers.cached_share(unique)
+    return Lists(work / "first.csv", work / "changed.csv", n_bytes, share)
 
 
-def _measure(
-    work: Path, lists: tuple[Path, Path], jobs: Sequence[str], args: argparse.Namespace
-) -> dict[str, list[_Timed]]:
-    first, changed = lists
-    timed: dict[str, list[_Timed]] = {job: [] for job in jobs}
-    common = ["deduplicate=false"] if args.repeat else []
-    for _ in range(args.rounds):
-        for job in jobs:
-            out = work / job
-            shutil.rmtree(out, ignore_errors=True)
-            reuse = [f"reuse={work / _PLAIN}"] if job == _CHANGED else []
-            source = changed if job == _CHANGED else first
-            timed[job].append(_embed(source, out, *common, *_JOBS[job], *reuse))
-    return timed
-
-
-def _embed(source: Path, out: Path, *settings: str) -> _Timed:
-    """Seconds of a job, and what it says. Raises RuntimeError with its output: it failed."""
+def _embed(source: Path, out: Path, *settings: str) -> Run:
+    """A job, and what it says. Raises RuntimeError with its output: it failed."""
     command = [sys.executable, "-m", "wallclock", "embed", str(source), str(out), "model=null"]
-    run = run_job([*command, "device=cpu", *settings], out.with_suffix(".txt"))
+    peak_mib = 0.0
+
+    def sample(pid: int) -> None:
+        nonlocal peak_mib
+        with suppress(psutil.NoSuchProcess):
+            peak_mib = max(peak_mib, ProcessTree(pid).pss_mib())
+
+    fetched = disk_bytes()
+    run = run_job([*command, "device=cpu", *settings], out.with_suffix(".txt"), sample)
+    fetched = disk_bytes() - fetched
     if run.status:
         raise RuntimeError(run.output)
     # It says what it has chosen, if that is not one.
     told = re.search(r"processes=(\d+)", " ".join(settings)) or re.search(
         r"(\d+) processes load", run.output
     )
-    return _Timed(run.wall_ns / 1e9, int(told[1]) if told else 1)
+    return Run(run.wall_ns / 1e9, int(told[1]) if told else 1, peak_mib, fetched)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageEnhance
 from torch.utils.data import DataLoader, Dataset
 
 import wallclock
 from examples import arguments
-from examples.replace_dataloader import normalize
+from examples.replace_dataloader import normalize, to_tensor
 from wallclock import Workers
 from wallclock.stages import augment
 
 
 class Augmented(Dataset[torch.Tensor]):
-    """torchvision's RandomResizedCrop, RandomHorizontalFlip and ColorJitter, of Pillow's images."""
+    """torchvision's RandomResizedCrop, RandomHorizontalFlip and ColorJitter, of Pillow's images.
+
+    They call the same functions of Pillow. The parameters are those that `open_images` draws.
+    """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = paths
@@ -33,9 +35,16 @@ class Augmented(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         image = Image.open(self.paths[index]).convert("RGB")
         drawn = augment.draw(image.width, image.height, 0, 0, index)
-        cropped = Image.fromarray(augment.crop(np.asarray(image), drawn))
-        pixels = augment.finish(np.asarray(cropped.resize((224, 224), 2)), drawn)
-        return normalize(torch.from_numpy(pixels)[None])[0]
+        left, top = round(drawn.left * image.width), round(drawn.top * image.height)
+        right = left + round(drawn.width * image.width)
+        bottom = top + round(drawn.height * image.height)
+        image = image.crop((left, top, right, bottom))
+        image = image.resize((224, 224), Image.Resampling.BILINEAR)
+        if drawn.flip:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        image = ImageEnhance.Brightness(image).enhance(drawn.brightness)
+        image = ImageEnhance.Contrast(image).enhance(drawn.contrast)
+        return to_tensor(ImageEnhance.Color(image).enhance(drawn.saturation))
 
 
 def before(paths: Sequence[str], workers: int = 2) -> Iterator[torch.Tensor]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 from transformers import AutoImageProcessor, AutoModel
 
 import wallclock
@@ -26,13 +27,35 @@ def before(paths: Sequence[str], processor: Any) -> Iterator[torch.Tensor]:
         yield processor(images=images, return_tensors="pt")["pixel_values"]
 
 
-def after(paths: Sequence[str], processor: Any) -> Iterator[torch.Tensor]:
+class Processed(Dataset[torch.Tensor]):
+    """One image of the processor's per item."""
+
+    def __init__(self, paths: Sequence[str], processor: Any) -> None:
+        self.paths, self.processor = paths, processor
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        image = Image.open(self.paths[index]).convert("RGB")
+        pixels: torch.Tensor = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
+        return pixels
+
+
+def before_in_workers(
+    paths: Sequence[str], processor: Any, workers: int = 2
+) -> Iterator[torch.Tensor]:
+    """The same from worker processes, as few pages show it."""
+    yield from DataLoader(Processed(paths, processor), batch_size=32, num_workers=workers)
+
+
+def after(paths: Sequence[str], processor: Any, workers: int = 0) -> Iterator[torch.Tensor]:
     """The same from threads; a batch is overwritten once the next one is requested."""
     sides = dict(getattr(processor, "crop_size", None) or processor.size)
     mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
     size = sides.get("height") or sides["shortest_edge"]
     memory = torch.empty(32, size, size * 3)
-    with wallclock.open_images(paths, size, batch=32, output="torch") as batches:
+    with wallclock.open_images(paths, size, batch=32, workers=workers, output="torch") as batches:
         for batch in batches:
             yield normalize(batch.images, mean, std, memory)
 

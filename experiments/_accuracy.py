@@ -3,12 +3,16 @@
 A gain is a rate over that of the recipe without the change, both ends measured. What a mock model's
 sleep decides is left out: the model was given that time, and its prediction returns it. Skill is
 1 - the median error over that of a simpler predictor (1 is perfect, 0 no better): that nothing
-changes, or the slowest resource alone without contention, variance or shared cores.
+changes, or the slowest resource alone without contention, variance or shared cores. A share that is
+right has Wilson's interval, and beside it the share of the simpler predictors: that nothing changes
+names the bottleneck that the recipe had before, and no direction.
 """
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
 from typing import Any
 
 from experiments._common import Record, Row, columns
@@ -20,8 +24,13 @@ from wallclock.summary import median, quantile
 
 COLUMNS = columns(
     "predictions n_rates rate_error_median rate_error_p90 rate_error_worst rate_bias",
-    "rate_coverage n_gains gain_error_median gain_error_p90 gain_error_worst gain_coverage",
-    "n_changes changes_right_share n_bottlenecks bottleneck_right_share",
+    "rate_coverage rate_coverage_low rate_coverage_high",
+    "n_gains gain_error_median gain_error_p90 gain_error_worst",
+    "gain_coverage gain_coverage_low gain_coverage_high",
+    "n_changes changes_right_share changes_right_share_low changes_right_share_high",
+    "changes_right_ceilings n_bottlenecks",
+    "bottleneck_right_share bottleneck_right_share_low bottleneck_right_share_high",
+    "bottleneck_right_ceilings bottleneck_right_unchanged",
     "skill_unchanged skill_unchanged_low skill_unchanged_high",
     "skill_ceilings skill_ceilings_low skill_ceilings_high n_decided_by_sleep",
     "origin status reason",
@@ -34,6 +43,8 @@ _COVERED = 0.9
 _LEAST_ERRORS = 5
 #: Resamples of the bootstrap, and the tails that its interval leaves out (Efron, 1979).
 _RESAMPLES, _TAIL = 2000, 0.05
+#: Of the normal distribution, beyond which `_TAIL` lies.
+_Z = NormalDist().inv_cdf(1 - _TAIL)
 #: Share of the wall time that a device may wait and still be the bottleneck.
 _WAITS = 0.2
 
@@ -42,8 +53,8 @@ _WAITS = 0.2
 class Outcome:
     """A prediction and what was measured: images a second.
 
-    `ceiling`: what the slowest resource alone allows. `spread`: of the costs. `base`: the outcome
-    of the recipe without the change; None for that one itself.
+    `ceiling`: what the slowest resource alone allows, which is `ceiling_bottleneck`. `spread`: of
+    the costs. `base`: the outcome of the recipe without the change; None for that one itself.
     """
 
     group: str
@@ -53,6 +64,7 @@ class Outcome:
     spread: float = 0.0
     bottleneck: str = ""
     measured_bottleneck: str = ""
+    ceiling_bottleneck: str = ""
     mock: bool = False
     base: "Outcome | None" = None
 
@@ -90,6 +102,7 @@ def outcomes(
             number_in(row.get("cost_spread")) or 0.0,
             str(row["bottleneck"]),
             str(row["measured_bottleneck"] or ""),
+            str(row.get("ceiling_bottleneck") or ""),
             row["weights"] == "none" or number_in(row.get("service_ms")) is not None,
             first.get(alike),
         )
@@ -125,12 +138,30 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
     rates = [outcome.predicted / outcome.measured for outcome in judged]
     row |= _error_columns("rate", rates, [outcome.spread for outcome in judged])
     row["rate_bias"] = median(rates) - 1
-    named = [outcome for outcome in judged if outcome.measured_bottleneck]
-    right = [outcome.bottleneck == outcome.measured_bottleneck for outcome in named]
-    row |= {"n_bottlenecks": len(named), "bottleneck_right_share": _share(right)}
+    row |= _bottleneck_columns([outcome for outcome in judged if outcome.measured_bottleneck])
     gains = [_gain_of(outcome, outcome.base) for outcome in judged if outcome.base]
     row["n_gains"] = len(gains)
     return row | _gain_columns(gains) if gains else row
+
+
+def _bottleneck_columns(named: Sequence[Outcome]) -> Row:
+    """How often the name was right, of outcomes that have a measured one; and by simpler ways."""
+    row: Row = {"n_bottlenecks": len(named)}
+    row |= _share_columns(
+        "bottleneck_right_share", [o.bottleneck == o.measured_bottleneck for o in named]
+    )
+    by_ceilings = [
+        o.ceiling_bottleneck == o.measured_bottleneck for o in named if o.ceiling_bottleneck
+    ]
+    as_before = [
+        o.base.measured_bottleneck == o.measured_bottleneck
+        for o in named
+        if o.base and o.base.measured_bottleneck
+    ]
+    return row | {
+        "bottleneck_right_ceilings": _share(by_ceilings),
+        "bottleneck_right_unchanged": _share(as_before),
+    }
 
 
 def _gain_of(outcome: Outcome, base: Outcome) -> _Gain:
@@ -146,8 +177,11 @@ def _gain_columns(gains: Sequence[_Gain]) -> Row:
     ratios = [gain.predicted / gain.measured for gain in gains]
     row = _error_columns("gain", ratios, [gain.spread for gain in gains])
     changes = [gain for gain in gains if _reach(gain.measured) >= _CHANGED]
+    row["n_changes"] = len(changes)
     right = [(gain.predicted > 1) == (gain.measured > 1) for gain in changes]
-    row |= {"n_changes": len(changes), "changes_right_share": _share(right)}
+    row |= _share_columns("changes_right_share", right)
+    by_ceilings = [(gain.ceiling > 1) == (gain.measured > 1) for gain in changes]
+    row["changes_right_ceilings"] = _share(by_ceilings)
     row |= _skill_columns("skill_unchanged", gains, _unchanged)
     return row | _skill_columns("skill_ceilings", gains, _ceiling)
 
@@ -156,19 +190,18 @@ def _error_columns(what: str, ratios: Sequence[float], spreads: Sequence[float])
     errors = [abs(ratio - 1) for ratio in ratios]
     row: Row = {f"{what}_error_median": median(errors), f"{what}_error_worst": max(errors)}
     row[f"{what}_error_p90"] = quantile([_reach(ratio) - 1 for ratio in ratios], _COVERED)
-    row[f"{what}_coverage"] = _coverage(ratios, spreads)
-    return row
+    return row | _share_columns(f"{what}_coverage", _inside(ratios, spreads))
 
 
-def _coverage(ratios: Sequence[float], spreads: Sequence[float]) -> float | None:
-    """The share inside an interval that the others' errors and one's own spread give."""
+def _inside(ratios: Sequence[float], spreads: Sequence[float]) -> list[bool]:
+    """Which lie in an interval that the others' errors and one's own spread give; few: none."""
     if len(ratios) < _LEAST_ERRORS:
-        return None
+        return []
     inside = []
     for index, (ratio, spread) in enumerate(zip(ratios, spreads, strict=True)):
         others = [_reach(other) - 1 for other in (*ratios[:index], *ratios[index + 1 :])]
         inside.append(_reach(ratio) <= reach(quantile(others, _COVERED), spread))
-    return _share(inside)
+    return inside
 
 
 def _reach(ratio: float) -> float:
@@ -178,6 +211,17 @@ def _reach(ratio: float) -> float:
 
 def _share(right: Sequence[bool]) -> float | None:
     return sum(right) / len(right) if right else None
+
+
+def _share_columns(name: str, right: Sequence[bool]) -> Row:
+    """A share and its 90 % interval, by Wilson's score (JASA 22, 1927); empty of nothing."""
+    share, n = _share(right), len(right)
+    if share is None:
+        return {name: None}
+    squared = _Z * _Z / n
+    middle = (share + squared / 2) / (1 + squared)
+    reaches = sqrt(share * (1 - share) * squared + squared * squared / 4) / (1 + squared)
+    return {name: share, f"{name}_low": middle - reaches, f"{name}_high": middle + reaches}
 
 
 def _unchanged(gain: _Gain) -> float:
@@ -242,15 +286,26 @@ def describe(row: TableRow) -> str:
         f"{percent(row['gain_error_worst'])} at worst ({n})"
     ]
     if row["gain_coverage"]:
-        parts.append(f"{percent(row['gain_coverage'], 0)} were within what the others were off by")
-    for what, noun in (("changes", "direction"), ("bottlenecks", "bottleneck")):
-        name = "changes_right_share" if what == "changes" else "bottleneck_right_share"
-        if row[name]:
-            parts.append(f"the {noun} was right in {percent(row[name], 0)} of {row[f'n_{what}']}")
+        inside = _share_in_words(row, "gain_coverage")
+        parts.append(f"{inside} were within what the others were off by")
+    for what, noun in (("changes", "direction"), ("bottleneck", "bottleneck")):
+        if row[f"{what}_right_share"]:
+            share = _share_in_words(row, f"{what}_right_share")
+            n = row["n_changes" if what == "changes" else "n_bottlenecks"]
+            text = f"the {noun} was right in {share} of {n}"
+            if row[f"{what}_right_ceilings"]:
+                plain = percent(row[f"{what}_right_ceilings"], 0)
+                text += f", that of the slowest part alone in {plain}"
+            parts.append(text)
     for name, other in (("unchanged", "nothing changes"), ("ceilings", "the slowest part alone")):
         if row[f"skill_{name}"]:
             parts.append(f"skill over '{other}' {_with_interval(row, f'skill_{name}')}")
     return "; ".join(parts)
+
+
+def _share_in_words(row: TableRow, name: str) -> str:
+    low, high = (percent(row[f"{name}_{end}"], 0) for end in ("low", "high"))
+    return f"{percent(row[name], 0)} [{low}, {high}]"
 
 
 def _with_interval(row: TableRow, name: str) -> str:

@@ -222,6 +222,7 @@ def _prediction(entry: Predicted, base: Predicted) -> Row:
         "low_img_per_s": expected.low,
         "high_img_per_s": entry.highest.middle.predict(entry.highest.spread).high,
         "ceiling_img_per_s": pipeline.ceiling(),
+        "ceiling_bottleneck": pipeline.ceiling_bottleneck(),
         "passes": len(entry.passes.pipelines),
         "cost_spread": entry.passes.spread,
         "bottleneck": expected.bottleneck,

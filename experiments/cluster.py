@@ -1,10 +1,13 @@
 """The same job on this suite, Ray Data and Daft: how fast, how right, and what is lost?
 
-Method. Whole jobs (`measure.cluster`), each a process on all of this machine's cores and written as
-the system's own documentation has it (`measure.systems`): a list of images to Parquet files of ids
-and vectors. The model takes no time, so that what is compared is the loading. A rate is that of the
-steady part; `startup_s` is what comes before, `job_s` all. `share_of_ours`: of `wallclock embed` on
-Ray Data, over all pairs of repeats.
+Method. Whole jobs (`harness.protocols.cluster`), each a process on all of this machine's cores,
+written as the system's own documentation has it (`harness.systems`): a list of images to Parquet
+files of ids and vectors. The model takes no time, so that what is compared is the loading. A rate
+is that of the steady part, `pass_s`. It lasts `least_s` for every system: a shorter pass is run
+again with as many images as that takes, so that faster systems get more of them (`n_images`).
+`startup_s` is what comes before, `job_s` all. `share_of_ours`: of `wallclock embed` on Ray Data.
+`cost_over_one_process`: what that loses of the rate of one process without Ray. Both are over all
+pairs of repeats.
 
 `stored_kb_per_image`: what Ray kept in its object store; others have none. `psnr_db` and the gate
 are those of `frontier`, of each system's own pictures. In a second pass one file in a hundred is
@@ -54,9 +57,11 @@ _END = _common.columns("library settings origin status reason")
 _MIXED = _common.columns("rows_lost damaged_delivered aborted")
 COLUMNS = _common.columns(
     _SHARED,
-    "batch_size n_images repeats",
+    "batch_size n_images pass_s repeats",
     "img_per_s img_per_s_min img_per_s_max img_per_s_per_core",
-    "share_of_ours share_of_ours_min share_of_ours_max startup_s job_s stored_kb_per_image",
+    "share_of_ours share_of_ours_min share_of_ours_max",
+    "cost_over_one_process cost_over_one_process_min cost_over_one_process_max",
+    "startup_s job_s stored_kb_per_image",
     "peak_memory_mib",
     _common.FIDELITY_COLUMNS,
     "damaged",
@@ -76,8 +81,8 @@ PUBLISHED_COLUMNS = _common.columns(
 )
 TABLES = {CSV: COLUMNS, KILLS_CSV: KILLS_COLUMNS, PUBLISHED_CSV: PUBLISHED_COLUMNS}
 _PUBLISHED = provenance.ROOT / "data" / "paper" / "batch-systems.csv"
-#: What the others are compared with.
-OURS = "ours-ray"
+#: What the others are compared with, and the same job without Ray.
+OURS, ONE_PROCESS = "ours-ray", "ours"
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -110,17 +115,16 @@ def _cell(
     repeat: int = 0,
 ) -> Cell:
     system = SYSTEMS[name]
-    n = options["images"][corpus.image_set]
-    if system.is_ours and what == "job":
-        n *= options["own_factor"]
+    lasting = {name: options[name] for name in ("least_s", "most_images")}
     params = {
         **plan.params,
         "system": name,
-        "n": n,
+        "n": options["images"][corpus.image_set],
         "damaged": 0,
         "fidelity": dict(options["fidelity"]),
         "installed": system.installed(),
         "object_store_mib": options["object_store_mib"],
+        **(lasting if what == "job" else {}),
         **(changes or {}),
     }
     batch_size = params.pop("batch", 0) or options["batch_size"][corpus.image_set]
@@ -168,8 +172,10 @@ def tables(records: Records) -> Tables:
         second = mixed.get((row["system"], row["image_set"]))
         if second is not None and second.ok:
             row |= _mixed_columns(second.values)
-        ours = [other for other in rows if other["image_set"] == row["image_set"]]
-        _compare(row, next((other for other in ours if other["system"] == OURS), {}))
+        others = {
+            other["system"]: other for other in rows if other["image_set"] == row["image_set"]
+        }
+        _compare(row, others)
     return {CSV: rows, KILLS_CSV: killed, PUBLISHED_CSV: [*_published(), *map(_beside, rows)]}
 
 
@@ -180,7 +186,7 @@ def _measured(repeats: Records) -> Row:
     rate = median([_common.rate(record) for record in measured])
     row = _common.value_columns(median_repeat, "library", "settings", "cores", "n_images", "job_s")
     row |= _common.spread_columns(repeats)
-    row["img_per_s_per_core"] = rate / values["cores"]
+    row |= {"img_per_s_per_core": rate / values["cores"], "pass_s": _common.wall_s(median_repeat)}
     row["startup_s"] = median([record.values["startup_s"] for record in measured])
     row["peak_memory_mib"] = max(record.values["peak_memory_mib"] for record in measured)
     if "stored_bytes" in values:
@@ -203,13 +209,26 @@ def _mixed_columns(values: Mapping[str, Any]) -> Row:
     return row
 
 
-def _compare(row: Row, ours: Row) -> None:
-    """Add the share of our rate, and its range over all pairs of repeats."""
+def _compare(row: Row, others: Mapping[object, Row]) -> None:
+    """Add the share of our rate on Ray, and what Ray costs our job over one process."""
+    row |= _shares("share_of_ours", row, others.get(OURS, {}))
+    if row["system"] == OURS:
+        shares = _shares("", row, others.get(ONE_PROCESS, {}))
+        # The least that Ray costs is of the greatest share.
+        for end, opposite in (("", ""), ("_min", "_max"), ("_max", "_min")):
+            share = shares.get(opposite)
+            if isinstance(share, float):
+                row[f"cost_over_one_process{end}"] = 1 - share
+
+
+def _shares(name: str, row: Row, base: Row) -> Row:
+    """A row's rate over that of another one, and its range over all pairs of their repeats."""
+    shares: Row = {}
     for end, opposite in (("", ""), ("_min", "_max"), ("_max", "_min")):
-        rate = row.get(f"img_per_s{end}")
-        base = ours.get(f"img_per_s{opposite}")
-        if isinstance(rate, float) and isinstance(base, float):
-            row[f"share_of_ours{end}"] = rate / base
+        rate, over = row.get(f"img_per_s{end}"), base.get(f"img_per_s{opposite}")
+        if isinstance(rate, float) and isinstance(over, float):
+            shares[f"{name}{end}"] = rate / over
+    return shares
 
 
 def _kill_rows(record: Record) -> list[Row]:
@@ -285,11 +304,17 @@ def _beside(row: Row) -> Row:
 
 
 def sentence(rows: MeasuredRows) -> str:
-    """What Ray Data prepares by its own guide, as a share of ours on Ray Data."""
-    row = rows.first(CSV, system="ray-images")
-    if row is None:
-        return ""
-    return (
-        f"Ray Data as its guide has it prepares {percent(row['share_of_ours'])} of what "
-        f"wallclock does on Ray Data, on {SHORT_SETS[row['image_set']]}"
-    )
+    """What Ray Data prepares by its guide, as a share of ours on Ray; and what Ray costs ours."""
+    parts = []
+    if row := rows.first(CSV, system="ray-images"):
+        parts.append(
+            f"Ray Data as its guide has it prepares {percent(row['share_of_ours'])} of what "
+            f"wallclock does on Ray Data, on {SHORT_SETS[row['image_set']]}"
+        )
+    ours = rows.first(CSV, system=OURS)
+    if ours and ours["cost_over_one_process"]:
+        least, cost, most = (
+            percent(ours[f"cost_over_one_process{end}"]) for end in ("_min", "", "_max")
+        )
+        parts.append(f"Ray costs wallclock {cost} of one process's rate [{least}, {most}]")
+    return "; ".join(parts)

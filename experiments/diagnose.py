@@ -65,7 +65,7 @@ TABLES = {
         _CHOICES,
         "dct_scale normalize_on copies",
         "predicted_img_per_s low_img_per_s high_img_per_s",
-        "predicted_speedup low_speedup high_speedup ceiling_img_per_s",
+        "predicted_speedup low_speedup high_speedup ceiling_img_per_s ceiling_bottleneck",
         "passes cost_spread cost_other_cores bottleneck",
         "faithful needs_proof accelerator_utilization faster_accelerator_speedup",
         "workers_to_saturate crossover_batch usd_per_million",

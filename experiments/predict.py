@@ -34,7 +34,8 @@ COLUMNS = _common.columns(
     "img_per_s img_per_s_low img_per_s_high measured_img_per_s measured_origin error",
     "bottleneck measured_bottleneck accelerator_utilization accelerator_bound",
     "workers_to_saturate storage_img_per_s transform_img_per_s h2d_img_per_s",
-    "accelerator_img_per_s main_img_per_s cores_img_per_s ceiling_img_per_s origin status reason",
+    "accelerator_img_per_s main_img_per_s cores_img_per_s",
+    "ceiling_img_per_s ceiling_bottleneck origin status reason",
 )
 SUMMARY_CSV = "prediction-summary.csv"
 SUMMARY_COLUMNS = _common.columns(
@@ -198,6 +199,7 @@ def _row(costs: Costs, repeats: Records, records: Records) -> Row:
     row |= prediction_columns(expected)
     row |= {"workers_to_saturate": pipeline.workers_to_saturate()}
     row["ceiling_img_per_s"] = pipeline.ceiling()
+    row["ceiling_bottleneck"] = pipeline.ceiling_bottleneck()
     if isinstance(rate, int | float):
         row["error"] = expected.img_per_s / rate - 1
     return row

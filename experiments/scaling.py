@@ -15,17 +15,23 @@ line through the runs up to 100,000 images says; `of_loader`, the rate of its lo
 in that of the loader alone on as many images, both without their start; `rss_growth`, by how much
 its memory later exceeded what it was when 100,000 were done. `scaling-over-time.csv` has the
 longest job while it ran.
+
+What grows with n may be allocated before the first image is done. `peak_memory_mib`, of the process
+and all below it, is therefore compared between jobs of different n: `memory_mib_per_100k` is the
+slope of the least-squares line, `memory_exponent` the slope of both logarithms (0: constant, 1:
+proportional to n). `page_cache` is `partly warm` where the files do not fit into the memory.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from math import log
 
 from experiments import _common, _many_cores
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._sentences import MeasuredRows
 from experiments._sentences import rate as rate_in_words
-from experiments._words import factor
+from experiments._words import digits, factor
 from harness import provenance
 from harness.measures import linear_fit
 from harness.spec import Slice
@@ -36,7 +42,8 @@ CSV = "scaling.csv"
 COLUMNS = _common.columns(
     "what image_set corpus device device_kind cores threads batch_size settings",
     "n_images n_unique files deduplicate repeats wall_s wall_s_min wall_s_max img_per_s",
-    "peak_memory_mib startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line of_loader",
+    "page_cache peak_memory_mib memory_mib_per_100k memory_exponent",
+    "startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line of_loader",
     "rss_growth main_ms_per_image limited_by",
     "speedup_vs_one_thread median_kb median_megapixels origin status reason",
 )
@@ -102,6 +109,7 @@ def tables(records: Records) -> Tables:
         series = [row for row in rows if row["image_set"] == image_set and row["status"] == "ok"]
         for what in ("images", "job"):
             _fit([row for row in series if row["what"] == what])
+        _fit_memory([row for row in series if row["what"] == "job"])
         _compare([row for row in series if row["what"] == "threads"])
         _compare_with_loader(series)
         rows += [dict.fromkeys(COLUMNS) | row for row in _many_cores.predicted(series)]
@@ -118,7 +126,7 @@ def _measured(repeats: Records) -> Row:
     n = _common.count(median_repeat)
     wall = median([_common.wall_s(record) for record in measured])
     row = {
-        **_common.value_columns(median_repeat, "settings", "cores", "n_unique"),
+        **_common.value_columns(median_repeat, "settings", "cores", "n_unique", "page_cache"),
         **_common.wall_columns(repeats),
         "threads": repeats[0].cell.recipe.workers or median_repeat.values["cores"],
         "n_images": n,
@@ -199,6 +207,22 @@ def _fit(series: Sequence[Row]) -> None:
             )
 
 
+def _fit_memory(series: Sequence[Row]) -> None:
+    """Write how the jobs' memory grows with n into its rows.
+
+    It takes at least three points, and as many images as it is said of: what a short job grows by
+    are its buffers.
+    """
+    counts = [_number(row, "n_images") for row in series]
+    if len(series) < 3 or max(counts) < _UP_TO:
+        return
+    mib = [_number(row, "peak_memory_mib") for row in series]
+    _, slope, _ = linear_fit(counts, mib)
+    _, exponent, _ = linear_fit([log(n) for n in counts], [log(value) for value in mib])
+    for row in series:
+        row |= {"memory_mib_per_100k": slope * _UP_TO, "memory_exponent": exponent}
+
+
 def _line(series: Sequence[Row]) -> tuple[float, float, float]:
     counts = [_number(row, "n_images") for row in series]
     walls = [_number(row, "wall_s") for row in series]
@@ -230,10 +254,25 @@ def _compare(series: Sequence[Row]) -> None:
 
 
 def sentence(rows: MeasuredRows) -> str:
-    """Most threads versus one."""
+    """Most threads versus one, and how a job's memory grows."""
+    parts = [_threads_in_words(rows), _memory_in_words(rows)]
+    return "; ".join(part for part in parts if part)
+
+
+def _threads_in_words(rows: MeasuredRows) -> str:
     threaded = [row for row in rows[CSV] if row["speedup_vs_one_thread"]]
     if not threaded:
         return ""
     most = max(threaded, key=lambda row: int(row["threads"]))
     gain = factor(most["speedup_vs_one_thread"])
     return f"{most['threads']} threads load {rate_in_words(most)}, {gain} one thread"
+
+
+def _memory_in_words(rows: MeasuredRows) -> str:
+    jobs = [row for row in rows[CSV] if row["memory_mib_per_100k"]]
+    if not jobs:
+        return ""
+    longest = max(jobs, key=lambda row: int(row["n_images"]))
+    growth = digits(longest["memory_mib_per_100k"])
+    n, peak = f"{int(longest['n_images']):,}", digits(longest["peak_memory_mib"])
+    return f"a job's memory grows by {growth} MiB per 100,000 images, to {peak} MiB at {n}"

@@ -2,6 +2,7 @@
 
 import csv
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -119,32 +120,73 @@ def test_trainers(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, caps
 def test_the_measurement_of_the_examples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """On few images; the table is that of the committed one."""
+    """On few images: a row for each pair of loops, and every rate beside the table."""
     pytest.importorskip("transformers")
     from examples import measure
 
     monkeypatch.setattr(measure, "_SETS", {"small_256": (96, 1)})
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
     monkeypatch.setattr(provenance, "identity", lambda timed: {"timed": timed})
-    monkeypatch.setattr("sys.argv", ["measure", "--rounds", "1"])
+    monkeypatch.setattr("sys.argv", ["measure", "--rounds", "3"])
     measure.main()
     capsys.readouterr()
-    ours, committed = (
-        path.read_text(encoding="utf-8").splitlines()
-        for path in (tmp_path / "data" / "examples.csv", REFERENCE)
-    )
-    assert ours[0] == committed[0]
-    names = [line.split(",")[:2] for line in ours[1:]]
-    assert names == [line.split(",")[:2] for line in committed[1:]][: len(names)]
+    with (tmp_path / "data" / "examples.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["example"] for row in rows] == [pair.example for pair in measure.pairs(2)]
+    saved = (tmp_path / "data" / "examples.samples.json").read_text(encoding="utf-8")
+    samples = json.loads(saved)
+    for row in rows:
+        before, after = (
+            samples[f"small_256, {row['example']}, {side}, img/s"] for side in ("before", "after")
+        )
+        ratios = sorted(new / old for old, new in zip(before, after, strict=True))
+        written = [float(row[f"speedup{end}"]) for end in ("_min", "", "_max")]
+        assert written == pytest.approx(ratios, rel=1e-4)
+        assert (row["psnr_p5_db"] == "") == (row["example"] == "train")
+    about = json.loads((tmp_path / "data" / "examples.meta.json").read_text(encoding="utf-8"))
+    assert {"commits", "modified", "measured", "timed"} <= about.keys()
+
+
+def test_a_speedup_is_of_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is half as fast in the second round: the rates spread, the ratios do not."""
+    pytest.importorskip("transformers")
+    from examples import measure
+
+    pair = measure.Pair("toy", "a loop", (lambda paths: iter(()),) * 2, (1, 2))
+    rates = {"before": [100.0, 50.0, 100.0], "after": [200.0, 105.0, 190.0]}
+    row = measure.make_row(pair, "original", 10, rates, [])
+    assert [row[f"speedup{end}"] for end in ("_min", "", "_max")] == [1.9, 2.0, 2.1]
+    assert [row[f"before_img_per_s{end}"] for end in ("_min", "", "_max")] == [50, 100, 100]
+    assert (row["before_workers"], row["after_workers"], row["psnr_p5_db"]) == (1, 2, None)
+    order: list[str] = []
+
+    def loop(name: str) -> Any:
+        def batches(paths: Any) -> Any:
+            order.append(name)
+            yield from [torch.zeros(1)] * 20
+
+        return batches
+
+    measure.measure((loop("before"), loop("after")), [], 2)
+    assert order == ["after", "before", "before", "after"], "in turns"
+
+
+def test_both_sides_augment_alike(folder: Path) -> None:
+    """Pillow's own functions, as torchvision calls them, and one matrix: nearly the same pixels."""
+    paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
+    theirs, ours = (torch.cat([*loop(paths, workers=1)]) for loop in (train.before, train.after))
+    assert float((ours - theirs).abs().mean()) < 0.1
 
 
 def test_the_committed_measurement() -> None:
-    """Every loop is faster, on both image sets; that of DataLoader by as much as is claimed."""
+    """Every loop of README is faster, on both image sets; DataLoader's by as much as is claimed."""
     with REFERENCE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     least = {"small_256": 3, "original": 5}
-    assert len(rows) == 6
-    for row in rows:
+    quoted = {"replace_dataloader", "transformers_processor", "train"}
+    chosen = [row for row in rows if row["example"] in quoted]
+    assert len(chosen) == 2 * len(quoted)
+    for row in chosen:
         replaced = row["example"] == "replace_dataloader"
         assert float(row["speedup"]) >= (least[row["images"]] if replaced else 1)
         assert not row["psnr_p5_db"] or float(row["psnr_p5_db"]) >= 40

@@ -169,12 +169,17 @@ def source_files(timed: Sequence[str]) -> list[str]:
     return sorted(path.relative_to(CODE).as_posix() for path in files)
 
 
+def utc() -> str:
+    """The time now, as `2026-11-24T05:57:00Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def current_state() -> dict[str, Any]:
     """The state of the machine now: time, load, clocks, temperatures, the commit."""
     frequency = psutil.cpu_freq()
     sensors = psutil.sensors_temperatures()
     return {
-        "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "utc": utc(),
         "load_average": [round(value, 2) for value in os.getloadavg()],
         "cpu_mhz": round(frequency.current) if frequency else None,
         "temperature_c": {name: max(s.current for s in ss) for name, ss in sensors.items() if ss},

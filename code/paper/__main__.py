@@ -1,4 +1,4 @@
-"""`python -m paper figures|diff|report|check|analytic`: from records, tables, numbers alone."""
+"""`python -m paper figures|diff|report|check|analytic|footnotes`: from records, tables, numbers alone."""
 
 import argparse
 import sys
@@ -8,9 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from harness import provenance, records
-from paper import calculator, check, claims, diff, publish, report, terminal
+from paper import calculator, check, claims, diff, footnotes, publish, report, terminal
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError
+from wallclock.files import write_text
 
 _DATA = provenance.ROOT / "data"
 
@@ -58,6 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("analytic", help=_analytic.__doc__, description=about)
     command.set_defaults(run=_analytic)
     calculator.add_options(command)
+
+    command = commands.add_parser("footnotes", help=_footnotes.__doc__)
+    command.set_defaults(run=_footnotes)
+    command.add_argument("--write", action="store_true", help="write the lines")
     return parser
 
 
@@ -138,6 +143,17 @@ def _analytic(options: argparse.Namespace, console: Console) -> int:
     """Print the analytic model of your own sample size, rates, workers, batch and step."""
     calculator.print_case(options, console)
     return 0
+
+
+def _footnotes(options: argparse.Namespace, console: Console) -> int:
+    """Compare the documents' lines on machine, commit and date with the tables' provenance."""
+    differing = footnotes.differing(footnotes.documents())
+    for path, text in differing.items():
+        if options.write:
+            write_text(path, text)
+        what = "written" if options.write else "differs: run it with --write"
+        terminal.print_line(f"{path.relative_to(provenance.ROOT)}: {what}", console)
+    return 1 if differing and not options.write else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ errors within which nine of ten lay are constants of `wallclock.predict.interval
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from experiments import _accuracy, diagnose, predict
 from harness import provenance
@@ -28,10 +29,14 @@ def pooled() -> list[dict[str, object]]:
     Raises UserError if a table is damaged.
     """
     outcomes: list[_accuracy.Outcome] = []
-    for name, read in _READERS.items():
-        for path in sorted(REFERENCES.glob(f"*/{name}")):
-            outcomes += read(read_table(path))
+    for path in tables():
+        outcomes += _READERS[path.name](read_table(path))
     return _accuracy.rows(outcomes)
+
+
+def tables() -> list[Path]:
+    """The reference runs' tables of predictions."""
+    return [path for name in _READERS for path in sorted(REFERENCES.glob(f"*/{name}"))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import experiments
 from experiments import layers
 from harness import records
 from harness.records import Record
-from paper import claims, diagnosis, figures, limits_page, perfetto, report, tables
+from paper import claims, diagnosis, figures, footnotes, limits_page, perfetto, report, tables
 from paper.claims import Verdict
 from paper.csvfile import write_table
 from paper.rendering import Rendering
@@ -126,16 +126,21 @@ def _write_experiment(name: str, used: Sequence[Record], out: Path) -> list[Path
 def _provenance(name: str, csv_name: str, used: Sequence[Record]) -> dict[str, Any]:
     """The provenance of a table."""
     first = used[0].environment
-    commits = {record.environment["before"]["git"].get("commit", "") for record in used}
+    states = [record.environment[at] for record in used for at in ("before", "after")]
+    commits = {state["git"].get("commit", "") for state in states}
+    times = sorted(state["utc"] for state in states)
     weights = {record.values.get("weights_digest") for record in used} - {None}
     return {
         "machine": first["machine"],
+        "other_machines": _other_machines(used),
         "versions": first["versions"],
         "code": first["code"],
         "csv": csv_name,
         "experiment": name,
         "command": first.get("command", ""),
-        "commits": sorted(commits),
+        "commits": sorted(commits - {""}),
+        "modified": any(state["git"].get("modified", False) for state in states),
+        "measured": [times[0], times[-1]],
         "corpora": _corpora(used),
         "weights": sorted(weights),
         "records": [
@@ -143,6 +148,15 @@ def _provenance(name: str, csv_name: str, used: Sequence[Record]) -> dict[str, A
             for record in used
         ],
     }
+
+
+def _other_machines(used: Sequence[Record]) -> list[dict[str, Any]]:
+    """Other machines than the first record's, where records of several were packed together."""
+    kinds: dict[str, dict[str, Any]] = {}
+    for record in used:
+        machine = record.environment["machine"]
+        kinds.setdefault(footnotes.name_of(machine), machine)
+    return list(kinds.values())[1:]
 
 
 def _corpora(used: Sequence[Record]) -> list[dict[str, Any]]:

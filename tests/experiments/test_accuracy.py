@@ -56,6 +56,35 @@ def test_names_of_the_bottleneck() -> None:
     assert (row["n_bottlenecks"], row["bottleneck_right_share"]) == (2, 0.5)
 
 
+def test_simpler_predictors_name_a_bottleneck_too() -> None:
+    """That of the slowest resource alone, and the one that the recipe had before its change."""
+    base = Outcome("present", 100, 100, 100, measured_bottleneck="transform")
+    names = [("main", "main", "main"), ("main", "main", "transform"), ("main", "transform", "")]
+    changes = [
+        Outcome("alone", 1, 1, 1, 0, ours, measured, plain, base=base)
+        for ours, measured, plain in names
+    ]
+    row = _accuracy.rows(changes)[0]
+    assert row["bottleneck_right_share"] == pytest.approx(2 / 3)
+    assert row["bottleneck_right_ceilings"] == 0.5, "of an older table, nothing is known"
+    assert row["bottleneck_right_unchanged"] == pytest.approx(1 / 3)
+    fallen = [change(128, 90, ceiling=90.0), change(80, 50, ceiling=100.0)]
+    assert row_of(*fallen)["changes_right_ceilings"] == 1, "a ceiling that stays is no gain"
+
+
+def test_a_share_has_wilsons_interval() -> None:
+    """Of 10 of 10, 0.787 to 1; of 1 of 2, the middle: by hand from z = 1.6449."""
+    columns = _accuracy._share_columns("x", [True] * 10)
+    assert columns == {"x": 1, "x_low": pytest.approx(0.7871, abs=1e-4), "x_high": pytest.approx(1)}
+    columns = _accuracy._share_columns("x", [True, False])
+    assert columns == {
+        "x": 0.5,
+        "x_low": pytest.approx(0.12087, abs=1e-4),
+        "x_high": pytest.approx(0.87913, abs=1e-4),
+    }
+    assert _accuracy._share_columns("x", []) == {"x": None}
+
+
 def test_skill_is_over_simpler_predictors() -> None:
     """Off by 10 %, where predicting no change is off by half, and ceilings are perfect."""
     row = row_of(*(change(220, 200, 200) for _ in range(5)))
@@ -81,6 +110,8 @@ def test_words() -> None:
     text = {name: "" if cell is None else str(cell) for name, cell in row.items()}
     said = _accuracy.describe(text)
     assert "off by 10.0 % in the median" in said
+    assert "100 % [69 %, 100 %] were within what the others were off by" in said
+    assert "the direction was right in 100 % [69 %, 100 %] of 6, that of the slowest" in said
     assert "skill over 'nothing changes' 0.80 [" in said
 
 

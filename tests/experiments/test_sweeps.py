@@ -9,6 +9,8 @@ import pytest
 
 import experiments
 from experiments import batch, scaling, steps, workers
+from experiments._common import Row
+from experiments._sentences import MeasuredRows
 from harness.records import Record
 from harness.spec import IMAGE_SETS, Cell
 from tests.experiments import made
@@ -265,6 +267,39 @@ def test_the_job_against_its_line() -> None:
     assert [row["n_done"] for row in over_time] == [50_000, 100_000, 500_000, 1_000_000]
     assert {row["n_images"] for row in over_time} == {1_000_000}
     assert [row["img_per_s"] for row in over_time] == pytest.approx([500, 500, 400, 500])
+
+
+def test_memory_is_compared_between_jobs_of_different_size() -> None:
+    """What is allocated before the first image grows with n, too."""
+    *shorter, longest = made.scaling_jobs()
+    rows = scaling.tables([*shorter, longest])[scaling.CSV]
+    jobs = [row for row in rows if row["what"] == "job"]
+    assert [row["memory_mib_per_100k"] for row in jobs] == pytest.approx([50] * 4)
+    # From 600.5 to 1,100 MiB while n grows a thousand times: a twelfth of a decade for each.
+    assert 0.05 < float(str(jobs[0]["memory_exponent"])) < 0.1
+    assert {row["page_cache"] for row in jobs} == {"warm"}
+    assert scaling.sentence(as_read(rows)) == (
+        "a job's memory grows by 50 MiB per 100,000 images, to 1,100 MiB at 1,000,000"
+    )
+    doubling = [
+        replace(job, values={**job.values, "peak_memory_mib": job.values["n_loaded"] / 100})
+        for job in shorter
+    ]
+    rows = scaling.tables(doubling)[scaling.CSV]
+    assert [row["memory_exponent"] for row in rows if row["what"] == "job"] == pytest.approx(
+        [1] * 3
+    )
+    few = scaling.tables(shorter[:2])[scaling.CSV]
+    assert {row["memory_exponent"] for row in few} == {None}
+    assert scaling.sentence(as_read(few)) == ""
+
+
+def as_read(rows: Sequence[Row]) -> MeasuredRows:
+    """Rows of one table as they are read from its CSV."""
+    cells = [
+        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
+    ]
+    return MeasuredRows(lambda csv: cells)
 
 
 def test_a_part_every_second_sample_is_no_change_of_rate() -> None:

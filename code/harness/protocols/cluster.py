@@ -1,4 +1,4 @@
-"""Protocols `cluster`, `killed`, `scaled`: jobs on systems for many machines, whole and killed.
+"""Protocols `cluster` and `scaled`: jobs on systems for many machines.
 
 A job is a process of its own (`harness.systems`): from a list of `params.n` images to Parquet files
 of ids and vectors, by a model that takes no time. Every id has a link of its own to one of the
@@ -9,11 +9,11 @@ the disk and the last. What a system had prepared by then is in its favour. All 
 """
 
 import json
+import math
+import shutil
 import sys
-import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from harness.systems import SYSTEMS, System
 from harness.systems._task import Task
-from harness.testbed import killing, ray_nodes
+from harness.testbed import ray_nodes
 from wallclock.job import JobSettings
 from wallclock.machine import ProcessTree, usable_cores
 from wallclock.stages.decode import PixelArray
@@ -45,6 +45,7 @@ TIMED = {
         "harness.protocols.fidelity",
         "harness.protocols.references",
         "harness.systems",
+        "wallclock.budget",
         "wallclock.check",
         "wallclock.fetch",
         "wallclock.files",
@@ -57,25 +58,11 @@ TIMED = {
         "wallclock.stages",
         "wallclock.summary",
     ),
-    "killed": (
-        "harness.systems",
-        "harness.testbed.killing",
-        "harness.testbed.ray_nodes",
-        "wallclock.check",
-        "wallclock.fetch",
-        "wallclock.files",
-        "wallclock.infer",
-        "wallclock.job",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.predict",
-        "wallclock.progress",
-        "wallclock.stages",
-    ),
     "scaled": (
         "harness.jobs",
         "harness.systems",
         "harness.testbed.ray_nodes",
+        "wallclock.budget",
         "wallclock.check",
         "wallclock.fetch",
         "wallclock.files",
@@ -93,15 +80,16 @@ TIMED = {
 _PARTS = 8
 #: Batches or parts that a rate takes, at least.
 _LEAST = 4
+#: Of the images that a pass of some length takes by a shorter one: more, so that a third is rare.
+_MARGIN = 1.2
 _ALL_BLOCKS = -1
-#: For a worker to appear that can be killed.
-_APPEARS_S = 30.0
-#: Moments that are drawn for a kill, at most: a job may end earlier than the undisturbed one.
-_TRIES = 3
 
 
 def cluster(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One job. `params.damaged`: every so many-th file is cut in half; 0 for none.
+
+    A job of `params.n` images whose steady part is shorter than `params.least_s` is repeated with
+    as many images as that takes, at most `params.most_images`: `n_images` of the last one counts.
 
     Samples: `wall`, of `n_loaded` images. Values: `job_s`, all of the process; `startup_s`;
     `stored_bytes`, in Ray's object store; `peak_memory_mib`; `fidelity`, in the first repeat. With
@@ -114,61 +102,68 @@ def cluster(cell: Cell, work: Path, progress: Progress) -> Measurement:
     system.check()
     manifest = protocol.open_corpus(cell, "jpeg")
     values = protocol.set_conditions(cell, manifest, uses_torch=False)
-    values |= {"cores": usable_cores(), "n_images": params["n"]}
-    listed = list_images(manifest, params["n"], work / "images", params["damaged"])
-    task = _task(cell, work / "vectors", listed)
-    if params["damaged"]:
-        return Measurement({}, values | _damaged(system, task, params, progress))
-    if cell.repeat == 0 and params["fidelity"]:
+    values["cores"] = usable_cores()
+    n = int(params["n"])
+    if params["damaged"] or (cell.repeat == 0 and params["fidelity"]):
+        listed = list_images(manifest, n, work / "images", params["damaged"])
+        task = task_of(cell, work / "vectors", listed, n)
+        if params["damaged"]:
+            values["n_images"] = n
+            return Measurement({}, values | _damaged(system, task, params, progress))
         values["fidelity"] = _compared(system, task, cell, manifest)
+    while True:
+        passed = _pass(system, cell, manifest, n, work / f"pass-{n}", progress)
+        more = images_for(passed, n, float(params.get("least_s", 0.0)))
+        more = min(more, int(params.get("most_images", more)))
+        if more <= n:
+            break
+        n = more
+    values |= {
+        "n_images": n,
+        "n_loaded": passed.n,
+        "job_s": passed.outcome.run.wall_ns / 1e9,
+        "startup_s": passed.first - passed.outcome.run.began,
+        "peak_memory_mib": passed.outcome.peak_mib,
+    }
+    values |= passed.outcome.report
+    return Measurement({"wall": [round(1e9 * passed.seconds)]}, values)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A job that lost nothing: images and seconds of its steady part, and when that began."""
+
+    outcome: "_Outcome"
+    n: int
+    seconds: float
+    first: float
+
+
+def _pass(
+    system: System, cell: Cell, manifest: Manifest, n: int, folder: Path, progress: Progress
+) -> Pass:
+    """Run the job on n images; its files are removed. Raises RuntimeError as `cluster` does."""
+    folder.mkdir()
+    task = task_of(cell, folder / "vectors", list_images(manifest, n, folder / "images"), n)
     outcome = _run(system, task, progress)
     if outcome.error:
         raise RuntimeError(f"{system.label}: {outcome.error}")
-    counts = _counts(task.out, range(params["n"]))
+    counts = _counts(task.out, range(n))
     if counts["lost"] or counts["doubled"]:
-        raise RuntimeError(f"{system.label}: {counts} of {params['n']} images")
-    n, seconds, first = between(_stamps(system, task))
-    values |= {
-        "n_loaded": n,
-        "job_s": outcome.run.wall_ns / 1e9,
-        "startup_s": first - outcome.run.began,
-        "peak_memory_mib": outcome.peak_mib,
-    }
-    values |= outcome.report
-    return Measurement({"wall": [round(1e9 * seconds)]}, values)
+        raise RuntimeError(f"{system.label}: {counts} of {n} images")
+    counted, seconds, first = between(_stamps(system, task))
+    shutil.rmtree(folder)
+    return Pass(outcome, counted, seconds, first)
 
 
-def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """The job on two nodes of one CPU each, killed at random moments (`testbed.killing`).
+def images_for(passed: Pass, n: int, least_s: float) -> int:
+    """How many images make the steady part last so long, by the rate of a pass of n: n or more.
 
-    Values: `kills`, for each victim `rounds` with a kill of `attempts`, `missing`, `doubled`,
-    `different` images, `aborted` reasons, `lost_s` of each of those rounds; `job_s` without a kill.
+    A short pass is slower than a long one: its caches and its processors are cold.
     """
-    params, system = cell.params, SYSTEMS[cell.params["system"]]
-    system.check()
-    manifest = protocol.open_corpus(cell, "jpeg")
-    values: dict[str, Any] = {"cores": usable_cores(), "n_images": params["n"]}
-    listed = list_images(manifest, params["n"], work / "images")
-    task = replace(_task(cell, work, listed), service_ms=params["service_ms"])
-    env = {"PYTHONPATH": str(provenance.CODE), **ray_nodes.HEALTH}
-    with ExitStack() as stack:
-        nodes = None
-        if "node" in system.victims:
-            nodes = stack.enter_context(ray_nodes.start(env))
-            task = replace(task, address=nodes.address, cpus=1)
-        job = killing.Job(
-            lambda out: _command(system, replace(task, out=str(out))),
-            rows,
-            env=env,
-            limit_s=params["limit_s"],
-        )
-        undisturbed = killing.run_undisturbed(job, work / "undisturbed")
-        values |= {"job_s": undisturbed.seconds, "kills": {}}
-        for done, victim in enumerate(system.victims, 1):
-            killed_job = replace(job, victim=_killer(victim, nodes))
-            values["kills"][victim] = _kills(killed_job, work / victim, params, undisturbed)
-            progress(done)
-    return Measurement({}, values)
+    if passed.seconds >= least_s:
+        return n
+    return max(n + 1, math.ceil(n * _MARGIN * least_s / passed.seconds))
 
 
 def scaled(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -183,7 +178,7 @@ def scaled(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = protocol.open_corpus(cell, "jpeg")
     n = params["n"]
     actors, shard = params["nodes"], params["shard"]
-    task = _task(cell, work / "vectors", list_images(manifest, n, work / "images"))
+    task = task_of(cell, work / "vectors", list_images(manifest, n, work / "images"), n)
     task = replace(task, service_ms=params["service_ms"], shard=shard, cpus=1)
     with ray_nodes.start({"PYTHONPATH": str(provenance.CODE)}, actors) as nodes:
         outcome = _run(system, replace(task, address=nodes.address), progress)
@@ -204,56 +199,6 @@ def scaled(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "begin_s": first - began - shard / rate,
     }
     return Measurement({"wall": [round(1e9 * (stamps[-1][0] - began))]}, values)
-
-
-def _kills(
-    job: killing.Job, folder: Path, params: Mapping[str, Any], undisturbed: killing.Undisturbed
-) -> dict[str, Any]:
-    """Kill the job `params.rounds` times; a moment after its end is drawn again."""
-    total: dict[str, Any] = {
-        "missing": 0,
-        "doubled": 0,
-        "different": 0,
-        "rounds": 0,
-        "aborted": [],
-        "lost_s": [],
-        "attempts": 0,
-    }
-    rounds = params["rounds"]
-    while total["rounds"] < rounds and total["attempts"] < rounds * _TRIES:
-        number = total["attempts"]
-        out = folder / str(number)
-        out.mkdir(parents=True)
-        seed = zlib.crc32(f"{params['seed']} {params['system']} {folder.name} {number}".encode())
-        report = killing.kill_at_random(job, out, seed, rounds=1, kills=1, undisturbed=undisturbed)
-        for name in ("missing", "doubled", "different"):
-            total[name] += len(getattr(report, name))
-        total["aborted"] += map(_last_line, report.aborted)
-        total["lost_s"] += report.lost_s
-        total["rounds"] += report.kills.total()
-        total["attempts"] += 1
-    return total
-
-
-def _killer(victim: str, nodes: ray_nodes.Nodes | None) -> Any:
-    """What kills that part of a job; None: the driver, with all of its process group."""
-    if victim == "driver" or nodes is None:
-        return None
-
-    def kill(driver: int) -> None:
-        if victim == "node":
-            nodes.kill_node()
-            nodes.add()
-            return
-        deadline = time.monotonic() + _APPEARS_S
-        workers = nodes.processes("ray::MapWorker")
-        while not workers and time.monotonic() < deadline:
-            time.sleep(0.1)
-            workers = nodes.processes("ray::MapWorker")
-        if workers:
-            workers[0].kill()
-
-    return kill
 
 
 def list_images(manifest: Manifest, n: int, folder: Path, damaged: int = 0) -> Path:
@@ -322,19 +267,21 @@ def _run(system: System, task: Task, progress: Progress = protocol.no_progress) 
         progress(sum(size for _, size in _stamps(system, task)))
 
     output = Path(f"{task.out}.output")
-    run = run_job(_command(system, task), output, sample, own_session=True)
+    run = run_job(command_of(system, task), output, sample, own_session=True)
     if run.status:
-        return _Outcome(run, peak_mib, {}, _last_line(run.output))
+        return _Outcome(run, peak_mib, {}, last_line(run.output))
     report = next(line for line in reversed(run.output.splitlines()) if line.startswith("{"))
     return _Outcome(run, peak_mib, json.loads(report), "")
 
 
-def _command(system: System, task: Task) -> list[str]:
+def command_of(system: System, task: Task) -> list[str]:
+    """The command line of a job."""
     module = f"{systems.__name__}.{system.module}"
     return [sys.executable, "-m", module, json.dumps(asdict(task)), *system.words]
 
 
-def _task(cell: Cell, out: Path, listed: Path) -> Task:
+def task_of(cell: Cell, out: Path, listed: Path, n: int) -> Task:
+    """A job of the n images in a list, on all cores of this machine."""
     batch = cell.recipe.batch_size
     return Task(
         source=str(listed),
@@ -343,7 +290,7 @@ def _task(cell: Cell, out: Path, listed: Path) -> Task:
         dim=cell.model.dim,
         batch=batch,
         cpus=usable_cores(),
-        shard=-(-cell.params["n"] // (_PARTS * batch)) * batch,
+        shard=-(-n // (_PARTS * batch)) * batch,
         object_store_mib=cell.params["object_store_mib"],
     )
 
@@ -410,7 +357,7 @@ def _compared(system: System, task: Task, cell: Cell, manifest: Manifest) -> dic
     return fidelity.compare_loader_output(pictures, chosen, cell.model, "cpu", 0, folder)
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     """The last line that is an error's, or the last one; cut."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line.partition(":")[0]]

@@ -59,6 +59,7 @@ TIMED = {
         "harness.engines.pipeline",
         "harness.runtimes",
         "wallclock.infer",
+        "wallclock.loader.prepare",
         "wallclock.stages.forward",
         "wallclock.stages.normalize",
         "wallclock.stages.sinks",

@@ -39,6 +39,7 @@ TIMED = {
     "job": (
         "harness.corpora.distinct",
         "harness.jobs",
+        "wallclock.budget",
         "wallclock.check",
         "wallclock.checkpoint",
         "wallclock.fetch",
@@ -49,7 +50,6 @@ TIMED = {
         "wallclock.loader",
         "wallclock.orientation",
         "wallclock.predict",
-        "wallclock.preprocess",
         "wallclock.progress",
         "wallclock.stages",
     )

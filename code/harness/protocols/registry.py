@@ -16,15 +16,21 @@ from pathlib import Path
 
 from wallclock.errors import check_name
 
-#: What every cell depends on: the images' bytes and errors, clocks, threads, page cache.
+#: What every cell depends on: the images' bytes, formats, geometry and errors, clocks, threads,
+#: page cache.
 IN_EVERY_CELL = (
     "harness.corpora.manifest",
     "harness.corpora.readers",
     "harness.protocols.protocol",
+    "wallclock.av1",
     "wallclock.clock",
     "wallclock.errors",
     "wallclock.fetch.reader",
+    "wallclock.formats",
+    "wallclock.isobmff",
     "wallclock.machine",
+    "wallclock.preprocess",
+    "wallclock.tiff",
 )
 
 

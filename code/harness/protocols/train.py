@@ -24,6 +24,7 @@ TIMED = {
     "train_step": (
         "harness.engines.training",
         "harness.protocols.costs",
+        "wallclock.loader.prepare",
         "wallclock.stages.augment",
         "wallclock.stages.normalize",
         "wallclock.stages.transfer",

@@ -10,6 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from experiments import scaling
 from paper.csvfile import Row, ok_rows
 from paper.figures import style
+from paper.format import digits
 from paper.rendering import NothingToDrawError, Tables, output
 
 #: Column of the job over time → its panel's title and the unit of its axis.
@@ -43,11 +44,10 @@ def draw(tables: Tables) -> Figure:
     remarks = [longest["settings"], "mock model at 0 ms", _files(longest)]
     if longest["vs_line"]:
         error = 100 * float(longest["vs_line"])
-        growth = 100 * float(longest["rss_growth"])
-        remarks += [
-            f"the longest: {error:+.1f} % from the line through the runs up to 100,000",
-            f"its memory after 100,000: {growth:+.1f} % at most",
-        ]
+        remarks.append(f"the longest: {error:+.1f} % from the line through the runs up to 100,000")
+    if longest["memory_mib_per_100k"]:
+        growth = digits(longest["memory_mib_per_100k"])
+        remarks.append(f"memory grows by {growth} MiB per 100,000 images of a job")
     style.place_caption(figure, [longest], *remarks)
     return figure
 

@@ -156,10 +156,12 @@ class Pipeline:
 
         What a plain calculation gives, with which `rate` is compared.
         """
-        loaders = max(1, self.setup.workers) if self.setup.overlaps else 1
-        loading = _inverse(self.costs.load_s / min(loaders, self.machine.cores))
-        slowest = min(loading, self._storage_supply(), _inverse(self.costs.h2d_s))
-        return min(slowest, _inverse(self._forward_s))
+        return min(self._ceilings().values())
+
+    def ceiling_bottleneck(self) -> str:
+        """The resource whose ceiling is the lowest, with which `bottleneck` is compared."""
+        ceilings = self._ceilings()
+        return min(ceilings, key=ceilings.__getitem__)
 
     def bottleneck(self) -> str:
         """The resource that sets the pace; within one process, what takes it longest."""
@@ -179,6 +181,16 @@ class Pipeline:
         return _largest(main) if slowest == "main" else slowest
 
     # From here on, all times are seconds of one image, all rates images per second.
+
+    def _ceilings(self) -> dict[str, float]:
+        """The rate of each resource if nothing else took time; infinite where it takes none."""
+        loaders = max(1, self.setup.workers) if self.setup.overlaps else 1
+        return {
+            "storage": self._storage_supply(),
+            "transform": _inverse(self.costs.load_s / min(loaders, self.machine.cores)),
+            "h2d": _inverse(self.costs.h2d_s),
+            "accelerator": _inverse(self._forward_s),
+        }
 
     def _per_image(self, step: StepTime) -> float:
         return step.batch_s(self.setup.batch_size) / self.setup.batch_size

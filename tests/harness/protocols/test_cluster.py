@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness import systems
-from harness.protocols import cluster, protocol
+from harness.protocols import cluster, killed, protocol
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell
 from tests.experiments import made
@@ -52,6 +53,30 @@ def test_rate_is_between_first_and_last_batch() -> None:
     for few in ([], stamps[:3], [(1.0, 8)] * 5):
         with pytest.raises(RuntimeError, match="no rate"):
             cluster.between(few)
+
+
+@pytest.mark.parametrize(
+    ("most", "passes"), [(1_000_000, [24, 6000, 12_000]), (5000, [24, 5000]), (24, [24])]
+)
+def test_a_pass_that_is_too_short_is_repeated_with_more_images(
+    most: int, passes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten seconds: the first pass runs at 500 images a second, the others at 1,000."""
+    ran: list[int] = []
+
+    def run_pass(system: Any, cell: Any, manifest: Any, n: int, *others: Any) -> cluster.Pass:
+        ran.append(n)
+        job = SimpleNamespace(wall_ns=10**9, began=4.0)
+        outcome: Any = SimpleNamespace(run=job, peak_mib=1.0, report={"library": ""}, error="")
+        return cluster.Pass(outcome, n, n / (500 if n == 24 else 1000), 5.0)
+
+    monkeypatch.setattr(cluster, "_pass", run_pass)
+    short = cell(tmp_path, "ours", least_s=10.0, most_images=most)
+    measured = cluster.cluster(short, tmp_path / "work", no_progress)
+    assert ran == pytest.approx(passes, rel=1e-3)
+    assert measured.values["n_images"] == measured.values["n_loaded"] == ran[-1]
+    assert measured.values["startup_s"] == 1
+    assert measured.samples["wall"][0] / 1e9 == pytest.approx(ran[-1] / 1000, rel=1)
 
 
 def test_rows_and_counts(tmp_path: Path) -> None:
@@ -103,7 +128,7 @@ def test_a_damaged_file(name: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_a_killed_driver_loses_nothing(tmp_path: Path) -> None:
     kills = {"rounds": 1, "service_ms": 50, "limit_s": 120, "seed": 0}
-    values = cluster.killed(cell(tmp_path, "ours", **kills), tmp_path / "work", no_progress).values
+    values = killed.killed(cell(tmp_path, "ours", **kills), tmp_path / "work", no_progress).values
     driver = values["kills"]["driver"]
     assert [driver[name] for name in ("missing", "doubled", "different")] == [0, 0, 0]
     assert len(driver["lost_s"]) == 1

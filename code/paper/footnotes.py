@@ -1,0 +1,139 @@
+"""Where the numbers of a document were measured: a line for each table, from its provenance.
+
+  <!--machine: frontier-->AMD EPYC (family 25, model 17), 2 cores; commit 7ef8d0d; 2026-11-22; n = 3
+
+`frontier` is a file that docs/numbers.txt names. `python -m paper footnotes --write` writes what
+follows such a marker in a document, up to the end of its line; a test compares.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import provenance
+from paper import accuracy, claims
+from paper.csvfile import read_table
+from wallclock.errors import UserError
+
+#: Names files: `name = path`.
+NUMBERS = provenance.ROOT / "docs" / "numbers.txt"
+#: The marker with the name of a file, and the rest of its line.
+MARKER = re.compile(r"(<!--machine: (\w+)-->).*")
+#: Columns that say how often a row was measured.
+_COUNTS = ("repeats", "rounds")
+_SHORT_COMMIT = 7
+
+
+def documents() -> list[Path]:
+    """The Markdown files of the checkout's top and of docs/."""
+    return sorted([*provenance.ROOT.glob("*.md"), *(provenance.ROOT / "docs").rglob("*.md")])
+
+
+def files() -> dict[str, Path]:
+    """Name → path of the tables that docs/numbers.txt names."""
+    pairs = (line.split(" = ", 1) for line in NUMBERS.read_text(encoding="utf-8").splitlines())
+    named = {pair[0]: pair[1] for pair in pairs if pair[-1].endswith(".csv")}
+    return {name: provenance.ROOT / path for name, path in named.items()}
+
+
+def rewritten(text: str, tables: Mapping[str, Path]) -> str:
+    """A document with every marked line as the provenance has it.
+
+    Raises UserError: a marker names no file, or the file has no provenance.
+    """
+
+    def line(match: re.Match[str]) -> str:
+        marker, name = match.groups()
+        if name not in tables:
+            raise UserError(f"{marker}: docs/numbers.txt names no CSV {name}")
+        return f"{marker}{describe(tables[name])}"
+
+    return MARKER.sub(line, text)
+
+
+def describe(table: Path) -> str:
+    """Machine, commit, dates and repeats of a table, in a line.
+
+    What its provenance lacks, it says. Raises UserError: there is none.
+    """
+    metas = metas_of(table)
+    if not metas:
+        raise UserError(f"{table} has no {table.with_suffix('.meta.json').name} beside it")
+    machines = [machine for meta in metas for machine in machines_of(meta)]
+    parts = [" and ".join(dict.fromkeys(map(name_of, machines))), *_code_and_dates(metas)]
+    return "; ".join([*parts, *_repeats(table, metas)])
+
+
+def metas_of(table: Path) -> list[dict[str, Any]]:
+    """The provenance of a table; of one that is derived from others, theirs. Empty: there is none.
+
+    Verdicts are of all tables in their folder, the pooled accuracy is of all predictions.
+    """
+    beside = table.with_suffix(".meta.json")
+    paths = [beside] if beside.is_file() else []
+    if not paths and table == accuracy.PATH:
+        paths = [path.with_suffix(".meta.json") for path in accuracy.tables()]
+    elif not paths and table.name == claims.CSV:
+        paths = sorted(table.parent.glob("*.meta.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def machines_of(meta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All machines that a table was measured on."""
+    return [meta["machine"], *meta.get("other_machines", ())]
+
+
+def name_of(machine: Mapping[str, Any]) -> str:
+    """`AMD EPYC (family 25, model 17), 2 cores, with Tesla T4`.
+
+    Vendors sell processors of several models under one name, which differ in speed.
+    """
+    topology = machine.get("topology", {})
+    known = [f"{name} {topology[name]}" for name in ("family", "model") if topology.get(name)]
+    cpu = " ".join(str(machine["cpu"]).replace("(R)", "").split())
+    if known:
+        cpu += f" ({', '.join(known)})"
+    cores = int(machine["cores"])
+    gpus = [str(gpu["name"]) for gpu in machine.get("gpus", ())]
+    return ", ".join([cpu, f"{cores} core{'s' * (cores != 1)}", *(f"with {gpu}" for gpu in gpus)])
+
+
+def _code_and_dates(metas: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The commits, and whether the tree differed from them; the first day and the last."""
+    commits = sorted(
+        {commit[:_SHORT_COMMIT] for meta in metas for commit in meta.get("commits", ())}
+    )
+    days = sorted({time[:10] for meta in metas for time in meta.get("measured", ())})
+    if not commits and not days:
+        return ["commit and date not recorded"]
+    code = f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}" if commits else "no commit"
+    if any(meta.get("modified") for meta in metas):
+        code += " with changes"
+    return [code, " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "date not recorded"]
+
+
+def _repeats(table: Path, metas: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`n = 3`, or `n = 1 to 3` where rows differ; empty where nothing says it.
+
+    So is it of a table that is derived from others, whose rows are measured differently often.
+    """
+    if len(metas) != 1:
+        return []
+    counts = [int(row[name]) for row in read_table(table) for name in _COUNTS if row.get(name)]
+    if not counts:
+        repeats = (record["repeat"] for meta in metas for record in meta.get("records", ()))
+        counts = [max(repeats, default=-1) + 1]
+    least, most = min(counts), max(counts)
+    if not most:
+        return []
+    return [f"n = {least}" if least == most else f"n = {least} to {most}"]
+
+
+def differing(paths: Iterable[Path]) -> dict[Path, str]:
+    """The documents whose marked lines are not as the provenance has them, and their new text."""
+    tables = files()
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    new = {path: rewritten(text, tables) for path, text in texts.items()}
+    return {path: text for path, text in new.items() if text != texts[path]}
