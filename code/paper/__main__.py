@@ -1,4 +1,4 @@
-"""`python -m paper figures|diff|report|check|analytic|footnotes`: from records, tables, numbers alone."""
+"""`python -m paper figures|diff|report|check|analytic|footnotes`: from records and tables alone."""
 
 import argparse
 import sys

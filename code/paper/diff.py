@@ -97,8 +97,8 @@ def _compare_tables(
     import pandas as pd
 
     a, b = _frame(path_a), _frame(path_b)
-    result.differences += _unlike_columns(name, list(a), list(b))
-    columns = [column for column in a if column in b]
+    result.differences += _unlike_columns(name, _columns(a), _columns(b))
+    columns = [column for column in _columns(a) if column in b]
     keys = _keys(a[columns], b[columns])
     rows_a, rows_b = _matched(a, b, keys)
     only = {"A": len(a) - len(rows_a), "B": len(b) - len(rows_b)}
@@ -132,6 +132,10 @@ def _frame(path: Path) -> "pd.DataFrame":
     return pd.DataFrame(read_table(path), columns=read_columns(path), dtype=object)
 
 
+def _columns(frame: "pd.DataFrame") -> list[str]:
+    return [str(column) for column in frame.columns]
+
+
 def _unlike_columns(name: str, a: Sequence[str], b: Sequence[str]) -> list[Difference]:
     one_sided = sorted({*a} ^ {*b})
     if not one_sided and a != b:
@@ -146,10 +150,11 @@ def _keys(a: "pd.DataFrame", b: "pd.DataFrame") -> list[str]:
     A setting that is the same in all rows is none: it must be equal, and may differ. Where settings
     do not suffice, the number of images does.
     """
-    settings = [column for column in a if column == "n" or is_setting(column)]
+    settings = [column for column in _columns(a) if column == "n" or is_setting(column)]
+    images = ["n_images"] if "n_images" in a else []
     keys: list[str] = []
     n_told = [min(len(a), 1), min(len(b), 1)]
-    for column in (*settings, *{"n_images"}.intersection(a)):
+    for column in (*settings, *images):
         told = [_n_distinct(frame, [*keys, column]) for frame in (a, b)]
         if any(new > old for new, old in zip(told, n_told, strict=True)):
             keys.append(column)
@@ -227,7 +232,8 @@ def _floor(column: str, a: "pd.DataFrame", b: "pd.DataFrame") -> "pd.Series[floa
         return NOISE_FLOOR
     is_seconds = column.endswith("_s") and not column.endswith("_per_s")
     if is_seconds and "wall_s" in a and "wall_s" in b:
-        return NOISE_FLOOR * np.fmax(_numbers(a, "wall_s"), _numbers(b, "wall_s"))
+        walls = _numbers(a, "wall_s"), _numbers(b, "wall_s")
+        return NOISE_FLOOR * walls[0].where(walls[0] > walls[1], walls[1])
     return 0.0
 
 

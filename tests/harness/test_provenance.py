@@ -65,7 +65,7 @@ def test_what_is_installed_is_a_digest_of_packages_and_libraries(
     with_library = digest()
     (tmp_path / "ffmpeg-7.json").touch()
     with_conda = digest()
-    monkeypatch.setattr(provenance.metadata, "distributions", list)
+    monkeypatch.setattr("importlib.metadata.distributions", list)
     assert len({before, with_library, with_conda, digest()}) == 4
     provenance.installed.cache_clear()
 

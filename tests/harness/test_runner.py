@@ -132,7 +132,7 @@ def test_what_is_missing_is_recorded_with_what_is_installed(
     def missing(*_: object) -> None:
         raise kind("not here")
 
-    monkeypatch.setattr(worker.protocol, "find", lambda name: missing)
+    monkeypatch.setattr("harness.protocols.protocol.find", lambda name: missing)
     cell = Cell("serial", "serial", "x", 0, Recipe("x"), None, ModelSpec("m"))
     record, _ = worker._measure(cell, tmp_path, {"machine": {}}, "these packages")
     assert (record.status, record.reason) == ("unavailable", "not here")

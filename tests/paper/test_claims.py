@@ -340,7 +340,7 @@ class TestTolerance:
             for row in read_table(t4_tables / ladder.CSV)
             if row["setup"] == ladder.MOCK
         ]
-        save(folder / ladder.CSV, rows, list(ladder.COLUMNS))
+        save(folder / ladder.CSV, rows, list(ladder.TABLES[ladder.CSV]))
         judged = claims.judge([claim_of(name) for name in LADDER], folder)
         assert {verdict.verdict for verdict in judged} == {CALIBRATION}
         assert all(verdict.ours for verdict in judged)

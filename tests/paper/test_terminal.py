@@ -96,6 +96,31 @@ def test_verdicts_fit_and_are_counted(width: int) -> None:
         assert claim.other_where in places
 
 
+def test_a_quick_run_fits_on_a_screen() -> None:
+    """Tables and judged claims; beside them are ten lines of where everything is."""
+    folder = fixture_tables()
+    csvs = [csv for name in experiments.QUICK for csv in experiments.load(name).TABLES]
+    paths = [folder / csv for csv in csvs if (folder / csv).is_file()]
+    assert len(paths) > 5
+    verdicts = judge(load(CLAIMS), folder)
+
+    def show(console: Console) -> None:
+        print_results(paths, console)
+        print_verdicts(verdicts, console, judged_of=experiments.QUICK)
+
+    lines = printed(show, 80).splitlines()
+    assert len(lines) < 50
+    assert max(map(len, lines)) <= 80
+    frontier_at = lines.index(next(line for line in lines if line.startswith("frontier")))
+    assert re.search(r"\bours [\d,.]+", " ".join(lines[frontier_at:]))
+    judged = [verdict for verdict in verdicts if verdict.verdict in VERDICTS[:3]]
+    for verdict in judged:
+        is_listed = any(line.split()[:1] == [verdict.claim.id] for line in lines)
+        assert is_listed == (verdict.claim.experiment in experiments.QUICK), verdict.claim.id
+    assert lines[-1].startswith(f"{len(verdicts)} claims: ")
+    assert "of one repeat" not in "\n".join(lines), "reasons are in claims.csv"
+
+
 def test_a_comparison_is_printed_in_full() -> None:
     difference = Difference("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2")
     comparison = Comparison([difference], ["2 tables only in A: u.csv, v.csv"], 3, 12)

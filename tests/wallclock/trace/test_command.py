@@ -13,7 +13,8 @@ import pytest
 from tests import making
 from tests.wallclock.trace.programs import ENVIRONMENT, write
 from wallclock.__main__ import main
-from wallclock.trace.command import OPTIONS, UsageError, parse, wants_help
+from wallclock.errors import UsageError
+from wallclock.trace.command import OPTIONS, parse, wants_help
 
 PROGRAM = """
 import os, signal, sys, time
