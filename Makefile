@@ -103,8 +103,9 @@ report: $(READY) ## rebuild figures/report.html from tables and figures
 check: $(READY) ## rebuild the reference runs, compare byte for byte
 	@$(PY) -m paper check
 
-frontier: $(READY) ## throughput against fidelity of every loader | IMAGES=dir/: also a folder of yours; after make setup-peers
-	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
+frontier: $(READY) ## throughput against fidelity of every loader | IMAGES=dir/: also a folder of yours [REPEATS=7] [SYSTEMS=ours,pil]
+	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") \
+	  $(if $(SYSTEMS),"experiment.frontier.systems=[$(SYSTEMS)]") $(ARGS)
 
 ladder: $(READY) ## a queue-driven service, rung by rung | REPEATS=1: in half the time
 	@$(PY) code/main.py --experiment ladder repeats=$(or $(REPEATS),3) $(ARGS)

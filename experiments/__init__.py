@@ -11,6 +11,7 @@ and, where they differ from the defaults,
 - `RANK`: its place in the running order of `--experiment all`; without one it runs last;
 - `ON_REQUEST = True`: it runs only by name, as it is not of the paper;
 - `second_round(plan, options, records)`: further cells, chosen by the records of the first;
+- `expected_second_round(plan, options)`: cells that take as long, for the estimate of the time;
 - `QUICK = True`: `--quick` runs it where no experiment is named; with these settings, if it has
   `QUICK_SETTINGS`, option → value as it is typed;
 - `ALSO_READS`: experiments whose records `tables` gets after its own;

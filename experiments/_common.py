@@ -260,24 +260,31 @@ def value_columns(record: Record, *names: str) -> Row:
     return {name: record.values.get(name) for name in (*names, *SIZE_COLUMNS)}
 
 
+def fidelity_columns(values: Mapping[str, Any], weights: str) -> Row:
+    """What a comparison with Pillow's pictures measured; the gate is left to the caller.
+
+    A cosine says something of `weights=pretrained` alone: under random ones an image upside down
+    scores 0.998.
+    """
+    row: Row = {name: values.get(name) for name in FIDELITY_COLUMNS}
+    return row if weights == "pretrained" else row | {"cosine": None}
+
+
 def judge_fidelity(values: Mapping[str, Any], limits: Mapping[str, Any], weights: str) -> Row:
     """The fidelity columns of one recipe, from the values of a fidelity cell.
 
     The limits on a single image (`max_loss_db`, `not_below_paper`) are for recipes that claim to
-    antialias; where the configuration names none, there is none. A cosine says something of
-    `weights=pretrained` alone: under random ones an image upside down scores 0.998.
+    antialias; where the configuration names none, there is none.
     """
     if "psnr_db" not in values:
         return {"gate": "not checked"}
-    if weights != "pretrained":
-        values = {**values, "cosine": None}
+    row = fidelity_columns(values, weights)
     passed = (
         values["psnr_db"] >= limits["min_psnr_db"]
-        and (values.get("cosine") is None or values["cosine"] >= limits["min_cosine"])
+        and (row["cosine"] is None or values["cosine"] >= limits["min_cosine"])
         and ("max_loss_db" not in limits or values["psnr_loss_vs_area_db"] <= limits["max_loss_db"])
         and (not limits.get("not_below_paper") or values["psnr_gain_vs_paper_db"] >= 0)
     )
-    row: Row = {name: values.get(name) for name in FIDELITY_COLUMNS}
     return row | {"gate": "passed" if passed else "failed"}
 
 

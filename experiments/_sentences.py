@@ -39,8 +39,8 @@ _SETTINGS_WITH_UNIT = frozenset(columns("service_ms service_ms_per_image latency
 _REMARKS = frozenset(
     columns(
         "origin status reason note gate repeats steady library settings provider attention",
-        "limited_by throttle_reasons other_variants other_cores read_back sink_checked",
-        "neighbours_kept knee largest_in_bound workers_needed",
+        "limited_by throttle_reasons other_variants other_cores calm_repeats level next next_close",
+        "read_back sink_checked neighbours_kept knee largest_in_bound workers_needed",
     )
 )
 #: Columns that can name a row, the most telling first.
@@ -106,6 +106,14 @@ def ratio(row: TableRow, base: TableRow, column: str = "img_per_s") -> str:
 def rate(row: TableRow) -> str:
     """`608 originals a second`."""
     return f"{digits(row['img_per_s'])} {SHORT_SETS[row['image_set']]} a second"
+
+
+def sizes(row: TableRow) -> str:
+    """` (median 305 KB, 5.02 megapixels)`; empty where the row does not have them."""
+    kilobytes, megapixels = row.get("median_kb"), row.get("median_megapixels")
+    if not kilobytes or not megapixels:
+        return ""
+    return f" (median {digits(kilobytes)} KB, {digits(megapixels)} megapixels)"
 
 
 def mock_note(row: TableRow) -> str:

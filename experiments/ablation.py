@@ -1,19 +1,21 @@
 """What does each step from DataLoader + Pillow to this suite's loader bring?
 
 Method. The loader alone, files to a batch in host memory, in steady state, on all cores, one
-process a cell, interleaved. The steps come one on top of the other (`cumulative`) and one at a time
-on top of the baseline (`alone`); `speedup_vs_previous` is against the rung before, for a step alone
-against the baseline. Scaled decode is Pillow's `draft` too, so that alone it needs no other
-library. Each rung's own pictures are compared with Pillow's full decode, as in `frontier`.
+process a cell, interleaved, for seconds and hundreds of images. The steps come one on top of the
+other (`cumulative`) and one at a time on top of the baseline (`alone`); `speedup_vs_previous` is
+against the rung before, for a step alone against the baseline. Gains and their intervals come from
+pairs of repeats of one block (`_pairs`): a step whose interval contains 1 cannot be told from none.
+Scaled decode is Pillow's `draft` too, so that alone it needs no other library. Each rung's own
+pictures are compared with Pillow's full decode, as in `frontier`.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from experiments import _common
+from experiments import _common, _pairs
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows, is_comparable, rate
-from experiments._words import Labels, factor
+from experiments._sentences import MeasuredRows, TableRow, is_comparable, rate, sizes
+from experiments._words import Labels
 from harness import provenance
 
 RANK = 135
@@ -22,7 +24,9 @@ COLUMNS = _common.columns(
     "step mode engine decoder resizer interpolation dct_scale normalize_on image_set corpus",
     "weights device device_kind cores batch_size n_images n_unique repeats",
     "wall_s wall_s_min wall_s_max img_per_s img_per_s_min img_per_s_max",
-    "speedup_vs_baseline speedup_vs_previous",
+    _pairs.columns("speedup_vs_baseline"),
+    _pairs.columns("speedup_vs_previous"),
+    _pairs.COLUMNS,
     _common.FIDELITY_COLUMNS,
     "median_kb median_megapixels origin status reason",
 )
@@ -64,6 +68,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
                     "seconds": plan.settings.loader_seconds,
                     "fidelity": options["fidelity"],
                     "bursts": options["bursts"],
+                    "min_images": options["min_images"],
                     "mode": mode,
                     "step": step,
                 }
@@ -86,12 +91,15 @@ def _rungs(start: Recipe) -> Iterator[tuple[str, str, Recipe]]:
 
 def tables(records: Records) -> Tables:
     """One row per rung and image set."""
-    rows = [_row(repeats) for repeats in _common.groups(records).values()]
-    for row in rows:
-        if row["status"] == "ok":
-            same = [other for other in rows if other["image_set"] == row["image_set"]]
-            row["speedup_vs_baseline"] = _speedup(row, _find(same, BASELINE))
-            row["speedup_vs_previous"] = _speedup(row, _find(same, _previous(row)))
+    rows = []
+    rungs = _common.groups(records)
+    for (image_set, _), repeats in rungs.items():
+        row = _row(repeats)
+        for name, step in {"baseline": BASELINE, "previous": _previous(row)}.items():
+            base = rungs.get((image_set, f"cumulative-{step}"), [])
+            if row["status"] == "ok":
+                row |= _pairs.ratio_columns(f"speedup_vs_{name}", repeats, base)
+        rows.append(row)
     return {CSV: rows}
 
 
@@ -102,33 +110,24 @@ def _previous(row: Row) -> str:
     return names[names.index(str(row["step"])) - 1]
 
 
-def _find(rows: list[Row], step: str) -> Row:
-    """The cumulative rung of that step; empty if it was not measured."""
-    rungs = (row for row in rows if (row["mode"], row["step"]) == ("cumulative", step))
-    return next(rungs, {})
-
-
-def _speedup(row: Row, other: Row) -> float | None:
-    mine, others = row["img_per_s"], other.get("img_per_s")
-    return mine / others if isinstance(mine, float) and isinstance(others, float) else None
-
-
 def _row(repeats: Records) -> Row:
     params = repeats[0].cell.params
     row = _common.new_row(repeats, COLUMNS) | {name: params[name] for name in ("mode", "step")}
-    return _common.complete(row | {"gate": "not checked"}, repeats, _measured)
+    row = _common.complete(row | {"gate": "not checked"}, repeats, _measured)
+    return _pairs.note_disturbance(row, repeats)
 
 
 def _measured(repeats: Records) -> Row:
-    median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
+    counting = _pairs.counting(repeats)
+    median_repeat = _common.median_repeat(counting, _common.seconds_an_image)
     compared = [record.values["fidelity"] for record in repeats if "fidelity" in record.values]
     fidelity = compared[0] if compared else {}
     limits = median_repeat.cell.params["fidelity"]
     weights = median_repeat.cell.model.weights
     return {
         **_common.value_columns(median_repeat, "cores", "n_unique"),
-        **_common.spread_columns(repeats),
-        **_common.wall_columns(repeats),
+        **_common.spread_columns(counting),
+        **_common.wall_columns(counting),
         **_common.judge_fidelity(fidelity, limits, weights),
         "n_images": _common.count(median_repeat),
         "wall_s": _common.wall_s(median_repeat),
@@ -136,7 +135,7 @@ def _measured(repeats: Records) -> Row:
 
 
 def sentence(rows: MeasuredRows) -> str:
-    """The complete loader versus the baseline, and the step that brings most."""
+    """The complete loader versus the baseline; the step that brings most, those that may not."""
     full = rows.first(CSV, step=list(STEPS)[-1], mode="cumulative")
     if full is None or not full["speedup_vs_baseline"]:
         return ""
@@ -145,11 +144,20 @@ def sentence(rows: MeasuredRows) -> str:
         for row in rows[CSV]
         if row["mode"] == "cumulative"
         and row["step"] in STEPS
+        and row["speedup_vs_previous"]
         and is_comparable(row, full, ("step",))
     ]
-    most = max(rungs, key=lambda row: float(row["speedup_vs_previous"] or 0))
-    step = LABELS[most["step"]].removeprefix("+ ")
-    return (
-        f"the loader prepares {rate(full)}, {factor(full['speedup_vs_baseline'])} "
-        f"{LABELS[BASELINE]}; {step} brings most of it, {factor(most['speedup_vs_previous'])}"
+    text = (
+        f"the loader prepares {rate(full)}{sizes(full)}, "
+        f"{_pairs.in_words(full, 'speedup_vs_baseline')} {LABELS[BASELINE]}"
     )
+    if rungs:
+        most = max(rungs, key=lambda row: float(row["speedup_vs_previous"]))
+        gain = _pairs.in_words(most, "speedup_vs_previous")
+        text += f"; {_step(most)} brings most of it, {gain}"
+    ties = [_step(row) for row in rungs if _pairs.is_tie(row, "speedup_vs_previous")]
+    return f"{text}; not told from no gain: {', '.join(ties)}" if ties else text
+
+
+def _step(row: TableRow) -> str:
+    return LABELS[row["step"]].removeprefix("+ ")

@@ -9,9 +9,9 @@ again with as many images as that takes, so that faster systems get more of them
 `cost_over_one_process`: what that loses of the rate of one process without Ray. Both are over all
 pairs of repeats.
 
-`stored_kb_per_image`: what Ray kept in its object store; others have none. `psnr_db` and the gate
-are those of `frontier`, of each system's own pictures. In a second pass one file in a hundred is
-cut in half: `rows_lost` are good images without a vector, `damaged_delivered` damaged ones with
+`stored_kb_per_image`: what Ray kept in its object store; others have none. `psnr_db`, level and
+gate are those of `frontier`, of each system's own pictures. In a second pass one file in a hundred
+is cut in half: `rows_lost` are good images without a vector, `damaged_delivered` damaged ones with
 one; a job that ends at the first of them is `aborted`, and Ray runs once more with any number of
 failed blocks allowed (`errored_`).
 
@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from experiments import _common
+from experiments import _common, _levels
 from experiments._common import (
     Cell,
     Options,
@@ -64,7 +64,7 @@ COLUMNS = _common.columns(
     "startup_s job_s stored_kb_per_image",
     "peak_memory_mib",
     _common.FIDELITY_COLUMNS,
-    "damaged",
+    "level damaged",
     _MIXED,
     "errored_rows_lost errored_aborted median_kb median_megapixels",
     _END,
@@ -193,8 +193,7 @@ def _measured(repeats: Records) -> Row:
         row["stored_kb_per_image"] = values["stored_bytes"] / values["n_images"] / 1e3
     for record in measured:
         if "fidelity" in record.values:
-            limits = record.cell.params["fidelity"]
-            row |= _common.judge_fidelity(record.values["fidelity"], limits, "none")
+            row |= _levels.judge(record.values["fidelity"], "none")
     return row
 
 

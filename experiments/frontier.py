@@ -5,12 +5,17 @@ steady state, interleaved. The finish line of device=cpu is a batch in host memo
 as each system ships it; that of device=cuda (`finish_line`) is the normalized batch on the device,
 where each batch is waited for: from pinned memory, or left there by a system that decodes there. A
 system's first decoded images are kept as it delivered them and compared with Pillow's antialiased
-resize. Round one measures every variant of a system under every setup (workers a core, glibc's
-allocator) that its users can choose, once and briefly; `other_variants` quotes it. Round two
-measures the fastest whose pixels pass the gate, in full; no pass that chose it enters the row. A
-folder's subsets take the choice of the whole folder. The gate is that of the recipe `fast`: every
-image within `max_loss_db` of full decode + INTER_AREA and no worse than the paper's. It withholds
-no time here: the distance is an axis of the figure.
+resize; the least PSNR of any of them says which `level` it reaches (`_levels`). It withholds no
+time here: the distance is an axis of the figure.
+
+Round one measures every variant of a system under every setup (workers a core, glibc's allocator)
+that its users can choose, in brief passes, interleaved; `other_variants` quotes their median. Round
+two measures in full the fastest of each system at each level; no pass that chose it enters a row. A
+folder's subsets take the choice of the whole folder. A system has two rows where less fidelity
+makes it faster. `next` is the fastest other row of the level `faithful`, `next_close` that of
+`close`; ours, at one margin, is measured with more pixels than `close` asks for. Ratios and their
+intervals come from pairs of repeats of one block, without passes that other programs disturbed
+(`_pairs`). Where no pass of a row was calm, it has no ratio, and no other row one to it.
 
 Our loader is measured a second time as a job with DINOv2 runs it: to the shortest side, bicubic,
 and cropped (`preprocess`). Those pictures are compared with Pillow's of the same geometry, and no
@@ -18,13 +23,14 @@ loader that squashes is its rival. Images are taken as they are stored: nothing 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
-from experiments import _common
+from experiments import _common, _levels, _pairs
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows, is_comparable, passed, rate, ratio
+from experiments._levels import LEVELS
+from experiments._sentences import MeasuredRows, TableRow, rate, ratio, sizes
 from experiments._words import Labels
 from harness import provenance
 from harness.engines import third_party
@@ -40,12 +46,25 @@ CSV = "frontier.csv"
 COLUMNS = _common.columns(
     "system variant library settings preprocess image_set subset corpus weights",
     "device device_kind cores batch_size n_images n_unique repeats wall_s wall_s_min wall_s_max",
-    "img_per_s img_per_s_min img_per_s_max speedup_vs_next speedup_vs_pil speedup_vs_paper",
+    "img_per_s img_per_s_min img_per_s_max",
+    "next",
+    _pairs.columns("speedup_vs_next"),
+    "next_close",
+    _pairs.columns("speedup_vs_next_close"),
+    _pairs.columns("speedup_vs_pil"),
+    _pairs.columns("speedup_vs_paper"),
     "other_variants finish_line startup_s other_cores",
+    _pairs.COLUMNS,
     _common.FIDELITY_COLUMNS,
+    "level",
     "median_kb median_megapixels progressive_share origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+
+#: Level → the column that names the next fastest row that reaches it.
+NEXT = {_levels.FAITHFUL: "next", _levels.CLOSE: "next_close"}
+#: What two rows share that are compared.
+_SHARED = _common.columns("corpus preprocess device cores batch_size finish_line")
 
 #: Values of a record that are columns as they are.
 _VALUES = (
@@ -76,19 +95,22 @@ LABELS = Labels(
 )
 #: Of round one: a batch of every worker so many times, at least.
 _SEARCH_BURSTS = 3
+#: Of two systems whose interval contains 1.
+_TIE = ", from which it cannot be told apart"
 #: Cells shorter than this are a smoke test's: no network in each.
 _NETWORK_FROM_S = 1.0
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
-    """Round one; or all of it, where each system has one variant."""
+    """Round one; or all of it, where each system has one setup."""
     grid = _grid(plan, options)
-    if not options["all_variants"]:
+    if not _searches(plan, options):
         return _repeated(plan, grid)
     seconds = min(options["search_seconds"], plan.settings.loader_seconds)
     brief = {"search": True, "seconds": seconds, "bursts": _SEARCH_BURSTS}
     return [
-        replace(full, label=f"search-{full.label}", params={**full.params, **brief})
+        replace(full, label=f"search-{full.label}", repeat=repeat, params={**full.params, **brief})
+        for repeat in range(min(options["search_repeats"], len(plan.repeats("frontier"))))
         for full in grid
         if full.params["subset"] == "all"
     ]
@@ -97,12 +119,32 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
     """The best of each system in round one that ran, in full; of subsets the same."""
     chosen = set()
-    for key, rows in _by_row(records, search=True).items():
-        best = _best(rows)
-        if rows[best]["status"] == "ok":
-            chosen.add((*key[:-1], best))
+    for key, setups in _by_setup(records, search=True).items():
+        chosen |= {
+            (*key[:-1], name) for name in _best(setups) if setups[name].row["status"] == "ok"
+        }
     grid = _grid(plan, options) if chosen else []
-    return _repeated(plan, [full for full in grid if (*_key(full)[:-1], _setup(full)) in chosen])
+    return _repeated(
+        plan, [full for full in grid if (*_key(full)[:-1], _setup_name(full)) in chosen]
+    )
+
+
+def expected_second_round(plan: Plan, options: Options) -> list[Cell]:
+    """Cells that take as long as the second round will at most: a setup a level."""
+    if not _searches(plan, options):
+        return []
+    by_system: dict[tuple[str, ...], dict[str, Cell]] = {}
+    for full in _grid(plan, options):
+        by_system.setdefault(_key(full), {}).setdefault(full.params["variant"], full)
+    return _repeated(
+        plan,
+        [full for variants in by_system.values() for full in [*variants.values()][: len(LEVELS)]],
+    )
+
+
+def _searches(plan: Plan, options: Options) -> bool:
+    """Whether there is a round one. A single repeat has no interval, which a choice would serve."""
+    return bool(options["all_variants"]) and len(plan.repeats("frontier")) > 1
 
 
 def _repeated(plan: Plan, grid: Sequence[Cell]) -> list[Cell]:
@@ -131,7 +173,7 @@ def _grid(plan: Plan, options: Options) -> list[Cell]:
     new = partial(cell, plan, "frontier", "loading")
     grid = []
     for corpus, subset in images:
-        for name, variant, setup in _systems(options):
+        for name, variant, setup in _systems(plan, options):
             words = _setup_words(variant, setup)
             parts = (name, words, corpus.kind, corpus.image_set, subset)
             label = "-".join(part for part in parts if part)
@@ -145,18 +187,20 @@ def _grid(plan: Plan, options: Options) -> list[Cell]:
     return grid
 
 
-def _systems(options: Options) -> list[tuple[str, str, Options]]:
+def _systems(plan: Plan, options: Options) -> list[tuple[str, str, Options]]:
     """Each system with each of its variants, under each setup that it has."""
     loaders = third_party.LOADERS
     names = options["systems"] or [*loaders, *_OUR_SYSTEMS]
-    every = options["all_variants"]
+    every = _searches(plan, options)
     systems = []
     for name in names:
         check_name(name, [*loaders, *_OUR_SYSTEMS], "system")
         variants = loaders[name].variants if name in loaders else ("",)
         per_core = loaders[name].workers_per_core if name in loaders else _OUR_SYSTEMS[name]
         setups = [s for s in options["setups"] if s["workers_per_core"] in per_core]
-        chosen = product(variants, setups) if every else [(variants[0], setups[0])]
+        # What is not here says so once.
+        each = every and third_party.is_installed(name)
+        chosen = product(variants, setups) if each else [(variants[0], setups[0])]
         systems += [(name, variant, setup) for variant, setup in chosen]
     return systems
 
@@ -198,30 +242,52 @@ def _crop(px: int) -> str:
 
 
 def tables(records: Records) -> Tables:
-    """One row per system, image set and subset."""
-    searched = _by_row(records, search=True)
-    full = _by_row(records, search=False)
+    """One row per system, image set and subset, and where one setup is faster, one per level."""
+    searched = _by_setup(records, search=True)
     # Round two may have ended early.
-    rows = {
-        key: _row(variants, searched.get(key, variants))
-        for key, variants in (searched | full).items()
-    }
-    for (system, *images), row in rows.items():
-        panel = {
-            name: other
-            for (name, *where), other in rows.items()
-            if where == images and other["preprocess"] == row["preprocess"]
-        }
-        passing = [other for name, other in panel.items() if name != system and _passes(other)]
-        rivals = {
-            "next": max(passing, key=_rate_of, default={}),
-            "pil": panel.get("pil", {}),
-            "paper": panel.get("paper", {}),
-        }
-        for name, rival in rivals.items():
-            if _rate_of(row) and _rate_of(rival):
-                row[f"speedup_vs_{name}"] = _rate_of(row) / _rate_of(rival)
-    return {CSV: list(rows.values())}
+    measured = searched | _by_setup(records, search=False)
+    chosen: list[_Setup] = []
+    for key, setups in measured.items():
+        best = _best(setups)
+        chosen += [setups[name] for name in best]
+        others = [
+            f"{name or 'default'}: {_rate_of(other.row):.4g} img/s, {_level_in_words(other.row)}"
+            for name, other in searched.get(key, setups).items()
+            if name not in best and other.row["status"] == "ok"
+        ]
+        for name in best:
+            setups[name].row["other_variants"] = "; ".join(others)
+    for setup in chosen:
+        _compare(setup, chosen)
+    return {CSV: [setup.row for setup in chosen]}
+
+
+def _compare(setup: "_Setup", others: Sequence["_Setup"]) -> None:
+    """Add the ratios to the next fastest at each level, to Pillow and to the paper's recipe."""
+    row = setup.row
+    panel = [other for other in others if other.images == setup.images]
+    panel = [other for other in panel if all(other.row[name] == row[name] for name in _SHARED)]
+    for level, column in NEXT.items():
+        rivals = [
+            other
+            for other in panel
+            if other.row["system"] != row["system"] and _levels.reaches(other.row["level"], level)
+        ]
+        if rivals and _levels.reaches(row["level"], level):
+            fastest = max(rivals, key=lambda other: _rate_of(other.row))
+            row[column] = fastest.row["system"]
+            name = f"speedup_vs_{column}"
+            row |= _pairs.ratio_columns(name, setup.repeats, fastest.repeats)
+    for system in ("pil", "paper"):
+        base = next((other for other in panel if other.row["system"] == system), None)
+        if base is not None:
+            row |= _pairs.ratio_columns(f"speedup_vs_{system}", setup.repeats, base.repeats)
+
+
+def _level_in_words(row: Row) -> str:
+    if row["gate"] == "not checked":
+        return "not checked"
+    return f"{row['level'] or 'no level'} ({row['psnr_db_min']:.1f} dB)"
 
 
 def _key(cell: Cell) -> tuple[str, ...]:
@@ -230,54 +296,52 @@ def _key(cell: Cell) -> tuple[str, ...]:
     return params["system"], images.kind, images.image_set, images.digest, params["subset"]
 
 
-def _setup(cell: Cell) -> str:
+def _setup_name(cell: Cell) -> str:
     return str(cell.params.get("setup", cell.params["variant"]))
 
 
-def _by_row(records: Records, search: bool) -> dict[tuple[str, ...], dict[str, Row]]:
-    """For each row of the table, what round one (`search`) or two says of each setup."""
+@dataclass(frozen=True)
+class _Setup:
+    """A system's variant under a setup: its repeats and the row that they make."""
+
+    images: tuple[str, ...]
+    repeats: Records
+    row: Row
+
+
+def _by_setup(records: Records, search: bool) -> dict[tuple[str, ...], dict[str, _Setup]]:
+    """For each system and images, what round one (`search`) or two says of each setup."""
     grouped: dict[tuple[str, ...], dict[str, list[Record]]] = {}
     for record in records:
         if ("search" in record.cell.params) == search:
             by_setup = grouped.setdefault(_key(record.cell), {})
-            by_setup.setdefault(_setup(record.cell), []).append(record)
+            by_setup.setdefault(_setup_name(record.cell), []).append(record)
     return {
-        key: {name: _variant_row(name, repeats) for name, repeats in variants.items()}
-        for key, variants in grouped.items()
+        key: {
+            name: _Setup(key[1:], repeats, _setup_row(name, repeats))
+            for name, repeats in setups.items()
+        }
+        for key, setups in grouped.items()
     }
 
 
-def _row(rows: Mapping[str, Row], searched: Mapping[str, Row]) -> Row:
-    """The best row of round two, or of the only round; `other_variants` of round one."""
-    best = _best(rows)
-    others = [
-        f"{name or 'default'}: {_rate_of(row):.4g} img/s, gate {row['gate']}"
-        for name, row in searched.items()
-        if name != best and row["status"] == "ok"
-    ]
-    return rows[best] | {"other_variants": "; ".join(others)}
+def _best(setups: Mapping[str, _Setup]) -> list[str]:
+    """For each level the fastest that reaches it; where none reaches any, the fastest."""
+    rates = {name: _rate_of(setup.row) for name, setup in setups.items()}
+    measured = [name for name in setups if setups[name].row["status"] == "ok"] or [*setups]
+    best = []
+    for level in LEVELS:
+        reaching = [name for name in measured if _levels.reaches(setups[name].row["level"], level)]
+        best += [max(reaching, key=rates.__getitem__)] if reaching else []
+    return list(dict.fromkeys(best)) or [max(measured, key=rates.__getitem__)]
 
 
-def _best(rows: Mapping[str, Row]) -> str:
-    """The fastest whose pixels pass; of those that do not, the fastest."""
-
-    def merit(name: str) -> tuple[bool, bool, float]:
-        row = rows[name]
-        return _passes(row), row["status"] == "ok", _rate_of(row)
-
-    return max(rows, key=merit)
-
-
-def _variant_row(variant: str, repeats: Records) -> Row:
+def _setup_row(variant: str, repeats: Records) -> Row:
     row = _common.new_row(repeats, COLUMNS) | {"gate": "not checked", "variant": variant}
     params = repeats[0].cell.params
     row |= {name: params[name] for name in ("system", "subset")}
     row["finish_line"] = params.get("finish", "host")
-    return _common.complete(row, repeats, _measured)
-
-
-def _passes(row: Row) -> bool:
-    return row["gate"] == "passed"
+    return _pairs.note_disturbance(_common.complete(row, repeats, _measured), repeats)
 
 
 def _rate_of(row: Row) -> float:
@@ -287,42 +351,49 @@ def _rate_of(row: Row) -> float:
 
 
 def _measured(repeats: Records) -> Row:
-    median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
+    counting = _pairs.counting(repeats)
+    median_repeat = _common.median_repeat(counting, _common.seconds_an_image)
     row = _common.value_columns(median_repeat, *_VALUES)
-    row |= _common.wall_columns(repeats)
+    row |= _common.wall_columns(counting)
     row |= {"n_images": _common.count(median_repeat), "wall_s": _common.wall_s(median_repeat)}
-    row |= _common.spread_columns(repeats)
+    row |= _common.spread_columns(counting)
     for record in repeats:
         if "fidelity" in record.values:
-            limits, weights = record.cell.params["fidelity"], record.cell.model.weights
-            return row | _common.judge_fidelity(record.values["fidelity"], limits, weights)
+            weights = record.cell.model.weights
+            return row | _levels.judge(record.values["fidelity"], weights)
     return row
 
 
 def sentence(rows: MeasuredRows) -> str:
-    """Versus the next fastest whose pixels pass, the paper's recipe, and DataLoader + PIL.
+    """Versus the next fastest at each level, the paper's recipe, and DataLoader + PIL.
 
     Then with DINOv2's crop, versus without.
     """
     ours = rows.first(CSV, system="ours")
     if ours is None:
         return ""
-    others = {
-        row["system"]: row
-        for row in rows[CSV]
-        if row["system"] != "ours" and is_comparable(row, ours, ("system", "variant"))
-    }
-    names = {}
-    passing = passed(others.values())
-    # Of two systems the other one is no choice among rivals.
-    if passing and len(others) > 1:
-        fastest = max(passing, key=lambda row: float(row["img_per_s"]))["system"]
-        names[fastest] = f"the next fastest whose pixels pass ({LABELS[fastest]})"
-    for name in ("paper", "pil"):
-        names.setdefault(name, LABELS[name])
-    versus = [f"{ratio(ours, others[name])} {names[name]}" for name in names if name in others]
+    prepared = f"ours prepares {rate(ours)}{sizes(ours)} on {ours['cores']} cores"
+    if ours["calm_repeats"] == "0":
+        return f"{prepared}; other programs disturbed every repeat, so that no ratio counts"
     where = {name: ours[name] for name in ("image_set", "corpus", "subset", "device")}
+    versus = []
+    for level, column in NEXT.items():
+        if ours[column] and (column == "next" or ours[column] != ours["next"]):
+            versus.append(_versus_next(ours, level))
+    for name in ("paper", "pil"):
+        if ours[f"speedup_vs_{name}"] and name not in (ours["next"], ours["next_close"]):
+            versus.append(f"{_pairs.in_words(ours, f'speedup_vs_{name}')} {LABELS[name]}")
     crop = rows.first(CSV, system="ours-crop", **where)
-    if crop:
+    if crop and crop["calm_repeats"] != "0":
         versus.append(f"with DINOv2's crop {ratio(crop, ours)} its rate without")
-    return f"ours prepares {rate(ours)} on {ours['cores']} cores: {', '.join(versus)}"
+    return f"{prepared}: {', '.join(versus)}" if versus else prepared
+
+
+def _versus_next(ours: TableRow, level: str) -> str:
+    """Our ratio to the next fastest at a level, or why there is none."""
+    column = NEXT[level]
+    name = f"the next fastest {_levels.in_words(level)} ({LABELS[ours[column]]})"
+    if not ours[f"speedup_vs_{column}"]:
+        return f"no ratio to {name}, whose every repeat other programs disturbed"
+    text = f"{_pairs.in_words(ours, f'speedup_vs_{column}')} {name}"
+    return f"{text}{_TIE}" if _pairs.is_tie(ours, f"speedup_vs_{column}") else text

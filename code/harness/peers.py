@@ -27,13 +27,21 @@ def import_or_unavailable(module: str, *, hint: str = INSTALL) -> Any:
 
 def installed(distributions: Sequence[str]) -> str:
     """Names and versions of distributions, for the key of a cell: once one is there, it counts."""
-    versions = []
-    for name in distributions:
-        try:
-            versions.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            versions.append(f"no {name}")
-    return ", ".join(versions)
+    versions = ((name, _version(name)) for name in distributions)
+    return ", ".join(f"{name} {number}" if number else f"no {name}" for name, number in versions)
+
+
+def are_installed(distributions: Sequence[str]) -> bool:
+    """Whether all of these distributions are here; each may still fail to load."""
+    return all(map(_version, distributions))
+
+
+def _version(distribution: str) -> str:
+    """Empty where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def load_failure(module: str, error: Exception, hint: str) -> Unavailable:

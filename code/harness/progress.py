@@ -14,8 +14,9 @@ from harness.spec import Cell
 from wallclock.progress import LINE_INTERVAL_S, format_duration
 from wallclock.recipe import ModelSpec
 
-#: Process start, imports and model load, in seconds, with and without torch.
-_START_TORCH_S, _START_S = 5.0, 1.0
+#: Process start, imports and model load, in seconds, with and without torch; of a loader alone,
+#: start and warm-up.
+_START_TORCH_S, _START_S, _START_LOADER_S = 5.0, 1.0, 3.0
 #: Seconds an image, from the paper: decode + resize with Pillow and with the native libraries; the
 #: forward pass of a T4. A CPU's forward is the paper's 1.3 img/s on one thread.
 _PILLOW_S = {"small_256": 0.0025, "original": 0.046}
@@ -126,6 +127,8 @@ class Estimator:
         timed = passes * float(cell.params.get("seconds", 0))
         starts_torch = embeds or cell.protocol.startswith("train")
         start = _START_TORCH_S if starts_torch else _START_S
+        if cell.protocol == "loading":
+            start, n = _START_LOADER_S, max(n, int(cell.params.get("min_images", 0)))
         return start + max(n * seconds, timed)
 
 

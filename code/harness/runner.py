@@ -77,6 +77,7 @@ def run(
     context: Mapping[str, Any],
     console: Console,
     first_round: Sequence[Cell] = (),
+    expected: Sequence[Cell] = (),
 ) -> Report:
     """Measure every cell that has no final record yet, then index the experiments.
 
@@ -85,6 +86,7 @@ def run(
         settings: where the records and live metrics go, and the seed of the cells' order.
         context: added to the records' environment; it does not identify a cell.
         first_round: cells of an earlier call, which stay in the index.
+        expected: cells like those of a later round, at most; only their time is printed.
 
     Raises:
         UserError: a request that a worker cannot meet.
@@ -107,6 +109,9 @@ def run(
         seconds_left = sum(estimator.seconds(task.cell) for task in todo)
         reused = f", {report.reused} reused" if report.reused else ""
         line = f"{len(todo)} cells to measure{reused}: about {format_duration(seconds_left)}"
+        if expected:
+            more = format_duration(sum(map(estimator.seconds, expected)))
+            line += f"; then the second round, at most {len(expected)} cells: about {more}"
         console.print(line, highlight=False)
         with bars(console) as progress_bars:
             progress = CellProgress(progress_bars, len(todo))

@@ -11,8 +11,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiments import _accelerators
-from experiments._sentences import is_comparable, passed
+from experiments import _accelerators, _levels
+from experiments._sentences import is_comparable
 from experiments.frontier import CSV, LABELS
 from paper.csvfile import Row
 from paper.format import digits
@@ -76,12 +76,16 @@ def _ours(rows: Sequence[Row]) -> list[Row]:
 
 
 def _kind(ours: Row, rows: Sequence[Row]) -> dict[str, Any]:
-    """An image set: its sizes, and the loaders whose pixels pass: ours, the next fastest, Pillow's.
+    """An image set: its sizes, and the faithful loaders: ours, the next fastest, Pillow's.
 
     `load_s`: core seconds per image, all that a loader does included.
     """
     others = [row for row in rows if is_comparable(row, ours, ("system", "variant"))]
-    passing = [row for row in passed(others) if row["system"] != "ours"]
+    passing = [
+        row
+        for row in others
+        if row["system"] != "ours" and _levels.reaches(row["level"], _levels.FAITHFUL)
+    ]
     pillow = [row for row in passing if row["system"] == "pil"]
     if not pillow:
         return {"loaders": []}

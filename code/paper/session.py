@@ -13,7 +13,7 @@ from harness import provenance, records, runner
 from harness.corpora import prepare
 from harness.corpora.manifest import Manifest
 from harness.plan import Plan
-from harness.spec import Settings
+from harness.spec import Cell, Settings
 from paper import diagnosis, terminal
 from paper import report as report_page
 from paper.csvfile import Row, ok_rows, read_table
@@ -33,11 +33,15 @@ def run_session(settings: Settings, command: str) -> int:
     _print_lines([_inputs(settings), *warnings, *settings.notes], console)
     for name in ("out", "figures"):
         _make_writable(name, getattr(settings, name))
-    cells = []
+    cells: list[Cell] = []
+    expected: list[Cell] = []
     with bars(console) as progress:
         plan = Plan(settings, CorpusProgress(progress))
         for name, options in settings.experiments.items():
-            cells += experiments.load(name).cells(plan, options)
+            experiment = experiments.load(name)
+            cells += experiment.cells(plan, options)
+            expect = getattr(experiment, "expected_second_round", None)
+            expected += expect(plan, options) if expect else []
     if settings.only == "data":
         _print_corpora(plan, console)
         return 0
@@ -45,7 +49,7 @@ def run_session(settings: Settings, command: str) -> int:
     credit = prepare.credit(settings.corpus, plan.cache)
     if credit:
         context["credit"] = credit
-    report = runner.run(cells, settings, context, console)
+    report = runner.run(cells, settings, context, console, expected=expected)
     further = []
     for name, options in settings.experiments.items():
         plan_more = getattr(experiments.load(name), "second_round", None)

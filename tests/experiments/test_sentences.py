@@ -153,20 +153,6 @@ def test_formats_compares_files_of_one_quality() -> None:
     assert formats.sentence(measured({formats.CSV: [other, row]})) == ""
 
 
-@pytest.mark.parametrize(
-    ("column", "value"), [("batch_size", "8"), ("cores", "2"), ("finish_line", "device")]
-)
-def test_frontier_compares_systems_under_one_setting(column: str, value: str) -> None:
-    cells = {"batch_size": "64", "cores": "4", "finish_line": "host", "image_set": "original"}
-    ours = dict.fromkeys(frontier.COLUMNS, "") | cells
-    ours |= {"system": "ours", "img_per_s": "300", "gate": "passed"}
-    rival = {**ours, "system": "pil", "img_per_s": "100", "variant": "4 workers a core"}
-    text = frontier.sentence(measured({frontier.CSV: [ours, rival]}))
-    assert "3.00×" in text
-    text = frontier.sentence(measured({frontier.CSV: [ours, {**rival, column: value}]}))
-    assert "×" not in text
-
-
 def test_storage_compares_readers_of_one_kind() -> None:
     cells = {"source": "warm", "access": "ahead", "finish": "tensor", "image_set": "original"}
     files = dict.fromkeys(storage.COLUMNS, "") | cells

@@ -1,6 +1,7 @@
 """The runner with real workers: missing files, crashes, refused requests, retries, order."""
 
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -146,6 +147,21 @@ def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_pa
     Plan(plan.settings, lambda done, total, step: None).slice("original", 3)
     with pytest.raises(UserError, match="the corpus changed during the run"):
         measure(decoder_cells[:1], plan)
+
+
+def test_the_second_rounds_time_is_printed_beforehand(
+    plan: Plan, decoder_cells: list[Cell]
+) -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=200)
+    cells = [cell for cell in decoder_cells if cell.label == "pil-original"][:1]
+    later = [replace(cells[0], label=f"later-{number}") for number in range(7)]
+    report = runner.run(cells, plan.settings, {}, console, expected=later)
+    assert report.measured == 1
+    line = r"1 cells to measure: about \d+ s; then the second round, at most 7 cells: about \d+ s"
+    assert re.search(line, output.getvalue())
+    recorded = records.load_experiment(plan.settings.runs, "decoders")
+    assert [record.cell.label for record in recorded] == ["pil-original"]
 
 
 def tasks(blocks: Sequence[tuple[str, int, int]]) -> list[runner._Task]:

@@ -309,6 +309,16 @@ class TestFrontier:
         endings = ("", ", baseline JPEG", ", progressive JPEG")
         assert titles == [f"A folder's photos{ending}" for ending in endings]
 
+    def test_a_system_with_a_row_for_each_level_is_named_twice(self, copy: Copy) -> None:
+        folder = copy(frontier.CSV)
+        rows = read_table(folder / frontier.CSV)
+        draft = next(row for row in rows if row["system"] == "pil-draft")
+        row = {**draft, "level": "close", "psnr_db": "41"}
+        save(folder / frontier.CSV, [*rows, row])
+        text = words(drawn(FRONTIER, folder))
+        assert "DataLoader + PIL draft (close)" in text
+        assert "every compared picture has 30 dB" in text
+
 
 def test_predictions_are_the_tables() -> None:
     (axes,) = drawn(PREDICTION, fixture_tables()).axes

@@ -104,8 +104,8 @@ def test_without_a_measured_frontier_there_is_no_page(tmp_path: Path) -> None:
     assert CSV in rendering.skipped
 
 
-def test_a_loader_whose_pixels_fail_is_no_alternative() -> None:
-    failing = [row | {"gate": "failed"} if row["system"] == "pil-draft" else row for row in ROWS]
+def test_a_loader_that_is_not_faithful_is_no_alternative() -> None:
+    failing = [row | {"level": "close"} if row["system"] == "pil-draft" else row for row in ROWS]
     data = limits_page.page_data(failing)
     names = {loader["name"] for kind in data["kinds"] for loader in kind["loaders"]}
     assert LABELS["pil-draft"] not in names

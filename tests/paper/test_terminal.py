@@ -138,9 +138,10 @@ class TestClosingSentence:
         [
             (
                 "frontier",
-                "ours prepares 422 originals a second on 2 cores: 1.15× the next fastest whose "
-                "pixels pass (DataLoader + PIL draft), 2.12× the paper's recipe, "
-                "5.94× DataLoader + PIL",
+                "ours prepares 422 originals a second (median 367 KB, 5.48 megapixels) on 2 cores: "
+                "1.15× (one repeat) the next fastest whose pictures all have 40 dB (DataLoader + "
+                "PIL draft), 2.12× (one repeat) the paper's recipe, 5.94× (one repeat) DataLoader "
+                "+ PIL",
             ),
             ("serial", "on originals turbojpeg reaches 12.4 img/s, 1.38× pil"),
             ("decoders", "on originals libjpeg-turbo takes 6.64 ms, 0.34× PIL"),
@@ -175,10 +176,8 @@ class TestClosingSentence:
         several = closing_sentence(fixture_tables(), ["profiler", "decoders", "serial"])
         assert several == closing_sentence(fixture_tables(), ["serial"])
 
-    def test_failed_rivals_are_not_the_next_fastest(self, copy: Copy) -> None:
+    def test_without_our_originals_it_is_about_thumbnails(self, copy: Copy) -> None:
         folder = copy(frontier.CSV)
-        edit(folder / frontier.CSV, "system=pil-draft image_set=original", gate="failed")
-        assert "1.24× the next fastest" in closing_sentence(folder, ["frontier"])
         fail(folder / frontier.CSV, "system=ours image_set=original", "gate failed", "pixels")
         assert "ours prepares 5,553 256 px images" in closing_sentence(folder, ["frontier"])
 

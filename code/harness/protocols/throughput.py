@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import export, telemetry
+from harness import disturbance, export, telemetry
 from harness.corpora import manifest as manifests
 from harness.engines import loaders, pipeline
 from harness.engines.loaders import CyclicPositions
@@ -64,6 +64,7 @@ TIMED = {
     ),
     "loading": (
         "harness.decoders",
+        "harness.disturbance",
         "harness.engines.assemble",
         "harness.engines.dataloader",
         "harness.engines.loaders",
@@ -255,7 +256,8 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
 def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One loader in steady state for `params.seconds`, the images again and again.
 
-    A batch counts once it is in host memory; with `params.finish` of `device`, normalized there.
+    For `params.min_images` at least, and anew where others disturbed the pass. A batch counts once
+    it is in host memory; with `params.finish` of `device`, normalized there.
     Samples: `batch`, from requesting one to having it, `wall`, and the first calls of
     `params.stages`, as this suite's loaders mark them. Values: `n_loaded`; in the first
     repeat also how far the first `params.fidelity.images` of the loader's own images are from
@@ -278,12 +280,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
             loader = OnDevice(opened, model.statistics, recipe.device)
         pixels = _drain(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
-        bursts = int(cell.params.get("bursts", _MIN_BURSTS)) * loader.burst
-        at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, bursts)
-        until = steady(float(cell.params["seconds"]), at_least, loader.burst)
-        progress(0)
-        with protocol.competing(values):
-            result = run_pass(loader, until, progress, add_marks="stages" in cell.params)
+        result = _take_steady_pass(cell, loader, values, progress)
         values |= _described(loader, result.images)
     if "preprocess" in result.labels:  # third-party loaders have no such choice
         values["ran"] = {"preprocess": result.labels["preprocess"]}
@@ -297,6 +294,23 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     }
     samples |= {"batch": result.samples["wait"], "wall": [result.wall_ns]}
     return Measurement(samples, values)
+
+
+def _take_steady_pass(
+    cell: Cell, loader: Loader, values: dict[str, Any], progress: Progress
+) -> PassResult:
+    """The calmest of the passes that `harness.disturbance` asks for."""
+    bursts = int(cell.params.get("bursts", _MIN_BURSTS)) * loader.burst
+    batches = -(-int(cell.params.get("min_images", 0)) // cell.recipe.batch_size)
+    at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, bursts, batches)
+    until = steady(float(cell.params["seconds"]), at_least, loader.burst)
+
+    def take_pass(readings: dict[str, Any]) -> PassResult:
+        with protocol.competing(readings):
+            return run_pass(loader, until, progress, add_marks="stages" in cell.params)
+
+    progress(0)
+    return disturbance.take_calmest(take_pass, values)
 
 
 def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:

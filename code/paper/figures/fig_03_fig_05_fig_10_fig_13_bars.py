@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import ablation, decoders, onnx, steps
+from experiments import _pairs, ablation, decoders, onnx, steps
 from harness.spec import IMAGE_SETS
 from paper.csvfile import Row, distinct, join_distinct, number, ok_rows
 from paper.figures import style
@@ -176,6 +176,7 @@ def draw_ablation(tables: Tables) -> Figure:
         f"{join_distinct(measured, 'cores')} cores, pages cached",
         "bars: steps added from top to bottom; circles: the step alone on the baseline",
         style.spread_remark(measured, "horizontal lines"),
+        style.disturbed_remark(measured, _mode_and_step),
         style.omission_remark(rows, _mode_and_step),
     )
     return figure
@@ -196,8 +197,12 @@ def _draw_ablation(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _gain_over_previous(row: Row) -> str:
+    """The factor; of one whose interval contains 1, that it cannot be told from none."""
     gain = row["speedup_vs_previous"]
-    return f"   {factor(gain)}" if gain and row["step"] != ablation.BASELINE else ""
+    if not gain or row["step"] == ablation.BASELINE:
+        return ""
+    tie = " (a tie)" if _pairs.is_tie(row, "speedup_vs_previous") else ""
+    return f"   {factor(gain)}{tie}"
 
 
 def _mode_and_step(row: Row) -> str:

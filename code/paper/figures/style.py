@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 
+from experiments import _levels
 from paper.csvfile import Row, distinct, join_distinct
 from paper.labels import CORPORA, DECODERS, weights
 from wallclock.clock import STAGES
@@ -168,6 +169,36 @@ def spread_remark(rows: Sequence[Row], line: str = "vertical lines") -> str:
     """What the line from the slowest to the fastest repeat is; empty if nothing was repeated."""
     repeated = any(row["repeats"] != "1" for row in rows)
     return f"{line}: slowest to fastest repeat" if repeated else ""
+
+
+def level_mark(level: str, colour: str) -> dict[str, Any]:
+    """How a marker is filled: in full for the strictest level, half for a looser one, else not."""
+    if level == _levels.FAITHFUL:
+        return {"color": colour}
+    if level:
+        return {"color": colour, "fillstyle": "bottom", "markerfacecoloralt": "white"}
+    return {"color": "white"}
+
+
+def levels_remark(rows: Sequence[Row]) -> str:
+    """What the filling means, of those that `rows` have."""
+    present = {row["level"] for row in rows}
+    meanings = [
+        f"{filling}: every compared picture has {decibels:g} dB"
+        for filling, (level, decibels) in zip(
+            ("filled", "half filled"), _levels.LEVELS.items(), strict=True
+        )
+        if level in present
+    ]
+    return ", ".join([*meanings, "hollow: neither"] if "" in present else meanings)
+
+
+def disturbed_remark(rows: Sequence[Row], name: Callable[[Row], str]) -> str:
+    """Which rows, by `name`, have no repeat that other programs left alone; empty if none."""
+    names = list(dict.fromkeys(name(row) for row in rows if row.get("calm_repeats") == "0"))
+    if names and len(names) == len({name(row) for row in rows}):
+        return "other programs disturbed every repeat"
+    return f"other programs disturbed every repeat of: {', '.join(names)}" if names else ""
 
 
 def mark(row: Row) -> str:

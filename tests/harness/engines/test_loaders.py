@@ -40,7 +40,7 @@ OWN = {
 }
 RECIPES = OWN | {name: Recipe(name, engine=name, batch_size=3) for name in third_party.LOADERS}
 #: Their first import takes as long as all other loaders together.
-SLOW = ("dali", "dali-gpu", "spdl", "torchvision", "torchcodec")
+SLOW = ("dali", "dali-gpu", "spdl", "torchvision", "torchcodec", "nvimagecodec", "tf-data")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 """Protocols `loading` and `load_n` on real files and processes."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.engines import loaders
+from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, no_progress
 from harness.protocols.throughput import load_n, loading
 from harness.spec import Cell, Slice
@@ -105,3 +108,25 @@ def test_the_collector_ran_before_the_loader_starts(
 def test_a_short_pass_takes_eight_bursts(corpus: Slice) -> None:
     result = run(loading, corpus, replace(PAPER, workers=4), 1, seconds=0.0)
     assert len(result.samples["batch"]) == 8 * 4
+
+
+def test_a_pass_beside_other_programs_is_taken_again(
+    corpus: Slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = iter([0.98, 0.05])
+
+    @contextmanager
+    def competing(readings: dict[str, Any]) -> Iterator[None]:
+        yield
+        readings["other_cores"] = next(busy)
+
+    monkeypatch.setattr(protocol, "competing", competing)
+    result = run(loading, corpus, OURS, 1, seconds=0.0)
+    assert result.values["other_cores"] == 0.05
+    assert result.values["discarded_other_cores"] == [0.98]
+    assert result.values["n_loaded"] == 4 * len(result.samples["batch"]), "of one pass"
+
+
+def test_a_pass_takes_as_many_images_as_asked(corpus: Slice) -> None:
+    result = run(loading, corpus, OURS, 1, seconds=0.0, min_images=90)
+    assert 90 <= result.values["n_loaded"] < 90 + 2 * OURS.batch_size

@@ -23,8 +23,11 @@ from wallclock.recipe import ModelSpec, Recipe
 MODULES = (
     "pil",
     "pil_draft",
+    "dataloader_scaled",
+    "thread_pool",
     "imagecodecs",
     "kornia_rs",
+    "nvimagecodec",
     "pyvips",
     "torchvision",
     "torchcodec",
@@ -33,6 +36,7 @@ MODULES = (
     "dali",
     "dali_gpu",
     "spdl",
+    "tf_data",
 )
 
 
@@ -49,6 +53,11 @@ def _loaders() -> dict[str, ThirdPartyLoader]:
 
 
 LOADERS = _loaders()
+
+
+def is_installed(name: str) -> bool:
+    """Whether a loader's library is here; this suite's own systems are."""
+    return name not in LOADERS or peers.are_installed(LOADERS[name].distributions)
 
 
 def installed(name: str) -> str:

@@ -35,7 +35,8 @@ def load_function(px: int, variant: str) -> Load:
     return load
 
 
-def _settings(variant: str) -> str:
+def settings(variant: str) -> str:
+    """The variant in words."""
     if variant == "thumbnail":
         return f"draft at margin {_THUMBNAIL_GAP}, its box, resize(BILINEAR, reducing_gap=2)"
     return f"draft at margin {variant or 1}, its box, resize(BILINEAR)"
@@ -45,7 +46,7 @@ LOADER = dataloader(
     "pil-draft",
     "DataLoader + PIL draft",
     load_function,
-    _settings,
+    settings,
     lambda: version("pillow"),
     variants=("1.25", "1", "2", "thumbnail"),
 )

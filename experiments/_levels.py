@@ -1,0 +1,45 @@
+"""Levels of fidelity: how near each picture of a loader is to Pillow's antialiased one.
+
+One absolute scale for all image sets: the PSNR of the worst compared picture. A rule relative to
+another filter would ask more of a picture that is easy for all of them, and less of a hard one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments._common import Row, fidelity_columns
+
+#: Level → the least PSNR of any compared picture, in dB; the strictest first. What antialiases the
+#: exact extent of an image reaches 40 at any scale. What antialiases with another filter, or
+#: stretches by less than a pixel, reaches 30; what aliases does not.
+LEVELS: Mapping[str, float] = {"faithful": 40.0, "close": 30.0}
+FAITHFUL, CLOSE = LEVELS
+
+
+def level_of(psnr_db_min: float | None) -> str:
+    """The strictest level that pictures with this least PSNR reach; empty for none."""
+    least = -1.0 if psnr_db_min is None else psnr_db_min
+    return next((name for name, decibels in LEVELS.items() if least >= decibels), "")
+
+
+def reaches(reached: object, level: str) -> bool:
+    """Whether a row whose `level` is `reached` reaches `level`, too."""
+    return reached in LEVELS and LEVELS[str(reached)] >= LEVELS[level]
+
+
+def judge(values: Mapping[str, Any], weights: str) -> Row:
+    """The fidelity columns of a loader's pictures, `level`, and the gate: passed by any level.
+
+    `values`: of `harness.protocols.fidelity.compare_loader_output`. Older records have no
+    `psnr_db_min`: these pictures are not judged.
+    """
+    row = fidelity_columns(values, weights)
+    if values.get("psnr_db_min") is None:
+        return row | {"level": "", "gate": "not checked"}
+    level = level_of(values["psnr_db_min"])
+    return row | {"level": level, "gate": "passed" if level else "failed"}
+
+
+def in_words(level: str) -> str:
+    """`whose pictures are all within 40 dB`."""
+    return f"whose pictures all have {LEVELS[level]:g} dB"

@@ -1,0 +1,78 @@
+"""Ratios by pairs of repeats, and which repeats count."""
+
+from dataclasses import replace
+
+import pytest
+
+from experiments import _pairs
+from experiments._common import Row
+from harness.records import Record
+from tests.experiments import made
+
+
+def repeats(*rates: float, others: tuple[float, ...] = ()) -> list[Record]:
+    """Ten seconds at these rates, the repeats numbered; beside `others` cores of other programs."""
+    records = []
+    for number, rate in enumerate(rates):
+        values: dict[str, float] = {"n_loaded": round(rate * 10)}
+        if others:
+            values["other_cores"] = others[number]
+        record = made.record("frontier", "loading", "x", values, {})
+        records.append(replace(record, cell=replace(record.cell, repeat=number)))
+    return records
+
+
+def test_a_ratio_is_the_median_of_pairs_of_one_block() -> None:
+    row = _pairs.ratio_columns("gain", repeats(500, 480, 300), repeats(50, 40, 60))
+    assert row == {"gain": 10.0, "gain_min": 5.0, "gain_max": 12.0}
+    without_first = _pairs.ratio_columns("gain", repeats(500, 480, 300)[1:], repeats(50, 40, 60))
+    assert without_first["gain_max"] == 12.0
+    assert without_first["gain_min"] == 5.0
+
+
+def test_a_single_pair_has_no_interval() -> None:
+    row = _pairs.ratio_columns("gain", repeats(500), repeats(50, 40, 60))
+    assert row == {"gain": 10.0, "gain_min": None, "gain_max": None}
+    assert _pairs.ratio_columns("gain", repeats(500), []) == {}
+    text = {"gain": "10", "gain_min": "", "gain_max": ""}
+    assert _pairs.in_words(text, "gain") == "10.0× (one repeat)"
+    assert not _pairs.is_tie(text, "gain")
+
+
+@pytest.mark.parametrize(
+    ("ends", "tie"), [(("0.96", "1.41"), True), (("1.21", "1.46"), False), (("0.5", "1"), True)]
+)
+def test_an_interval_around_1_is_a_tie(ends: tuple[str, str], tie: bool) -> None:
+    row = {"gain": "1.29", "gain_min": ends[0], "gain_max": ends[1]}
+    assert _pairs.is_tie(row, "gain") == tie
+    assert _pairs.in_words(row, "gain").startswith("1.29× (")
+    assert _pairs.in_words(row, "gain").endswith("× (0.96 to 1.41)") == (ends[0] == "0.96")
+
+
+def test_a_disturbed_repeat_is_in_no_pair_and_is_named() -> None:
+    disturbed = repeats(500, 480, 300, others=(0.0, 0.1, 0.98))
+    assert [record.cell.repeat for record in _pairs.counting(disturbed)] == [0, 1]
+    row = _pairs.ratio_columns("gain", disturbed, repeats(50, 40, 60))
+    assert row == {"gain": 11.0, "gain_min": 10.0, "gain_max": 12.0}
+    reversed_row = _pairs.ratio_columns("gain", repeats(50, 40, 60), disturbed)
+    assert reversed_row["gain_max"] == 0.1
+    noted = _pairs.note_disturbance({"reason": ""}, disturbed)
+    assert noted["calm_repeats"] == 2
+    expected = "repeats that others disturbed (left out): 3 by 0.98 cores"
+    assert noted["reason"] == expected
+    failed = _pairs.note_disturbance({"reason": "no memory"}, disturbed)
+    assert failed["reason"] == f"no memory; {expected}"
+
+
+def test_where_no_repeat_is_calm_there_is_a_rate_and_no_ratio() -> None:
+    busy = repeats(500, 480, others=(0.98, 0.5))
+    assert len(_pairs.counting(busy)) == 2
+    assert _pairs.ratio_columns("gain", busy, repeats(50, 40)) == {}
+    noted = _pairs.note_disturbance({"reason": ""}, busy)
+    assert noted["calm_repeats"] == 0
+    assert "(none was calm): 1 by 0.98, 2 by 0.5 cores" in str(noted["reason"])
+
+
+def test_where_nobody_looked_nothing_is_said() -> None:
+    row: Row = {"reason": "", "calm_repeats": None}
+    assert _pairs.note_disturbance(row, repeats(500, 480)) == row
