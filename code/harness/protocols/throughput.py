@@ -27,7 +27,7 @@ from harness.engines.on_device import OnDevice
 from harness.engines.pipeline import DeviceStages
 from harness.protocols import fidelity, protocol
 from harness.protocols.gpu_memory import GpuMemory
-from harness.protocols.loop import after, run_pass, steady, workers_since
+from harness.protocols.loop import PassResult, after, run_pass, steady, workers_since
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell
