@@ -153,6 +153,7 @@ def test_ladder_beside_its_source(tmp_path: Path) -> None:
     ]
     assert widths == [[3, 9, 20, 30, 60, 40], [0.6, 1.8, 4, 6, 12]]
     assert [x for x, _ in markers(rungs.lines, "D")] == [3, 9, 21, 28]
+    assert markers(model.lines, "D") == [], "a T4 beside a CPU"
     assert markers(latencies.lines, "^") == [(15, 0.5), (36, 2)]
     assert markers(latencies.lines, "o") == [(15, 0.5)], "a ring at the knee"
     for expected in (

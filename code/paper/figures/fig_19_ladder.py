@@ -109,7 +109,8 @@ def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
         expected = number(row["predicted_per_s"])
         if expected:
             axes.plot([expected, expected], [y - 0.38, y + 0.38], color=style.INK, lw=1.2, ls=":")
-        source = number(row["source_per_s"])
+        # A CPU is nothing to compare a T4 with.
+        source = number(row["source_per_s"]) if row["device_kind"] != "cpu" else None
         if source:
             axes.plot(source, y, "D", ms=5, mfc="white", mec=style.INK)
         right_end = max(rate, expected or 0, source or 0)
