@@ -145,7 +145,7 @@ def _unlike_columns(name: str, a: Sequence[str], b: Sequence[str]) -> list[Diffe
 
 
 def _keys(a: "pd.DataFrame", b: "pd.DataFrame") -> list[str]:
-    """The columns that name a table's rows: of its settings, those that tell them apart.
+    """The columns that name a table's rows: of its settings, the fewest that tell them apart.
 
     A setting that is the same in all rows is none: it must be equal, and may differ. Where settings
     do not suffice, the number of images does.
@@ -153,17 +153,22 @@ def _keys(a: "pd.DataFrame", b: "pd.DataFrame") -> list[str]:
     settings = [column for column in _columns(a) if column == "n" or is_setting(column)]
     images = ["n_images"] if "n_images" in a else []
     keys: list[str] = []
-    n_told = [min(len(a), 1), min(len(b), 1)]
     for column in (*settings, *images):
-        told = [_n_distinct(frame, [*keys, column]) for frame in (a, b)]
-        if any(new > old for new, old in zip(told, n_told, strict=True)):
+        if _n_told(a, b, [*keys, column]) != _n_told(a, b, keys):
             keys.append(column)
-            n_told = told
+    # A later one may tell apart what an earlier one did: of a loader the images, not its variant.
+    for column in keys[1:]:
+        others = [key for key in keys if key != column]
+        if _n_told(a, b, others) == _n_told(a, b, keys):
+            keys = others
     return keys
 
 
-def _n_distinct(frame: "pd.DataFrame", columns: list[str]) -> int:
-    return len(frame[columns].drop_duplicates())
+def _n_told(a: "pd.DataFrame", b: "pd.DataFrame", columns: list[str]) -> list[int]:
+    """How many rows of each table these columns tell apart."""
+    if not columns:
+        return [min(len(a), 1), min(len(b), 1)]
+    return [len(frame[columns].drop_duplicates()) for frame in (a, b)]
 
 
 def _matched(

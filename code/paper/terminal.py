@@ -23,7 +23,7 @@ from paper.claims import (
     Verdict,
 )
 from paper.csvfile import Row, number, read_table
-from paper.diff import Comparison
+from paper.diff import Comparison, Difference
 from paper.format import count_noun, digits, factor, percent, with_unit
 from wallclock.clock import STAGES
 
@@ -207,19 +207,23 @@ def _places(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print a line for each difference and for what one side did not run, then the counts."""
-    rows = [(d.csv, d.row, d.column, d.a, d.b) for d in comparison.differences]
-    if rows:
-        print_table(("table", "row", "column", "a", "b"), rows, console, right=("a", "b"))
-        console.print()
+    """Print under each table a line for each difference; what one side did not run; the counts."""
+    for csv, differences in groupby(comparison.differences, key=_table_of):
+        console.print(Text(csv, style="bold"))
+        rows = [(f"  {d.row}", d.column, d.a, d.b) for d in differences]
+        print_table(("  row", "column", "a", "b"), rows, console, right=("a", "b"))
     for line in comparison.one_sided:
         console.print(Text(f"not compared: {line}", style="dim"))
     tables = count_noun(comparison.n_tables, "table")
     both = f"in {count_noun(comparison.n_rows, 'row')} of {tables} that both ran"
-    if rows:
-        console.print(Text(f"{count_noun(len(rows), 'difference')} {both}", style="bold red"))
+    if n := len(comparison.differences):
+        console.print(Text(f"{count_noun(n, 'difference')} {both}", style="bold red"))
     else:
         console.print(Text(f"no difference beyond the tolerance {both}", style="green"))
+
+
+def _table_of(difference: Difference) -> str:
+    return difference.csv
 
 
 def _experiment_of(verdict: Verdict) -> str:

@@ -149,6 +149,14 @@ class TestWhatOneSideDidNotRun:
         assert result.differences == [Difference("t.csv", "3 opencv 1", "mean_ms", "5", "9")]
         assert result.n_rows == 2
 
+    def test_a_choice_that_varies_names_no_row(self, tmp_path: Path) -> None:
+        """The best variant of a loader may be another one; its images name the row."""
+        a = write(tmp_path / "a", t="system,variant,image_set\nx,v,small\nx,w,large\ny,v,small\n")
+        b = write(tmp_path / "b", t="system,variant,image_set\nx,w,small\nx,w,large\n")
+        result = compare(a, b, 0.1)
+        assert result.one_sided == ["t.csv: 1 row only in A"]
+        assert result.differences == [Difference("t.csv", "1 x small", "variant", "v", "w")]
+
     def test_rows_that_are_unavailable(self, tmp_path: Path) -> None:
         rows = {
             "a": ("5,ok", ",unavailable", ",unavailable"),
