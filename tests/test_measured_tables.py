@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from paper.__main__ import main as footnotes
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -147,3 +149,4 @@ def test_every_family_holds(column: str) -> None:
 if __name__ == "__main__":
     for changed in PAGES:
         (ROOT / "docs" / changed).write_text(rewritten(changed), encoding="utf-8")
+    footnotes(["footnotes", "--write"])

@@ -2,8 +2,9 @@
 
   <!--machine: frontier-->AMD EPYC (family 25, model 17), 2 cores; commit 7ef8d0d; 2026-11-22; n = 3
 
-`frontier` is a file that docs/numbers.txt names. `python -m paper footnotes --write` writes what
-follows such a marker in a document, up to the end of its line; a test compares.
+`frontier` is a file that docs/numbers.txt names; or a path below data/reference stands there.
+`python -m paper footnotes --write` writes what follows such a marker in a document, up to the end
+of its line; a test compares.
 """
 
 import json
@@ -20,7 +21,7 @@ from wallclock.errors import UserError
 #: Names files: `name = path`.
 NUMBERS = provenance.ROOT / "docs" / "numbers.txt"
 #: The marker with the name of a file, and the rest of its line.
-MARKER = re.compile(r"(<!--machine: (\w+)-->).*")
+MARKER = re.compile(r"(<!--machine: ([\w./-]+)-->).*")
 #: Columns that say how often a row was measured.
 _COUNTS = ("repeats", "rounds")
 _SHORT_COMMIT = 7
@@ -46,9 +47,10 @@ def rewritten(text: str, tables: Mapping[str, Path]) -> str:
 
     def line(match: re.Match[str]) -> str:
         marker, name = match.groups()
-        if name not in tables:
-            raise UserError(f"{marker}: docs/numbers.txt names no CSV {name}")
-        return f"{marker}{describe(tables[name])}"
+        table = tables.get(name, accuracy.REFERENCES / name)
+        if not table.is_file():
+            raise UserError(f"{marker}: no CSV of this name in docs/numbers.txt or data/reference")
+        return f"{marker}{describe(table)}"
 
     return MARKER.sub(line, text)
 
