@@ -11,17 +11,20 @@ MODEL = "model"
 BOX = "this box"
 
 _SHARED = _common.columns("setup rung duty image_set corpus device device_kind cores")
+#: Of cores and of the GPU, in percent.
+_USE = ("cpu_util_mean", "gpu_util_mean")
 _COSTS = _common.columns(
-    "cpu_cores cpu_util_mean cpu_util_mean_min cpu_util_mean_max",
-    "gpu_util_mean gpu_util_mean_min gpu_util_mean_max gpu_used_gib",
-    "cpu_ms_per_request bed_ms_per_request",
+    "cpu_cores",
+    _common.with_limits(_USE),
+    "gpu_used_gib cpu_ms_per_request bed_ms_per_request",
     "peak_memory_mib redeliveries wasted_share kb_per_request origin status reason",
 )
 COLUMNS = _common.columns(
     "what",
     _SHARED,
     "model weights dtype services workers batch_size n_images repeats",
-    "requests_per_s requests_per_s_min requests_per_s_max predicted_per_s error source_per_s",
+    _common.with_limits("requests_per_s"),
+    "predicted_per_s error source_per_s",
     "speedup_vs_previous speedup_vs_rung_1 usd_per_hour usd_per_million",
     _COSTS,
 )
@@ -38,8 +41,8 @@ REDELIVERY_COLUMNS = _common.columns(
     _SHARED,
     "visibility_s queue_size largest_queue_size n_requests wall_s repeats",
     "deliveries_per_request callbacks_per_request completed_share",
-    "completed_per_s completed_per_s_min completed_per_s_max completed_late_per_s",
-    "peak_memory_mib origin status reason",
+    _common.with_limits("completed_per_s"),
+    "completed_late_per_s peak_memory_mib origin status reason",
 )
 #: Of the requests that arrive in a second, those that are answered in one, at least.
 _KEPT_UP = 0.95
@@ -182,26 +185,17 @@ def _use(repeats: Records) -> Row:
     if median_repeat.cell.params["setup"] == MOCK:
         return {}  # what it sleeps is no use of this machine
     row: Row = {"gpu_used_gib": median_repeat.values.get("gpu_used_gib")}
-    for name, read in (("cpu_util_mean", _cpu_util), ("gpu_util_mean", _gpu_util)):
-        taken = [
-            value for record in _common.measured(repeats) if (value := read(record)) is not None
-        ]
-        row[name] = read(median_repeat)
-        row[f"{name}_min"], row[f"{name}_max"] = min(taken, default=None), max(taken, default=None)
-    return row
+    passes = [_use_of_pass(record) for record in _common.measured(repeats)]
+    return row | _use_of_pass(median_repeat) | _common.limits(passes, _USE)
 
 
 def _cpu_cores(record: Record) -> float:
     return float(record.values["cpu_s"] / _common.wall_s(record))
 
 
-def _cpu_util(record: Record) -> float | None:
-    return 100 * _cpu_cores(record) / float(record.values["cores"])
-
-
-def _gpu_util(record: Record) -> float | None:
-    percent: float | None = record.values.get("gpu_util_mean")
-    return percent
+def _use_of_pass(record: Record) -> Row:
+    cpu_util = 100 * _cpu_cores(record) / record.values["cores"]
+    return {"cpu_util_mean": cpu_util, "gpu_util_mean": record.values.get("gpu_util_mean")}
 
 
 def _redelivered(repeats: Records) -> Row:

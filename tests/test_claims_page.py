@@ -16,6 +16,7 @@ _NEEDS = {
     "cuda": "any CUDA GPU",
     "t4-gpu": "a Tesla T4",
     "t4": "a Tesla T4 beside 16 cores",
+    "t4-8": "a Tesla T4 beside 8 cores",
     "abo": "the paper's images",
 }
 

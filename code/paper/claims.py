@@ -75,6 +75,8 @@ _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|$)")
 _T4 = re.compile(r"\bT4\b")
 #: Cores of the paper's machine: a claim in which the CPU works is about one with as many.
 _PAPER_CORES = 16
+#: Of the machine of GumGum's service, which claims on `cores` of a row are about.
+_SERVICE_CORES = 8
 #: `device_kind` of a row whose device and network sleep as long as the source says.
 _MOCK = "mock"
 
@@ -99,7 +101,7 @@ class Claim:
     #: absolute, share, ratio, difference, or bound (ours is at most the paper's)
     kind: str
     #: any; abo: the paper's images; cuda; t4-gpu: a T4 beside any CPU; t4: a T4 beside
-    #: `_PAPER_CORES` cores
+    #: `_PAPER_CORES` cores, or more; t4-8: beside `_SERVICE_CORES`, as the row says
     needs: str
     #: Relative to the paper's number, of a share to its smaller part; None for bound.
     tolerance: float | None
@@ -341,11 +343,14 @@ def _obstacle(claim: Claim, cells: Sequence[_Cell], tables: _MeasuredTables) -> 
         row = cell.row
         device = row.get("device") or "an unnamed device"
         cores = int(tables.machine(cell.csv).get("cores", 0))
-        if claim.needs in ("t4", "t4-gpu") and not _T4.search(device):
+        if claim.needs in ("t4", "t4-gpu", "t4-8") and not _T4.search(device):
             return f"an absolute figure: binds on a Tesla T4 only; here: {device}"
         if claim.needs == "t4" and cores < _PAPER_CORES:
             here = f"here: {cores} of them"
             return f"an absolute figure: binds beside {_PAPER_CORES} cores only; {here}"
+        if claim.needs == "t4-8" and row.get("cores") != str(_SERVICE_CORES):
+            here = f"here: {row.get('cores') or 'an unknown number'} of them"
+            return f"about a Tesla T4 beside {_SERVICE_CORES} cores; {here}"
         if claim.needs == "abo" and not row.get("corpus", "").startswith("abo"):
             return f"about the paper's images; here: {row.get('corpus')} images"
         if claim.needs == "cuda" and row.get("device_kind") != "cuda":

@@ -238,7 +238,7 @@ def ladder() -> list[Record]:
     values |= {
         "image_bytes": 1_200_000,
         "n_requests": 120,
-        "cores": 4,
+        "cores": 8,
         "services": 1,
         "bed_cpu_s": 0.6,
     }
@@ -250,6 +250,8 @@ def ladder() -> list[Record]:
         samples = {"wall": [10 * S], **({"latency": [ms * MS] * 10} if ms else {})}
         recipe = Recipe(label, batch_size=32 if number == 5 else 8)
         counted = {**values, "n_loaded": n, "arrived_per_s": changes.get("rate")}
+        if params["setup"] == "model":
+            counted["gpu_util_mean"] = 10.0 * number
         return record("ladder", "ladder", label, counted, params, samples, recipe=recipe)
 
     full = [*enumerate((3.0, 9.0, 20.0, 30.0, 60.0), start=1)]

@@ -91,7 +91,7 @@ def test_rows() -> None:
     assert (box["predicted_per_s"], box.get("speedup_vs_previous")) == (None, None)
     assert box["cpu_ms_per_request"] == pytest.approx(2.5)
     assert (box["kb_per_request"], box["wasted_share"], box["bed_ms_per_request"]) == (10, 0.025, 5)
-    assert (box["cpu_util_mean"], box["weights"]) == (12.5, None)
+    assert (box["cpu_util_mean"], box["gpu_util_mean"], box["weights"]) == (6.25, None, None)
     assert "usd_per_million" not in box or box["usd_per_million"] is None
 
 
@@ -102,7 +102,7 @@ def test_rows_with_a_model() -> None:
     assert (first["device"], first["source_per_s"]) == ("Test CPU (4 cores)", 3)
     assert first["predicted_per_s"] is None
     assert last["speedup_vs_rung_1"] == pytest.approx(20)
-    assert last["gpu_util_mean"] is None
+    assert (last["gpu_util_mean"], last["gpu_util_mean_max"]) == (50, 50)
 
 
 def test_a_gpu_has_its_use_and_its_price() -> None:

@@ -29,7 +29,7 @@ SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]
 WALL, SHARE = "serial-small-pil-wall", "serial-small-pil-forward-share"
 SPEEDUP, DECODE = "serial-original-speedup", "decode-original-speedup"
 RATE = re.compile("requests_per_s(_min|_max)?$")
-LADDER = [claim.id for claim in claims.load(CLAIMS) if claim.experiment == "ladder"]
+LADDER = [claim.id for claim in claims.load(CLAIMS) if claim.row.startswith("setup=mock")]
 ON_CPU = {"device": "AMD EPYC", "device_kind": "cpu"}
 #: What the paper says that its own measured numbers do not make, or that is of a mock.
 AT_ODDS = {
@@ -160,6 +160,9 @@ class TestMachine:
             ("original-median-kb", {"corpus": "abo (tar)"}, HELD, "within"),
             ("original-median-kb", {"corpus": "folder"}, NOT_APPLICABLE, "here: folder images"),
             (WALL, {"weights": "none"}, NOT_APPLICABLE, "mock model"),
+            ("ladder-model-4", {"cores": "8"}, HELD, "within"),
+            ("ladder-model-4", {"cores": "16"}, NOT_APPLICABLE, "8 cores; here: 16 of them"),
+            ("ladder-model-4", {"device": "A10G"}, NOT_APPLICABLE, "T4 only; here: A10G"),
         ],
     )
     def test_claim_is_about_a_machine(

@@ -82,7 +82,7 @@ class TestFile:
         for claim in cited:
             of_two = claim.kind in ("ratio", "difference")
             assert of_two or claim.kind in ("absolute", "share", "bound"), claim.id
-            assert claim.needs in ("any", "abo", "cuda", "t4-gpu", "t4"), claim.id
+            assert claim.needs in ("any", "abo", "cuda", "t4-gpu", "t4", "t4-8"), claim.id
             assert claim.paper_value, claim.id
             assert claim.scale > 0, claim.id
             assert (claim.tolerance is None) == (claim.kind == "bound"), claim.id
@@ -140,6 +140,8 @@ class TestFile:
 def needs_of(cited: Claim) -> str:
     """What a claim is about, by its column and its table."""
     if cited.experiment == "ladder":
+        if cited.row.startswith("setup=model"):
+            return "t4-8"
         return "any" if cited.kind == "ratio" else "t4-gpu"
     if cited.experiment == "cluster" or cited.column in ("size_mib", "parameters", "resize_s"):
         return "any"
