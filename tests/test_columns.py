@@ -86,8 +86,8 @@ class Definitions:
 
     def common(self, column: str) -> Meaning | None:
         """What all tables mean by a column."""
-        stage, _, rest = column.rpartition("_")
-        name = f"<stage>_{rest}" if stage in STAGES and rest in ("s", "share") else column
+        stage, _, rest = column.partition("_")
+        name = f"<stage>_{rest}" if stage in STAGES and rest.startswith(("s", "share")) else column
         return self._look_up(self.shared, "", name)
 
     def _look_up(

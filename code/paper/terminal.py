@@ -188,7 +188,9 @@ def print_verdicts(
     for place, ids in places.items():
         console.print(Text(f"[{', '.join(ids)}] {place}"))
     counts = Counter(verdict.verdict for verdict in verdicts)
-    parts = [Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS]
+    parts = [
+        Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS if counts[word]
+    ]
     console.print(Text(f"{len(verdicts)} claims: ") + Text(" · ").join(parts))
 
 

@@ -51,6 +51,7 @@ TIMED = {
         "harness.engines.pipeline",
         "harness.engines.serial",
         "harness.protocols.fidelity",
+        "harness.protocols.gpu_memory",
         "harness.protocols.loop",
         "harness.protocols.sink_check",
         "harness.runtimes",

@@ -135,7 +135,18 @@ CASES = [
     *end_to_end("load_n", {"n": 20}, SERIAL, WORKERS, FAST),
     *end_to_end("loading", {"seconds": 0.01, "fidelity": CHECKED}, WORKERS, FAST),
     Case("loading", Recipe("pil", engine="pil", batch_size=4), {"seconds": 0.01}, what="pil"),
+    Case(
+        "nms",
+        replace(SERIAL, workers=0),
+        {"boxes": 8, "n_images": 1, "iou_threshold": 0.5, "seconds": 0.01},
+    ),
     Case("profiler", params={"rounds": 1, "calls_per_round": 10}, slow=True),
+    Case(
+        "redelivery",
+        FAST,
+        REQUESTS | {"rung": 2, "queue_size": 4, "visibility_s": 4, "seconds": 30},
+        slow=True,
+    ),
     Case(
         "runtime", params={"batches": 1, "warmup_batches": 1, "opset": 23}, model=NETWORK, slow=True
     ),
