@@ -25,7 +25,8 @@ from wallclock.summary import median
 
 TIMED = ("wallclock.trace", "wallclock.predict", "wallclock.loader", "wallclock.stages")
 _SOURCES = Path(__file__).with_name("traced")
-#: Images of a run at least: each is linked under so many names. Of thumbnails, more.
+#: Images of a run at least: each is linked under so many names. Of thumbnails, more, where the
+#: model is small.
 _LEAST, _LEAST_SMALL = 250, 3000
 
 
@@ -36,14 +37,15 @@ class Program:
     name: str
     source: str
     words: tuple[str, ...] = ()
+    has_large_model: bool = False
 
 
 PROGRAMS = (
     Program("Pillow loop", "pillow_loop"),
     Program("DataLoader, 2 workers, small model", "dataloader", ("2", "0")),
-    Program("DataLoader, 2 workers, large model", "dataloader", ("2", "12")),
+    Program("DataLoader, 2 workers, large model", "dataloader", ("2", "12"), True),
     Program("OpenCV in threads", "thread_pool"),
-    Program("training step", "training"),
+    Program("training step", "training", has_large_model=True),
 )
 
 
@@ -58,23 +60,28 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as work:
         for name, folder in _folders(choices, Path(work)):
+            few, many = (
+                link_images(folder, least, Path(work) / f"{name} {least}")
+                for least in (_LEAST, _LEAST_SMALL if "small" in name else _LEAST)
+            )
             for program in PROGRAMS:
                 if choices.program in program.name:
-                    rows.append(_row(program, name, folder, Path(work), choices.rounds))
+                    linked = few if program.has_large_model else many
+                    rows.append(_row(program, name, linked, Path(work), choices.rounds))
+                    print(*rows[-1].values(), sep="  ", flush=True)
     save("tried", rows, TIMED)
 
 
 def _folders(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, Path]]:
-    """Each set of images in a folder, under enough names."""
+    """Each set of images in a folder of its own."""
     for name, paths in image_sets(choices, work):
-        least = _LEAST_SMALL if "small" in name else _LEAST
         folder = paths[0].parent
         if name.startswith("synthetic"):
             folder = work / f"only {name}"
             folder.mkdir()
             for path in paths:
                 path.rename(folder / path.name)
-        yield name, link_images(folder, max(least, len(paths)), work / name)
+        yield name, folder
 
 
 def _row(program: Program, images: str, folder: Path, work: Path, rounds: int) -> dict[str, Any]:

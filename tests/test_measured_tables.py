@@ -74,20 +74,6 @@ TABLES: Mapping[str, Table] = {
             "aim": "least",
         },
     ),
-    "traced": Table(
-        "trace.md",
-        "trace/amd-epyc-2-cores.csv",
-        {
-            "program": "program",
-            "wall time, s": "wall_s",
-            "added": "overhead",
-            "least": "overhead_min",
-            "greatest": "overhead_max",
-            "share, most off": "greatest_difference",
-            "made to starve on": "bound",
-            "named": "is_named",
-        },
-    ),
 }
 
 
