@@ -316,4 +316,4 @@ def _range(rows: Sequence[TableRow], column: str, written: Callable[[float], str
 
 
 def _usd(value: float) -> str:
-    return f"${digits(value)}"
+    return f"${value:,.2f}"

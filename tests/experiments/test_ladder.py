@@ -195,7 +195,7 @@ def test_the_sentence_gives_the_range_of_all_duties() -> None:
     text = ladder.sentence(MeasuredRows(lambda csv: rows if csv == ladder.CSV else []))
     assert text.startswith(
         "on mock S3 the service answers 40 to 60 requests a second, 1.33× to 2.00× rung 4, "
-        "for $3.33 to $5 a million: "
+        "for $3.33 to $5.00 a million: "
     )
     without = [{**row, "usd_per_million": ""} for row in rows if row["rung"] == "5"]
     text = ladder.sentence(MeasuredRows(lambda csv: without if csv == ladder.CSV else []))

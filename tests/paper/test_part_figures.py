@@ -161,7 +161,7 @@ def test_ladder_beside_its_source(tmp_path: Path) -> None:
         "60  (2×)  $3.33",
         "5  wallclock serve, GPU 5 %",
         "5  wallclock serve, GPU 9 %",
-        "40  (1.33×)  $5",
+        "40  (1.33×)  $5.00",
         "$: of a million requests",
         "dinov2-small, fp32, 256 px images",
         "2 lost",

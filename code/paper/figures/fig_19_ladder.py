@@ -125,7 +125,7 @@ def _bar_text(row: Row) -> str:
     if gain := number(row["speedup_vs_previous"]):
         text += f"  ({gain:.3g}×)"
     if usd := number(row.get("usd_per_million", "")):
-        text += f"  ${digits(usd)}"
+        text += f"  ${usd:,.2f}"
     return text
 
 
