@@ -35,7 +35,7 @@ _STYLES = {
     NOT_APPLICABLE: "yellow",
     NOT_RUN: "dim",
 }
-#: Of a longer table only the number of rows is printed; of rows side by side so many lines.
+#: Of a longer table only the number of rows is printed; of rows in columns so many lines.
 _MAX_ROWS, _MAX_LINES = 100, 3
 #: Columns that name a row, in the order in which they are shown; and those that rows share.
 _NAME_COLUMNS = (
@@ -82,7 +82,7 @@ def print_table(
 
 
 def print_results(paths: Sequence[Path], console: Console) -> None:
-    """Print each table under its name: a line for a row that has stages, others side by side.
+    """Print each table under its name: a line for a row that has stages, others in columns.
 
     Rows that could not be measured here are counted, with the reason of the first. Stages that do
     nothing are left out.
@@ -105,7 +105,7 @@ def print_results(paths: Sequence[Path], console: Console) -> None:
 
 
 def _print_rows(rows: Sequence[Row], console: Console) -> None:
-    """Rows without details side by side, grouped by what they share; the others one by one."""
+    """Rows without details in columns, grouped by what they share; the others line by line."""
     names = _distinguishing(rows)
     groups: dict[str, list[str]] = {}
     detailed = []
@@ -125,7 +125,7 @@ def _print_rows(rows: Sequence[Row], console: Console) -> None:
 
 
 def _print_group(shared: str, items: Sequence[str], console: Console) -> None:
-    """Print items side by side, none broken, as many as have room in a few lines."""
+    """Print items on a line, none broken, as many as have room in a few lines."""
     for n in range(len(items), 0, -1):
         printed = [*items[:n], *([f"{len(items) - n} more"] if n < len(items) else [])]
         text = " · ".join(item.replace(" ", _NO_BREAK) for item in printed)
