@@ -376,10 +376,12 @@ def sentence(rows: MeasuredRows) -> str:
     if ours["calm_repeats"] == "0":
         return f"{prepared}; other programs disturbed every repeat, so that no ratio counts"
     where = {name: ours[name] for name in ("image_set", "corpus", "subset", "device")}
+    rivals = {row["system"] for row in rows[CSV]} - {"ours", "ours-crop"}
     versus = []
     for level, column in NEXT.items():
         if ours[column] and (column == "next" or ours[column] != ours["next"]):
-            versus.append(_versus_next(ours, level))
+            # Of two systems the other one is no choice among rivals.
+            versus.append(_versus_next(ours, level, is_only=len(rivals) == 1))
     for name in ("paper", "pil"):
         if ours[f"speedup_vs_{name}"] and name not in (ours["next"], ours["next_close"]):
             versus.append(f"{_pairs.in_words(ours, f'speedup_vs_{name}')} {LABELS[name]}")
@@ -389,10 +391,12 @@ def sentence(rows: MeasuredRows) -> str:
     return f"{prepared}: {', '.join(versus)}" if versus else prepared
 
 
-def _versus_next(ours: TableRow, level: str) -> str:
-    """Our ratio to the next fastest at a level, or why there is none."""
+def _versus_next(ours: TableRow, level: str, *, is_only: bool) -> str:
+    """Our ratio to the next fastest at a level, or why there is none; `is_only`: it has no rival."""
     column = NEXT[level]
-    name = f"the next fastest {_levels.in_words(level)} ({LABELS[ours[column]]})"
+    name = LABELS[ours[column]]
+    if not is_only:
+        name = f"the next fastest {_levels.in_words(level)} ({name})"
     if not ours[f"speedup_vs_{column}"]:
         return f"no ratio to {name}, whose every repeat other programs disturbed"
     text = f"{_pairs.in_words(ours, f'speedup_vs_{column}')} {name}"
