@@ -392,7 +392,7 @@ def sentence(rows: MeasuredRows) -> str:
 
 
 def _versus_next(ours: TableRow, level: str, *, is_only: bool) -> str:
-    """Our ratio to the next fastest at a level, or why there is none; `is_only`: it has no rival."""
+    """Our ratio to the next fastest at a level, or why there is none; `is_only`: of one rival."""
     column = NEXT[level]
     name = LABELS[ours[column]]
     if not is_only:
