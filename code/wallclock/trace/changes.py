@@ -72,7 +72,19 @@ def _open_images(work: Work, luck: float) -> Work:
     workers = more_workers(work)
     loaded = _contended(decode_for_target(work, luck), workers, luck)
     converted = _uint8(loaded, luck) if work.on_gpu else loaded
-    threads = replace(converted, workers=workers, engine="threads", assemble_s=0.0, send_s=0.0)
+    # Loaders that need less of the cores leave more of them to the main thread. One that loaded the
+    # images itself no longer makes arrays of them, and frees no large ones: a part of what it did.
+    spared_s = work.delay_s if work.workers else work.main_s / 2
+    threads = replace(
+        converted,
+        workers=workers,
+        engine="threads",
+        # From image to array to tensor: what the loader does itself, or the program's own code.
+        other_s=converted.other_s * (1 - luck) / 2,
+        assemble_s=0.0,
+        send_s=0.0,
+        main_s=work.main_s - spared_s * (1 + luck) / 2,
+    )
     return _waiting_together(threads, work.workers, luck)
 
 
@@ -91,7 +103,8 @@ def _contended(work: Work, workers: int, luck: float) -> Work:
         decode_s=work.decode_s * factor,
         resize_s=work.resize_s * factor,
         normalize_s=work.normalize_s * factor,
-        rest_s=work.rest_s * factor,
+        transform_s=work.transform_s * factor,
+        other_s=work.other_s * factor,
     )
 
 
@@ -124,7 +137,7 @@ def _workers_code(work: Work) -> str:
     engine = work.engine if work.workers else _new_engine(work)
     if engine == "threads":
         return f"images = ThreadPoolExecutor(max_workers={count}).map(load, paths)"
-    return f"DataLoader(dataset, batch_size={max(work.batch_size, 32)}, num_workers={count})"
+    return f"DataLoader(dataset, batch_size={work.loader_batch}, num_workers={count})"
 
 
 def _uint8(work: Work, luck: float) -> Work:
@@ -169,7 +182,7 @@ def _open_images_code(work: Work) -> str:
         geometry = target.code
     waiting = f", workers={more_workers(work)}" if work.wait_s > work.load_s else ""
     return (
-        f"with wallclock.open_images(paths, {geometry}, batch={max(work.batch_size, 32)}{waiting})"
+        f"with wallclock.open_images(paths, {geometry}, batch={work.loader_batch}{waiting})"
         " as batches:\n"
         "    for batch in batches:\n"
         "        batch.ids, batch.images  # uint8 (n, height, width, 3)"

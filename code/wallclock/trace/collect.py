@@ -138,7 +138,8 @@ def _process(file: File, ended: Ended) -> Process:
         role=role,
         started_s=(words[layout.STARTED] - ended.started_ns) / 1e9,
         ended_s=(last_ns - ended.started_ns) / 1e9,
-        cpu_s=words[layout.CPU_NS] / 1e9 if is_complete else None,
+        cpu_s=words[layout.CPU_NS] / 1e9 or None,
+        run_delay_s=words[layout.RUN_DELAY_NS] / 1e9,
         threads=tuple(threads),
         is_complete=is_complete,
     )
@@ -180,11 +181,11 @@ def _thread(file: File, region: memoryview, last_ns: int, zero_ns: int) -> Threa
     open_slot, since = region[layout.OPEN], region[layout.SINCE]
     is_open = not region[layout.HAS_ENDED] and open_slot in file.functions
     for slot, function in file.functions.items():
-        ns, calls, images = region[slot : slot + layout.SLOT_WORDS]
+        ns, calls, images, least = region[slot : slot + layout.SLOT_WORDS]
         if is_open and slot == open_slot:
             ns, calls = ns + max(last_ns - since, 0), calls + 1
         if calls or ns:
-            spent[function] = Spent(ns / 1e9, calls, images)
+            spent[function] = Spent(ns / 1e9, calls, images, least / 1e9)
     is_main = bool(region[layout.IS_MAIN])
     if not is_main and not any(spent[function].images for function in spent):
         # A thread that only moves messages waits nearly all the time; that is nobody's idleness.

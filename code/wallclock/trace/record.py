@@ -36,15 +36,22 @@ STAGES = (
 
 @dataclass(frozen=True)
 class Spent:
-    """Own time of a function or a stage, in seconds; its calls, and the images that they took."""
+    """Own time of a function or a stage, in seconds; its calls, and the images that they took.
+
+    `least_s`: of an image in the fastest call of a model; 0 where that is not known.
+    """
 
     seconds: float = 0.0
     calls: int = 0
     images: int = 0
+    least_s: float = 0.0
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(
-            self.seconds + other.seconds, self.calls + other.calls, self.images + other.images
+            self.seconds + other.seconds,
+            self.calls + other.calls,
+            self.images + other.images,
+            min(self.least_s, other.least_s) or max(self.least_s, other.least_s),
         )
 
 
@@ -78,7 +85,8 @@ class Process:
 
     `role`: `main`, `worker` (loads images for another process) or `other`. `is_complete`: whether
     it ended by itself; the counters of a killed process are as of its last traced call. `cpu_s`:
-    user and system time, None where it was not read.
+    user and system time, of a killed process until it last waited; None where it was not read.
+    `run_delay_s`: of its main thread, in which it could run and had no core.
     """
 
     pid: int
@@ -89,6 +97,7 @@ class Process:
     cpu_s: float | None
     threads: tuple[Thread, ...]
     is_complete: bool = True
+    run_delay_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,6 @@ from wallclock.trace.work import Work, work_of
 
 #: Files at most, and seconds until a measurement is given up.
 _MOST_FILES, _GIVEN_UP_S = 512, 180
-#: Images of a batch at least, as in the code that the report shows.
-_LEAST_BATCH = 32
 #: Below this part of the cores' time, the loader did not have all of them.
 _BUSY = 0.8
 
@@ -145,7 +143,7 @@ def try_loader(trace: Trace, paths: Sequence[str]) -> Trial | Untried:
         )
     options = {
         **geometry_of(work.target),
-        "batch": max(work.batch_size, _LEAST_BATCH),
+        "batch": work.loader_batch,
         "workers": more_workers(work),
     }
     measured = measure_apart(Request(files, options))

@@ -10,7 +10,7 @@ from math import inf
 
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.predict.costs import BatchTransfer
-from wallclock.trace.record import ImageKind, Process, Trace
+from wallclock.trace.record import ImageKind, Process, Trace, by_function
 from wallclock.trace.shares import LOADING, MODEL, OTHER, WAITING, Shares
 from wallclock.trace.sizes import Size, Target, scale_of, target_of
 
@@ -18,6 +18,8 @@ from wallclock.trace.sizes import Size, Target, scale_of, target_of
 _STORAGE_BYTES_PER_S = 3e8
 #: The same in seconds of an image, where its bytes are unknown.
 _STORAGE_S = 2e-3
+#: Images of a loader's batch where the program has no batches.
+_USUAL_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,12 @@ class Resized:
 class Work:
     """Seconds of an image in each part, and who does it.
 
-    `read_s`: the core's; `wait_s`: for the storage. `rest_s`: transforms and other Python where
-    images are loaded. `main_s`: what the main thread does beside loading, copying and the model;
-    `call_s`: of that, calling the model for longer than its device then works. `workers`: 0 where
-    the main thread loads. `on_cpu`: the model runs on the loaders' cores, on `forward_cores` of
-    them; `on_gpu`: there is an accelerator.
+    `read_s`: the core's; `wait_s`: for the storage. `transform_s`: of named transforms; `other_s`:
+    of all other Python where images are loaded. `model_s`: with the cores to itself. `main_s`: what
+    the main thread does beside loading, copying and the model; `delay_s`: of that, for want of a
+    core; `call_s`: of that, calling the model for longer than its device then works. `workers`: 0
+    where the main thread loads. `on_cpu`: the model runs on the loaders' cores, on `forward_cores`
+    of them; `on_gpu`: there is an accelerator.
     """
 
     read_s: float
@@ -59,12 +62,14 @@ class Work:
     decode_s: float
     resize_s: float
     normalize_s: float
-    rest_s: float
+    transform_s: float
+    other_s: float
     assemble_s: float
     send_s: float
     h2d_s: float
     model_s: float
     main_s: float
+    delay_s: float
     call_s: float
     workers: int
     engine: str
@@ -79,10 +84,18 @@ class Work:
     target: Target | None = None
 
     @property
+    def loader_batch(self) -> int:
+        """Images of a loader's batch: the program's own number, which its model is used to.
+
+        A program that loads single images has none.
+        """
+        return self.batch_size if self.batch_size > 1 else _USUAL_BATCH
+
+    @property
     def load_s(self) -> float:
         """Core seconds of loading an image."""
-        parts = (self.read_s, self.decode_s, self.resize_s, self.normalize_s, self.rest_s)
-        return sum(parts) + self.assemble_s
+        parts = (self.read_s, self.decode_s, self.resize_s, self.normalize_s)
+        return sum(parts) + self.transform_s + self.other_s + self.assemble_s
 
     def img_per_s(self) -> float:
         """The pipeline model's rate; infinite where nothing costs anything.
@@ -99,7 +112,7 @@ class Work:
             decode_s=self.decode_s,
             resize_s=self.resize_s,
             normalize_s=self.normalize_s,
-            assemble_s=self.assemble_s + self.rest_s,
+            assemble_s=self.assemble_s + self.transform_s + self.other_s,
             h2d_s=self.h2d_s,
             serialize_s=self.main_s,
         )
@@ -123,26 +136,30 @@ def work_of(shares: Shares) -> Work | None:
     ]
     stretch = _core_share(shares, loaders) if loads_beside else 1.0
     read_s, wait_s = _split_read(shares, loaders, stretch, loads_beside=loads_beside)
-    rest = table.seconds("transform", *((OTHER,) if loads_beside else ()))
+    other = table.seconds(OTHER) if loads_beside else 0.0
     model_s, main_s = _split_main(shares, loads_beside=loads_beside)
+    on_cpu = not trace.device and model_s > 0
+    calm = _calm_share(shares) if on_cpu and loads_beside else 1.0
     work = Work(
         read_s=read_s / n,
         wait_s=wait_s / n,
         decode_s=stretch * table.seconds("decode") / n,
         resize_s=stretch * table.seconds("resize") / n,
         normalize_s=stretch * table.seconds("normalize") / n,
-        rest_s=stretch * rest / n,
+        transform_s=stretch * table.seconds("transform") / n,
+        other_s=stretch * other / n,
         assemble_s=stretch * table.seconds("assemble") / n,
         send_s=stretch * table.seconds("send") / n if loads_beside else 0.0,
         h2d_s=shares.main.seconds("h2d") / n,
-        model_s=model_s / n,
+        model_s=calm * model_s / n,
         main_s=main_s / n,
+        delay_s=main_s * _delayed_share(shares) / n if loads_beside else 0.0,
         call_s=min(main_s, max(0.0, shares.main.seconds(*MODEL) - model_s)) / n,
         workers=shares.n_workers,
         engine=_engine(trace, loads_beside=loads_beside),
         batch_size=_batch_size(shares),
         cores=max(1, trace.cores),
-        on_cpu=not trace.device and model_s > 0,
+        on_cpu=on_cpu,
         on_gpu=bool(trace.device),
         has_torch="torch" in trace.versions,
         forward_cores=1,
@@ -164,6 +181,29 @@ def _split_main(shares: Shares, *, loads_beside: bool) -> tuple[float, float]:
         model_s = min(busy_s, main.wall_s - main.seconds("wait"))
     apart = main.seconds("wait", "h2d", *(() if loads_beside else LOADING))
     return model_s, max(0.0, main.wall_s - apart - model_s)
+
+
+def _calm_share(shares: Shares) -> float:
+    """Of a model's time on the loaders' cores: what it would take with the cores to itself.
+
+    As in its fastest call, which the loaders disturbed least: the threads of a pass wait for the
+    last of them, which waits for a core.
+    """
+    kept = [
+        (spent.least_s * spent.images, spent.seconds)
+        for function, spent in by_function(shares.trace.threads(of_workers=False)).items()
+        if function.stage in MODEL and spent.least_s
+    ]
+    least_s, all_s = (sum(values) for values in zip(*kept, strict=True)) if kept else (1.0, 1.0)
+    return min(1.0, least_s / all_s)
+
+
+def _delayed_share(shares: Shares) -> float:
+    """Of the time in which the main thread is at work: how much of it waits for a core."""
+    main = shares.main
+    busy = main.wall_s - main.seconds(*WAITING)
+    delay = sum(p.run_delay_s for p in shares.trace.processes if p.role == "main")
+    return min(1.0, delay / busy) if busy > 0 else 0.0
 
 
 def _in_processes(trace: Trace) -> bool:

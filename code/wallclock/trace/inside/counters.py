@@ -116,7 +116,10 @@ def add_up(total: memoryview, words: memoryview, row_of: Callable[[tuple[int, ..
     `row_of`: from the six words that identify an image size to the first word of its row.
     """
     for at in range(layout.SLOTS, layout.KINDS):
-        total[at] += words[at]
+        if (at - layout.SLOTS) % layout.SLOT_WORDS != layout.LEAST:
+            total[at] += words[at]
+        elif words[at]:
+            total[at] = min(total[at] or words[at], words[at])
     for row in range(words[layout.KINDS_USED]):
         start = layout.KINDS + row * layout.KIND_WORDS
         to = row_of(tuple(words[start : start + 6]))

@@ -25,6 +25,7 @@ IS_WORKER = 3
 STARTED = 4
 #: 0 while the process runs, and where it was killed.
 ENDED = 5
+#: CPU time of the process, as of its end or of the last time it waited for work.
 CPU_NS = 6
 #: Start of the first call that read or decoded an image; 0 before.
 FIRST_IMAGE = 7
@@ -32,6 +33,8 @@ DEVICE_BUSY_NS = 8
 HAS_DEVICE = 9
 TEXT_USED = 10
 REGIONS_USED = 11
+#: Time in which the main thread could run and had no core, as of the end; 0 where unknown.
+RUN_DELAY_NS = 12
 HEAD_WORDS = 64
 MAGIC = 0x57434B54
 
@@ -52,9 +55,10 @@ KINDS_USED = 5
 NAME = 8
 NAME_BYTES = 128
 SLOTS = NAME + NAME_BYTES // WORD
-#: A slot is three words: own nanoseconds, calls, images. The first one stands for the program's
-#: own code and stays empty.
-SLOT_WORDS = 3
+#: A slot is four words: own nanoseconds, calls, images, and the least nanoseconds of an image in a
+#: call, 0 where it is not kept. The first slot stands for the program's own code and stays empty.
+SLOT_WORDS = 4
+LEAST = 3
 N_FUNCTIONS = 512
 OUTSIDE = SLOTS
 #: A row of image sizes: slot, format, stored width and height, made width and height, count, bytes.

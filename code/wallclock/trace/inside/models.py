@@ -57,6 +57,8 @@ def _patch_module(
                 tracer.leave(slot, entered)
                 local.in_model = False
                 device.end(pair)
+            if is_model:
+                tracer.keep_least(slot, images, tracer.clock() - entered[1])
             if stage != "resize":  # which counts its images where it calls a library
                 tracer.count(slot, images if is_model else max(images, 1))
             return result

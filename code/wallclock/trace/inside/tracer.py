@@ -289,6 +289,12 @@ class Tracer:
         if started and not words[layout.FIRST_IMAGE]:
             words[layout.FIRST_IMAGE] = started
 
+    def keep_least(self, slot: int, images: int, ns: int) -> None:
+        """Keep the time of an image in a call where it is the least: nothing slowed that call."""
+        if images:
+            view, each = self.view(), max(1, ns // images)
+            view[slot + layout.LEAST] = min(view[slot + layout.LEAST] or each, each)
+
     def count_kind(
         self, slot: int, form: str, source: Size, made: Size, *, n_bytes: int = 0, images: int = 1
     ) -> None:
@@ -311,6 +317,10 @@ class Tracer:
 
     # --- the process ----------------------------------------------------------------------------
 
+    def note_cpu_time(self) -> None:
+        """What the process has used so far, for the report of one that is killed."""
+        self.counters.words[layout.CPU_NS] = time.process_time_ns()
+
     def call_worker(self) -> None:
         """This process loads images for another one."""
         self.counters.words[layout.IS_WORKER] = 1
@@ -326,9 +336,9 @@ class Tracer:
             for scratch in self._scratches:
                 self._add_to_overflow(scratch.words)
             self._scratches = []
-            words = self.counters.words
-            words[layout.CPU_NS] = time.process_time_ns()
-            words[layout.ENDED] = self.clock()
+            self.note_cpu_time()
+            self.counters.words[layout.RUN_DELAY_NS] = _run_delay_ns()
+            self.counters.words[layout.ENDED] = self.clock()
 
     def complain(self, what: str, error: BaseException) -> None:
         """One line, once: what is not traced, and why. The program goes on."""
@@ -347,6 +357,18 @@ def in_the_place_of(original: Call, wrapper: Call) -> Call:
         code, closure = wrapper.__code__, wrapper.__closure__
         wrapper = FunctionType(code, original.__globals__, wrapper.__name__, None, closure)
     return wraps(original)(wrapper)
+
+
+def _run_delay_ns() -> int:
+    """How long this process's main thread waited for a core, by Linux; 0 elsewhere.
+
+    Second field of schedstat: Linux, Documentation/scheduler/sched-stats.rst.
+    """
+    try:
+        with open("/proc/self/schedstat", encoding="ascii") as opened:
+            return int(opened.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _row(view: memoryview, rows: dict[tuple[int, ...], int], key: tuple[int, ...]) -> int:

@@ -25,7 +25,10 @@ def waiting(tracer: Tracer, name: str, original: Call) -> Call:
     def traced(*args: Any, **kwargs: Any) -> Any:
         if tracer.open_stage() in _WAITS:
             return original(*args, **kwargs)
-        slot = waits if tracer.is_main() and not _is_child() else idles
+        slot = waits
+        if not tracer.is_main() or _is_child():
+            slot = idles
+            tracer.note_cpu_time()
         entered = tracer.enter(slot)
         try:
             return original(*args, **kwargs)
