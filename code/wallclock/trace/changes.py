@@ -72,9 +72,6 @@ def _open_images(work: Work, luck: float) -> Work:
     workers = more_workers(work)
     loaded = _contended(decode_for_target(work, luck), workers, luck)
     converted = _uint8(loaded, luck) if work.on_gpu else loaded
-    # Loaders that need less of the cores leave more of them to the main thread. One that loaded the
-    # images itself no longer makes arrays of them, and frees no large ones: a part of what it did.
-    spared_s = work.delay_s if work.workers else work.main_s / 2
     threads = replace(
         converted,
         workers=workers,
@@ -83,7 +80,7 @@ def _open_images(work: Work, luck: float) -> Work:
         other_s=converted.other_s * (1 - luck) / 2,
         assemble_s=0.0,
         send_s=0.0,
-        main_s=work.main_s - spared_s * (1 + luck) / 2,
+        main_s=work.main_s - work.spared_s * (1 + luck) / 2,
     )
     return _waiting_together(threads, work.workers, luck)
 

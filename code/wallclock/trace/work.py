@@ -51,10 +51,11 @@ class Work:
 
     `read_s`: the core's; `wait_s`: for the storage. `transform_s`: of named transforms; `other_s`:
     of all other Python where images are loaded. `model_s`: with the cores to itself. `main_s`: what
-    the main thread does beside loading, copying and the model; `delay_s`: of that, for want of a
-    core; `call_s`: of that, calling the model for longer than its device then works. `workers`: 0
-    where the main thread loads. `on_cpu`: the model runs on the loaders' cores, on `forward_cores`
-    of them; `on_gpu`: there is an accelerator.
+    the main thread does beside loading, copying and the model; `spared_s`: of that, at most,
+    what it would not do if others loaded the images, or loaded them faster; `call_s`: of that,
+    calling the model for longer than its device then works. `workers`: 0 where the main thread
+    loads. `on_cpu`: the model runs on the loaders' cores, on `forward_cores` of them; `on_gpu`:
+    there is an accelerator.
     """
 
     read_s: float
@@ -69,7 +70,7 @@ class Work:
     h2d_s: float
     model_s: float
     main_s: float
-    delay_s: float
+    spared_s: float
     call_s: float
     workers: int
     engine: str
@@ -153,7 +154,7 @@ def work_of(shares: Shares) -> Work | None:
         h2d_s=shares.main.seconds("h2d") / n,
         model_s=calm * model_s / n,
         main_s=main_s / n,
-        delay_s=main_s * _delayed_share(shares) / n if loads_beside else 0.0,
+        spared_s=min(main_s, _spared_s(shares, main_s, loads_beside=loads_beside)) / n,
         call_s=min(main_s, max(0.0, shares.main.seconds(*MODEL) - model_s)) / n,
         workers=shares.n_workers,
         engine=_engine(trace, loads_beside=loads_beside),
@@ -198,12 +199,18 @@ def _calm_share(shares: Shares) -> float:
     return min(1.0, least_s / all_s)
 
 
-def _delayed_share(shares: Shares) -> float:
-    """Of the time in which the main thread is at work: how much of it waits for a core."""
+def _spared_s(shares: Shares, main_s: float, *, loads_beside: bool) -> float:
+    """Seconds of the main thread beside its model that another loader would spare it, at most.
+
+    Its waits for a core that workers have. Where it loads the images: half of its other Python, in
+    which it makes arrays of them and frees them.
+    """
     main = shares.main
+    if not loads_beside:
+        return main.seconds(OTHER) / 2
     busy = main.wall_s - main.seconds(*WAITING)
     delay = sum(p.run_delay_s for p in shares.trace.processes if p.role == "main")
-    return min(1.0, delay / busy) if busy > 0 else 0.0
+    return main_s * min(1.0, delay / busy) if busy > 0 else 0.0
 
 
 def _in_processes(trace: Trace) -> bool:
