@@ -74,9 +74,10 @@ def _add_folders(command: argparse.ArgumentParser) -> None:
 
 def _figures(options: argparse.Namespace, console: Console) -> int:
     """Rebuild CSVs, verdicts, figures, tables and report from the records."""
-    published = publish.publish(options.out.resolve(), options.figures.resolve())
-    if not published.tables:
+    # Before anything is published: tables that no record backs are removed.
+    if next((options.out / "runs").glob("*"), None) is None:
         raise UserError(f"no records under {options.out}/runs; run `make quick` first")
+    published = publish.publish(options.out.resolve(), options.figures.resolve())
     terminal.print_results(published.tables, console)
     for rendering in published.renderings:
         files = ", ".join(path.name for path in rendering.paths)

@@ -56,7 +56,7 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
             renderings.append(Rendering(stem, existing))
         else:
             renderings.append(render(out, figures_dir))
-    _remove_stale(renderings, figures_dir)
+    _remove_stale(renderings, figures_dir, published.tables)
     renderings.append(report.render(out, figures_dir))
     return replace(published, renderings=renderings)
 
@@ -97,11 +97,15 @@ def _contents(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in out.glob("*.csv")}
 
 
-def _remove_stale(renderings: Sequence[Rendering], figures_dir: Path) -> None:
-    """Outputs of an earlier run that no record backs any more must not survive."""
+def _remove_stale(renderings: Sequence[Rendering], figures_dir: Path, csvs: Sequence[Path]) -> None:
+    """Outputs of an earlier run that no record backs any more must not survive.
+
+    `csvs`: tables of this run, which may lie in the same folder.
+    """
+    kept = {*csvs, *(path.with_suffix(".meta.json") for path in csvs)}
     for rendering in renderings:
         for path in list(figures_dir.glob(f"{rendering.stem}.*")):
-            if path not in rendering.paths:
+            if path not in rendering.paths and path not in kept:
                 path.unlink()
 
 

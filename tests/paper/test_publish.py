@@ -81,6 +81,27 @@ def test_outputs_without_records_are_removed(tmp_path: Path) -> None:
     assert set(kept) <= present
 
 
+def test_tables_and_figures_in_the_same_folder(tmp_path: Path) -> None:
+    """A figure and a table may have the same name but for the suffix."""
+    write_records(tmp_path / "runs")
+    together, tables = publish(tmp_path, tmp_path), publish(tmp_path, tmp_path / "figures").tables
+    assert together.tables == tables
+    assert tables
+    publish(tmp_path, tmp_path)
+    assert all(path.is_file() and path.with_suffix(".meta.json").is_file() for path in tables)
+
+
+def test_figures_without_records_leave_the_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a reference run, whose records are packed."""
+    csv = tmp_path / "decoders.csv"
+    csv.touch()
+    assert main(["figures", "--out", str(tmp_path), "--figures", str(tmp_path / "figures")]) == 1
+    assert "no records under" in capsys.readouterr().err
+    assert csv.exists()
+
+
 def test_commands_figures_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_records(tmp_path / "runs")
     folders = ["--out", str(tmp_path), "--figures", str(tmp_path / "figures")]

@@ -20,7 +20,7 @@ from tests.wallclock.trace.traces import (
 )
 from wallclock.trace.changes import CHANGES, FILES
 from wallclock.trace.fixes import NOTICEABLE, Fix, Fixes, fixes_of
-from wallclock.trace.record import Trace
+from wallclock.trace.record import LoaderUse, Trace
 from wallclock.trace.shares import Shares
 from wallclock.trace.work import work_of
 
@@ -253,6 +253,50 @@ def test_intervals_hold_the_gain(made: Trace) -> None:
     assert all(fix.low > NOTICEABLE for fix in predicted.recommended)
     assert predicted.combined is None or predicted.combined.low > NOTICEABLE
     assert predicted.model_error >= 0
+
+
+def a_model_beside_workers(least_s: float = 0.0, delay_s: float = 0.0) -> Trace:
+    """Two workers and a model on two cores: 8 s, of which the model takes 6 and Python 1."""
+    made = dataloader(
+        {"wait": 1.0, "forward": 6.0}, {"decode": 7.0}, n_workers=2, worker_cpu_s=4.0, cores=2
+    )
+    main, *workers = made.processes
+    (threads,) = main.threads
+    forward = traces.function("forward")
+    threads.spent[forward] = replace(threads.spent[forward], least_s=least_s)  # type: ignore[index]
+    return replace(made, processes=(replace(main, run_delay_s=delay_s), *workers))
+
+
+def test_a_model_that_workers_disturb_is_faster_alone() -> None:
+    """400 images in 6 s, and in the fastest call one in 3 ms."""
+    for least_s, model_s in [(0.0, 15e-3), (3e-3, 3e-3), (20e-3, 15e-3)]:
+        work = work_of(Shares(a_model_beside_workers(least_s)))
+        assert work is not None
+        assert work.model_s == pytest.approx(model_s)
+    disturbed, alone = (
+        named(a_model_beside_workers(least_s), "open_images") for least_s in (0.0, 3e-3)
+    )
+    assert alone.gain > 1.1 * disturbed.gain
+
+
+def test_the_main_thread_is_spared_its_waits_for_a_core() -> None:
+    work = work_of(Shares(a_model_beside_workers(delay_s=3.5)))
+    assert work is not None
+    # It is at work for 7 of 8 s; half of that it waits for a core, so of its second of Python.
+    assert work.spared_s == pytest.approx(0.5 / 400)
+    without, delayed = (
+        named(a_model_beside_workers(3e-3, delay_s), "open_images") for delay_s in (0.0, 3.5)
+    )
+    assert delayed.high > without.high
+
+
+def test_the_loader_keeps_the_batch() -> None:
+    """A model in training learns by it."""
+    assert "batch=32" in named(traces.SERIAL_DECODE, "open_images").code
+    use = LoaderUse("torch.utils.data.DataLoader", {"num_workers": "4", "batch_size": "5"})
+    made = replace(traces.STARVING_DECODE, loaders=(use,))
+    assert "batch=5)" in named(made, "open_images").code
+    assert "batch_size=5," in named(made, "more workers").code
 
 
 def test_a_pool_beside_a_model_on_the_cpu() -> None:

@@ -258,7 +258,7 @@ kind       number  stored       made       KB each  by
   resized     200  2560 × 1920  224 × 224           PIL.Image.resize
 
 what it would bring                                gain  interval
-  wallclock.open_images (threads, scaled decode)   20 ×  11 × to 24 ×
+  wallclock.open_images (threads, scaled decode)   21 ×  11 × to 33 ×
   thumbnails of 280 px, kept for the next runs     12 ×  9.5 × to 15 ×
   8 workers instead of none                       5.9 ×  3.9 × to 8.6 ×
   wallclock.loader_for in your own dataset        3.3 ×  2.5 × to 4.4 ×

@@ -238,6 +238,23 @@ def test_an_image_counts_once_within_a_stage(traced: Traced) -> None:
     assert spent["read"] == Spent(1e-9, 1, 1)
 
 
+def test_the_least_time_of_an_image(traced: Traced) -> None:
+    """Of calls with images; of all threads."""
+    slot = traced.tracer.slot("forward", "model")
+    traced.call("model", 9, "forward")
+
+    def keep(images: int, ns: int) -> None:
+        traced.tracer.keep_least(slot, images, ns)
+
+    keep(0, 1)
+    assert traced.main().spent[Function("forward", "model")].least_s == 0
+    for images, ns in [(4, 400), (4, 200), (2, 300)]:
+        keep(images, ns)
+    assert traced.main().spent[Function("forward", "model")].least_s == 50e-9
+    faster, unknown = Spent(least_s=20e-9), Spent()
+    assert (Spent(least_s=50e-9) + faster + unknown).least_s == 20e-9
+
+
 def test_a_note_that_fails_is_one_line(traced: Traced, capfd: pytest.CaptureFixture[str]) -> None:
     def note(*_: Any) -> None:
         raise ValueError("no shape")
