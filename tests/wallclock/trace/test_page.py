@@ -263,6 +263,7 @@ what it would bring                                gain  interval
   8 workers instead of none                       5.9 ×  3.9 × to 8.6 ×
   wallclock.loader_for in your own dataset        3.3 ×  2.5 × to 4.4 ×
   JPEGs decoded at a reduced scale                3.0 ×  2.3 × to 4.0 ×
+  together: thumbnails + open_images               25 ×  19 × to 34 ×
     # wallclock.open_images (threads, scaled decode)
     with wallclock.open_images(paths, size=224, batch=32) as batches:
         for batch in batches:
