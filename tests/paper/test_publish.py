@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paper import claims
+from paper import claims, diagnosis
 from paper.__main__ import main
 from paper.figures import FIGURES
 from paper.perfetto import TRACES
@@ -81,13 +81,14 @@ def test_outputs_without_records_are_removed(tmp_path: Path) -> None:
     assert set(kept) <= present
 
 
-def test_tables_and_figures_in_the_same_folder(tmp_path: Path) -> None:
-    """A figure and a table may have the same name but for the suffix."""
+def test_tables_and_figures_in_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page and a table may have the same name but for the suffix, as those of a diagnosis."""
     write_records(tmp_path / "runs")
-    together, tables = publish(tmp_path, tmp_path), publish(tmp_path, tmp_path / "figures").tables
-    assert together.tables == tables
-    assert tables
-    publish(tmp_path, tmp_path)
+    tables = publish(tmp_path, tmp_path / "figures").tables
+    monkeypatch.setattr(diagnosis, "STEM", tables[0].stem)
+    assert publish(tmp_path, tmp_path).tables == tables
     assert all(path.is_file() and path.with_suffix(".meta.json").is_file() for path in tables)
 
 

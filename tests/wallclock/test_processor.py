@@ -157,7 +157,9 @@ def test_part_of_a_whole_processor(tmp_path: Path) -> None:
     FAMILIES["clip"](tmp_path)
     own = {"image_processor_type": "ViTImageProcessor", "size": {"height": 20, "width": 24}}
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": own}))
-    other = {**own, "size": {"height": 16, "width": 16}}
+    # A processor with code of its own is refused, so that this file must not decide.
+    other = {**own, "auto_map": {"AutoImageProcessor": "code.Processor"}}
+    other |= {"size": {"height": 16, "width": 16}}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(other))
     assert read_processor(model_of(tmp_path)).preprocess.size == (20, 24)
     check_same(tmp_path)
