@@ -62,7 +62,7 @@ class Ceiling:
     """`ceiling.c`, compiled, with the library that it calls."""
 
     program: Path
-    library: str
+    turbojpeg: str
 
     def cpu_us(self, paths: Sequence[Path], threads: int, passes: int) -> float:
         """CPU time per image. Raises NoCeilingError: an image cannot be decoded by it."""
@@ -75,7 +75,7 @@ class Ceiling:
         return np.fromfile(out, np.uint8).reshape(-1, PX, PX, 3)
 
     def _run(self, paths: Sequence[Path], threads: int, passes: int, *out: str) -> str:
-        words = (self.library, f"{threads}", f"{passes}", f"{FAST.dct_margin}", *out)
+        words = (self.turbojpeg, f"{threads}", f"{passes}", f"{FAST.dct_margin}", *out)
         names = "".join(f"{path}\n" for path in paths)
         done = subprocess.run(
             [self.program, *words], input=names, capture_output=True, text=True, check=False

@@ -78,6 +78,8 @@ def _figures(options: argparse.Namespace, console: Console) -> int:
     if next((options.out / "runs").glob("*"), None) is None:
         raise UserError(f"no records under {options.out}/runs; run `make quick` first")
     published = publish.publish(options.out.resolve(), options.figures.resolve())
+    if not published.tables:
+        raise UserError(f"no complete records under {options.out}/runs; run `make quick` first")
     terminal.print_results(published.tables, console)
     for rendering in published.renderings:
         files = ", ".join(path.name for path in rendering.paths)

@@ -204,8 +204,9 @@ def test_a_gain_is_over_the_pass_in_the_middle() -> None:
     better = Scenario("alone", "better", replace(proof.cell.recipe, name="better"))
 
     def ran(scenario: Scenario, repeat: int, img_per_s: float) -> Record:
-        of = replace(proof.cell, recipe=scenario.recipe, label=scenario.recipe.name, repeat=repeat)
-        return replace(proof, cell=of, values={**proof.values, "img_per_s": img_per_s})
+        recipe = scenario.recipe
+        measured = replace(proof.cell, recipe=recipe, label=recipe.name, repeat=repeat)
+        return replace(proof, cell=measured, values={**proof.values, "img_per_s": img_per_s})
 
     params = {"setups": [asdict(present), asdict(better)]}
     values = {"n_sound": 10, "formats": {"JPEG": 10}, "image_stats": image_stats()["image_stats"]}

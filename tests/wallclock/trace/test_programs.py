@@ -301,8 +301,7 @@ def test_multiprocessing(kind: str, tmp_path: Path) -> None:
     done = children(tmp_path, kind)
     (worker,) = [process for process in done.trace.processes if process.role == "worker"]
     assert worker.is_complete == (not kind.endswith("killed"))
-    assert worker.cpu_s is not None, "a killed one wrote it when it last waited for work"
-    assert 0 < worker.cpu_s < done.trace.wall_s
+    assert 0 < (worker.cpu_s or 0) < done.trace.wall_s, "also of a killed one, as it last waited"
     (thread,) = [thread for thread in worker.threads if thread.is_main]
     assert thread.spent[Function("decode", "PIL.ImageFile.load")].images == 2
     idle = thread.spent[Function("idle", "multiprocessing.queues.Queue.get")]

@@ -59,7 +59,7 @@ def settings(variant: str) -> str:
     )
 
 
-def library() -> str:
+def name_libraries() -> str:
     """What decodes and what resizes."""
     return f"{version('simplejpeg')}, {version('torch')}"
 
@@ -69,7 +69,7 @@ LOADER = dataloader(
     "DataLoader, same libraries",
     load_function,
     settings,
-    library,
+    name_libraries,
     ("simplejpeg",),
     VARIANTS,
 )

@@ -59,7 +59,7 @@ def _open(spec: LoaderSpec) -> Iterator[Stream]:
     )
     pool = ThreadPoolExecutor(spec.workers, initializer=prepare)
     try:
-        yield Stream(dataloader_scaled.library(), how, _AHEAD + 1, batches(pool))
+        yield Stream(dataloader_scaled.name_libraries(), how, _AHEAD + 1, batches(pool))
     finally:
         pool.shutdown(cancel_futures=True)
 
