@@ -67,7 +67,7 @@ class SourceReader(PrefetchingReader):
         """The image's bytes."""
         where = item.where
         if isinstance(where, str):
-            return super().__call__(item) if item.remote else self._read_path(where)
+            return super().__call__(item) if is_url(where) else self._read_path(where)
         if isinstance(where, bytes):
             return self._check_length(where)
         with self._opening:  # a file has one position, and two sources may share it

@@ -170,7 +170,8 @@ def open_images(
     epochs = whole_number("epochs", epochs, 1)
     listed = _listed(items)
     if listed is not None:
-        if kind.pins or listed.has_files():
+        # Whether there are files takes a look at every item.
+        if kind.pins or (crew.processes > 1 and listed.has_files()):
             _check_processes(crew, kind.pins or "an open file, with one position,")
         order = Order(len(listed), batch, bool(shuffle), seed, rank, world_size, drop_last)
         return _images(ListedPlan(listed, order, epochs, options, crew.processes), options)

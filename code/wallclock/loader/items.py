@@ -19,6 +19,8 @@ from wallclock.loader.given import parse_item
 
 def as_source(item: Any, index: int) -> Source:
     """An item as the loader reads it. Raises UserError: it is no image."""
+    if type(item) is str:  # most of them are, and a thumbnail's time is short
+        return Source(item, item, item)
     name, where, _ = parse_item(item, index)
     if isinstance(where, Mapping):  # as datasets stores an image that is not decoded
         where = where.get("bytes") or where.get("path")

@@ -157,7 +157,9 @@ class ThreadLoader(Loader):
             rows.append([as_destination(row) for row in buffer])
             return buffer
 
-        most_open = len(buffers) - (spare if shared else 0)
+        # A batch that is still held when the next one is requested takes one buffer of the ring:
+        # with one more in turn, the ring would outgrow the cache that it fits into.
+        most_open = len(buffers) - (spare if shared else min(spare, 1))
         self._ring = Ring(
             buffers, batches, most_open, make_buffer if spare and not shared else None
         )
