@@ -6,7 +6,7 @@ and the step from h2d to the sink at a few batch sizes, are timed separately. Al
 several passes, apart in time; if other programs were busy meanwhile, or the passes differ much,
 once more. From these costs alone `wallclock.predict` predicts what the recipe, each fix alone and
 the fixes stacked bring end to end. With `prove=true` every one of them is then run, as `t4` is, the
-present recipe too; one whose vectors are wrong has failed.
+present recipe too, each in several passes; one whose vectors are wrong has failed.
 A cold pass over the sample says what the storage allows for images that are not in memory, and
 what more workers bring there. With `accelerator`, predictions are for a box that is not here
 (`_accelerators`): its forward pass and its bus are cited, not measured. Fixes that keep copies of
@@ -229,19 +229,20 @@ def _proofs(plan: Plan, options: Options, proved: Sequence[Scenario]) -> list[Ce
     """Each scenario end to end, on the images whose costs were measured."""
     device = options["recipe"].device
     grid = []
-    for scenario in proved:
-        recipe = replace(scenario.recipe, device=device)
-        images = plan.sample(options["images"])
-        if scenario.copies:
-            images = plan.copies(images, scenario.copies)
-        params = {
-            **plan.params,
-            "batches": ceil(options["prove_images"][device] / recipe.batch_size),
-        }
-        if scenario.cold:
-            params["page_cache"] = "cold"
-        # Every gain is over the recipe as it is: it runs more often, between the others.
-        for repeat in range(options["prove_now"] if scenario.kind == "present" else 1):
+    # One pass may differ by a quarter from the next: every rate is the middle of several, which are
+    # apart in time.
+    for repeat in range(options["prove_passes"]):
+        for scenario in proved:
+            recipe = replace(scenario.recipe, device=device)
+            images = plan.sample(options["images"])
+            if scenario.copies:
+                images = plan.copies(images, scenario.copies)
+            params = {
+                **plan.params,
+                "batches": ceil(options["prove_images"][device] / recipe.batch_size),
+            }
+            if scenario.cold:
+                params["page_cache"] = "cold"
             new = cell(
                 plan,
                 "diagnose",

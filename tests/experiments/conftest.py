@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import experiments
+from harness.plan import Plan
 from harness.spec import Cell
 from tests.experiments import made
 
@@ -21,3 +23,15 @@ def grid(tmp_path: Path) -> Grid:
         return experiments.load(name).cells(plan, plan.settings.experiments[name])
 
     return cells
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """Of a diagnosis of three small images in a folder."""
+    return made.plan(tmp_path, "experiment=[diagnose]")
+
+
+@pytest.fixture
+def options(plan: Plan) -> dict[str, Any]:
+    """Of the experiment `diagnose`."""
+    return dict(plan.settings.experiments["diagnose"])

@@ -1,0 +1,183 @@
+"""How long a message is held, and what is done when that or the queue's answer fails."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.wallclock.service.test_intake import BODY, Case
+from wallclock.service import intake
+from wallclock.service.intake import Item
+from wallclock.service.leases import Message
+from wallclock.service.module import ItemError
+
+
+def test_a_deadline_counts_from_before_the_receive() -> None:
+    """The queue hides a message from some moment of the call on."""
+    case = Case([Message("a", "a1", BODY)])
+
+    async def session() -> None:
+        case.queue.answers = asyncio.Event()
+        pull = asyncio.create_task(case.intake.pull(case.items.append, lambda: False))
+        await asyncio.sleep(0.01)
+        case.now = 7
+        case.queue.answers.set()
+        await asyncio.sleep(0.01)
+        case.intake.stop()
+        await pull
+
+    asyncio.run(session())
+    assert [item.lease.deadline_s for item in case.items] == [30]
+
+
+@pytest.mark.parametrize(
+    ("retry_s", "seconds"),
+    [
+        (10, [10, 20, 40, 80, 160, 320, 640, 900, 900, 900, 900, 900, 900]),
+        (0.5, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512, 512]),
+        (0, [0] * 13),
+        (2000, [900] * 13),
+    ],
+)
+def test_a_failure_hides_a_message_for_twice_as_long_up_to_a_quarter_of_an_hour(
+    retry_s: float, seconds: list[int]
+) -> None:
+    messages = [Message(f"{n}", f"{n}", BODY, n) for n in range(1, len(seconds) + 1)]
+    case = Case(messages, retry_s=retry_s)
+    case.queue.max_receives = 100
+    case.run(partial(fail, case, ItemError("download", "HTTP 503")))
+    hidden = [("hide", (message.handle, s)) for message, s in zip(messages, seconds, strict=True)]
+    assert case.queue.calls == hidden
+
+
+def fail(case: Case, error: ItemError, item: Item) -> None:
+    case.intake.failed(item.lease, error, "r")
+
+
+def test_a_refused_delete_is_released_and_not_tried_again() -> None:
+    case = Case([Message("a", "a1", BODY)])
+    case.queue.outcomes = [False]
+    held = list[int]()
+
+    async def note() -> None:
+        async with asyncio.timeout(5):
+            await case.intake.finish()
+        held.append(len(case.intake.leases))
+
+    assert case.run(case.intake.delivered, note) == 0
+    assert (held, case.queue.calls) == ([0], [("delete", "a1")])
+
+
+def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is held meanwhile: heartbeats hide it."""
+    monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(intake, "_LONGEST_PAUSE_S", 0.001)
+    case = Case([Message("a", "a1", BODY), Message("b", "b1", BODY)])
+    case.queue.outcomes = [None, True, None, None, None]
+    answer, held = case.queue._answer, list[int]()
+
+    def answer_counting(action: str, entries: list[Any]) -> list[bool | None]:
+        held.append(len(case.intake.leases))
+        return answer(action, entries)
+
+    async def finished() -> None:
+        async with asyncio.timeout(5):
+            await case.intake.finish()
+
+    case.queue._answer = answer_counting  # type: ignore[method-assign]
+    assert case.run(case.intake.delivered, finished) == 0
+    deletes = [("delete", "a1"), ("delete", "b1")]
+    assert case.queue.calls == [*deletes, *[deletes[0]] * 4]
+    assert held == [2, 1, 1, 1, 1]
+
+
+def test_a_return_is_tried_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it comes back by itself, and is not counted as left, as its time is soon over."""
+    monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(intake, "_LONGEST_PAUSE_S", 0.001)
+    case = Case([Message("a", "a1", BODY)])
+    case.queue.outcomes = [None] * 3
+    error = ItemError("download", "HTTP 503")
+
+    async def wait() -> None:
+        async with asyncio.timeout(5):
+            while len(case.queue.calls) < 3:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.02)
+
+    assert case.run(partial(fail, case, error), wait) == 0
+    assert case.queue.calls == [("hide", ("a1", 10))] * 3
+
+
+def test_a_dead_letter_whose_lease_is_over_is_not_sent() -> None:
+    """Redelivery brings it again, perhaps to another process."""
+    case = Case([Message("a", "a1", BODY)])
+
+    def late(item: Item) -> None:
+        case.intake.failed(item.lease, ItemError("decode", "truncated", True), "r")
+        case.now = 30
+
+    case.run(late)
+    assert [call for call in case.queue.calls if call[0] == "bury"] == []
+    assert case.count("dead_lettered") == 0
+
+
+def test_an_accepted_heartbeat_counts_from_before_its_call() -> None:
+    """Its answer takes 5 seconds."""
+    case = Case([Message("a", "a1", BODY)])
+    answer = case.queue._answer
+
+    def answer_late(action: str, entries: list[Any]) -> list[bool | None]:
+        case.now += 5
+        return answer(action, entries)
+
+    async def later() -> None:
+        case.now = 10
+        case.queue._answer = answer_late  # type: ignore[method-assign]
+        beat = asyncio.create_task(case.intake.heartbeat())
+        await asyncio.sleep(0.02)
+        beat.cancel()
+        (item,) = case.items
+        assert (item.lease.deadline_s, item.lease.extend_at_s) == (40, 20)
+
+    case.run(then=later)
+    assert case.queue.calls[0] == ("hide", ("a1", 30))
+
+
+def test_a_message_that_is_held_is_not_worked_on_twice() -> None:
+    case = Case([Message("a", "a1", BODY)], [Message("a", "a2", BODY, 2)])
+    assert case.run() == 0
+    assert len(case.items) == 1
+    assert case.queue.calls == [("hide", ("a2", 0))]  # by its newer handle
+
+
+def test_a_heartbeat_that_is_not_answered_loses_nothing() -> None:
+    case = Case([Message("a", "a1", BODY)])
+    case.queue.outcomes = [None]
+
+    async def later() -> None:
+        case.now = 11
+        beat = asyncio.create_task(case.intake.heartbeat())
+        await asyncio.sleep(0.02)
+        beat.cancel()
+        (item,) = case.items
+        assert case.intake.leases.usable(item.lease)
+        assert item.lease.deadline_s == 30
+
+    case.run(then=later)
+    assert case.count("lost") == 0
+
+
+def test_only_what_is_not_settled_counts_as_lost_or_returned() -> None:
+    case = Case([Message(name, f"{name}1", BODY) for name in "abc"])
+    case.queue.outcomes = [None] * 100  # no delete is accepted
+
+    async def later() -> None:
+        case.intake._settle(case.items[0].lease, "delivered")
+        case.intake._settle(case.items[1].lease, "delivered")
+        case.intake._lost(case.items[0].lease, "expired")
+        case.intake._lost(case.items[2].lease, "expired")
+
+    case.run(then=later, limit_s=0.05)
+    assert (case.count("lost"), case.count("returned")) == (1, 1)

@@ -1,0 +1,196 @@
+"""Threads and processes of a traced program: what each counts, and what a kill leaves."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests import making
+from tests.wallclock.trace.programs import Done, trace, write
+from wallclock.trace.record import Function
+
+CHILDREN = """
+import multiprocessing, os, signal, subprocess, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from PIL import Image
+
+path, kind = sys.argv[1:]
+
+def load(number=0):
+    return Image.open(path).convert("RGB").resize((8, 8)).size
+
+def serve(inbox, outbox):
+    for _ in iter(inbox.get, None):
+        outbox.put(load())
+
+if __name__ == "__main__":
+    if kind == "threads":
+        with ThreadPoolExecutor(2, thread_name_prefix="loaders") as pool:
+            assert len(list(pool.map(load, range(6)))) == 6
+        idle = ThreadPoolExecutor(3, thread_name_prefix="others")
+        assert idle.submit(abs, -1).result() == 1
+        thread = threading.Thread(target=load, name="by hand")
+        thread.start()
+        thread.join()
+    elif kind == "fork alone":
+        if os.fork() == 0:
+            load()
+            os._exit(0)
+        os.wait()
+        subprocess.run([sys.executable, "-c", "from PIL import Image"], check=True)
+    else:
+        context = multiprocessing.get_context(kind.partition(" ")[0])
+        boxes = context.Queue(), context.Queue()
+        child = context.Process(target=serve, args=boxes)
+        child.start()
+        for _ in range(2):
+            boxes[0].put(1)
+            boxes[1].get()
+        if kind.endswith("killed"):
+            os.kill(child.pid, signal.SIGKILL)
+        else:
+            boxes[0].put(None)
+        child.join()
+    load()
+"""
+
+
+def children(folder: Path, kind: str) -> Done:
+    (folder / "photo.jpg").write_bytes(making.jpeg(64, 48))
+    done = trace(write(folder, CHILDREN), "photo.jpg", kind, cwd=folder)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert done.trace.exit_code == 0
+    assert not [process for process in done.trace.processes[1:] if process.role == "main"]
+    assert done.main()[Function("decode", "PIL.Image.open")].calls == 1
+    return done
+
+
+def test_threads(tmp_path: Path) -> None:
+    done = children(tmp_path, "threads")
+    workers = done.trace.threads(of_workers=True)
+    images = {
+        thread.name: thread.spent[Function("decode", "PIL.ImageFile.load")].images
+        for thread in workers
+    }
+    assert images.pop("by hand") == 1
+    assert sum(images.values()) == 6
+    assert all(name.startswith("loaders_") for name in images)
+    for thread in workers:
+        assert sum(spent.seconds for spent in thread.spent.values()) <= thread.wall_s
+        stages = {function.stage for function in thread.spent}
+        assert ("idle" in stages) == thread.name.startswith("loaders_")
+    assert Function("wait", "concurrent.futures.Future.result") in done.main()
+    assert Function("wait", "threading.Thread.join") in done.main()
+    (use,) = done.trace.loaders
+    assert use.settings == {"num_workers": "2"}
+
+
+def test_fork(tmp_path: Path) -> None:
+    done = children(tmp_path, "fork alone")
+    assert [process.role for process in done.trace.processes] == ["main", "worker", "other"]
+    assert [process.is_complete for process in done.trace.processes] == [True, True, True]
+    assert done.trace.processes[1].parent == done.trace.processes[0].pid
+    assert done.images("decode") == 2
+
+
+@pytest.mark.parametrize("kind", ["fork", "spawn", "fork killed"])
+def test_multiprocessing(kind: str, tmp_path: Path) -> None:
+    done = children(tmp_path, kind)
+    (worker,) = [process for process in done.trace.processes if process.role == "worker"]
+    assert worker.is_complete == (not kind.endswith("killed"))
+    assert 0 < (worker.cpu_s or 0) < done.trace.wall_s, "also of a killed one, as it last waited"
+    (thread,) = [thread for thread in worker.threads if thread.is_main]
+    assert thread.spent[Function("decode", "PIL.ImageFile.load")].images == 2
+    idle = thread.spent[Function("idle", "multiprocessing.queues.Queue.get")]
+    assert idle.calls == 3  # the last one is open when it is killed
+    assert Function("wait", "multiprocessing.queues.Queue.get") in done.main()
+    assert done.calls("send", "multiprocessing pickle") >= 4
+
+
+KILLED = """
+import os, signal, sys, time
+from PIL import Image
+class Slow(Image.Image):
+    def load(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        time.sleep(5)
+Image.new("RGB", (8, 8)).resize((4, 4))
+image = Slow()
+image._size = (8, 8)
+image._mode = "RGB"
+Image.Image.resize(image, (4, 4))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_program_tells_what_it_was_doing(number: int, tmp_path: Path) -> None:
+    done = trace(write(tmp_path, KILLED), str(int(number)), cwd=tmp_path)
+    assert done.trace.exit_code == 128 + number
+    (process,) = done.trace.processes
+    assert not process.is_complete
+    spent = done.main()[Function("resize", "PIL.Image.resize")]
+    assert (spent.calls, spent.images) == (2, 1)
+
+
+EXEC = """
+import os, sys
+from PIL import Image
+Image.new("RGB", (8, 8)).resize((4, 4))
+try:
+    os.execv("/absent/python", ["python"])
+except FileNotFoundError:
+    print("goes on", flush=True)
+if len(sys.argv) == 1:
+    os.execv(sys.executable, [sys.executable, __file__, "again"])
+"""
+
+
+def test_a_program_that_replaces_itself(tmp_path: Path) -> None:
+    done = trace(write(tmp_path, EXEC), cwd=tmp_path)
+    assert done.stdout == "goes on\n" * 2
+    assert [process.role for process in done.trace.processes] == ["main", "main"]
+    assert all(process.is_complete for process in done.trace.processes)
+    assert done.images("resize") == 2
+
+
+def test_a_fork_that_cannot_count(tmp_path: Path) -> None:
+    """Its folder is gone or full; the parent's counts are as before."""
+    source = """
+    import os
+    from PIL import Image
+    folder = os.environ["WALLCLOCK_TRACE"]
+    os.rename(folder, folder + ".moved")
+    if os.fork() == 0:
+        Image.new("RGB", (8, 8)).resize((4, 4))
+        os._exit(0)
+    os.wait()
+    os.rename(folder + ".moved", folder)
+    Image.new("RGB", (8, 8)).resize((4, 4))
+    """
+    done = trace(write(tmp_path, source), cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("", "")
+    (process,) = done.trace.processes
+    assert process.is_complete
+    assert done.images("resize") == 1
+
+
+def test_a_launched_program_is_the_main_one(tmp_path: Path) -> None:
+    """As torchrun launches the processes that train: onnxruntime stands in for the model."""
+    write(tmp_path, "", "__init__.py")
+    package = tmp_path / "onnxruntime" / "capi"
+    package.mkdir(parents=True)
+    write(
+        package,
+        "class Session:\n    def run(self, names, feed):\n        return []",
+        "onnxruntime_inference_collection.py",
+    )
+    write(
+        tmp_path,
+        "from onnxruntime.capi.onnxruntime_inference_collection import Session\n"
+        "Session().run(None, {})",
+        "model.py",
+    )
+    source = "import subprocess, sys; subprocess.run([sys.executable, 'model.py'], check=True)"
+    done = trace(write(tmp_path, source), cwd=tmp_path)
+    assert [process.role for process in done.trace.processes] == ["other", "main"]
+    assert done.main()[Function("forward", "onnxruntime.InferenceSession.run")].calls == 1
