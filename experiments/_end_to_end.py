@@ -250,7 +250,7 @@ def sentence_of(csv: str) -> Callable[[MeasuredRows], str]:
         if row is None:
             return ""
         images, recipe = SHORT_SETS[row["image_set"]], _RECIPES[csv]
-        rate = f"{digits(row['img_per_s'])} images a second{mock_note(row)}"
+        rate = f"{digits(row['img_per_s'])} images per second{mock_note(row)}"
         text = f"on {images} {recipe} embeds {rate}"
         for base_csv in _BASES:
             base = rows.first(base_csv)

@@ -105,7 +105,7 @@ def ratio(row: TableRow, base: TableRow, column: str = "img_per_s") -> str:
 
 def rate(row: TableRow) -> str:
     """`608 originals a second`."""
-    return f"{digits(row['img_per_s'])} {SHORT_SETS[row['image_set']]} a second"
+    return f"{digits(row['img_per_s'])} {SHORT_SETS[row['image_set']]} per second"
 
 
 def sizes(row: TableRow) -> str:

@@ -300,7 +300,7 @@ def sentence(rows: MeasuredRows) -> str:
     if not served:
         return ""
     rates = _range(served, "requests_per_s", digits)
-    text = f"on {MOCK} the service answers {rates} requests a second"
+    text = f"on {MOCK} the service answers {rates} requests per second"
     if all(row["speedup_vs_previous"] for row in served):
         text += f", {_range(served, 'speedup_vs_previous', factor)} rung 4"
     if all(row.get("usd_per_million") for row in served):

@@ -2,9 +2,9 @@
 
 A batch takes the longer of its transform (batch × sample / rate of the workers) and of the
 accelerator's step. busy: the step over the longer one. slow-down: the longer one over the step.
-needed: workers, the accelerator's samples a second over a worker's. demand: batch × sample / step,
-which storage and interconnect must supply. The formulas are those of mlsysim's tutorial "Starving
-the GPU".
+needed: workers, the accelerator's samples per second over a worker's. demand: batch × sample /
+step, which storage and interconnect must supply. The formulas are those of mlsysim's tutorial
+"Starving the GPU".
 """
 
 import argparse
@@ -29,9 +29,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--sample-kb", type=float, metavar="KB", required=True, help="of a sample, in 1000 bytes"
     )
     for flag, meaning in (
-        ("--worker-mb-per-s", "MB of samples that a worker transforms a second"),
+        ("--worker-mb-per-s", "MB of samples that a worker transforms per second"),
         ("--transform-gb-per-s", "GB of samples, by all of them; instead of workers"),
-        ("--storage-gb-per-s", "GB that the storage supplies a second (default: enough)"),
+        ("--storage-gb-per-s", "GB that the storage supplies per second (default: enough)"),
         ("--interconnect-gb-per-s", "GB that the way to the accelerator does (default: enough)"),
     ):
         parser.add_argument(flag, type=float, metavar="X", help=meaning)

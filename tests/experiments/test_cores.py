@@ -134,7 +134,7 @@ class TestTable:
             for row in cores.tables(made.cores())[cores.CSV]
         ]
         text = cores.sentence(MeasuredRows(lambda csv: rows))
-        assert text == "on 4 cores ours loads 3,000 256 px images a second, 3.00× one core"
+        assert text == "on 4 cores ours loads 3,000 256 px images per second, 3.00× one core"
         two = [row for row in rows if row["cores"] in "12"]
         text = cores.sentence(MeasuredRows(lambda csv: two))
         assert text.endswith("1.80× one core (1.90× was predicted)")

@@ -194,7 +194,7 @@ def test_the_sentence_gives_the_range_of_all_duties() -> None:
     rows = read(ladder.tables(made.ladder())[ladder.CSV])
     text = ladder.sentence(MeasuredRows(lambda csv: rows if csv == ladder.CSV else []))
     assert text.startswith(
-        "on mock S3 the service answers 40 to 60 requests a second, 1.33× to 2.00× rung 4, "
+        "on mock S3 the service answers 40 to 60 requests per second, 1.33× to 2.00× rung 4, "
         "for $3.33 to $5.00 a million: "
     )
     without = [{**row, "usd_per_million": ""} for row in rows if row["rung"] == "5"]

@@ -167,7 +167,7 @@ def test_ladder_beside_its_source(tmp_path: Path) -> None:
         "2 lost",
     ):
         assert expected in words(figure)
-    assert "40 to 60 requests a second, 1.33× to 2.00× rung 4" in closing_sentence(
+    assert "40 to 60 requests per second, 1.33× to 2.00× rung 4" in closing_sentence(
         tmp_path, ["ladder"]
     )
     (tmp_path / "ladder-latency.csv").unlink()

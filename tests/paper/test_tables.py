@@ -152,7 +152,7 @@ class TestChecklist:
         write_storage(tmp_path)
         table = build(CHECKLIST, tmp_path)
         rows = {row["stage"].value: (row["gain"].value, row["gain_of"].value) for row in table.rows}
-        assert rows["read"] == (3, "originals a second, cold, 16 at a time over one by one")
+        assert rows["read"] == (3, "originals per second, cold, 16 at a time over one by one")
         plain, fixed = stage_fixes.STAGES["assemble"]
         assert rows["assemble"] == (2, f"µs an image: {plain}; with the fix, {fixed}")
         assert rows["h2d"] == (None, "not applicable: needs a GPU")

@@ -139,16 +139,16 @@ class TestClosingSentence:
         [
             (
                 "frontier",
-                "ours prepares 422 originals a second (median 367 KB, 5.48 megapixels) on 2 cores: "
-                "1.15× (one repeat) the next fastest whose pictures all have 40 dB (DataLoader + "
-                "PIL draft), 2.12× (one repeat) the paper's recipe, 5.94× (one repeat) DataLoader "
-                "+ PIL",
+                "ours prepares 422 originals per second (median 367 KB, 5.48 megapixels) on 2 "
+                "cores: 1.15× (one repeat) the next fastest whose pictures all have 40 dB "
+                "(DataLoader + PIL draft), 2.12× (one repeat) the paper's recipe, 5.94× (one "
+                "repeat) DataLoader + PIL",
             ),
             ("serial", "on originals turbojpeg reaches 12.4 img/s, 1.38× pil"),
             ("decoders", "on originals libjpeg-turbo takes 6.64 ms, 0.34× PIL"),
             (
                 "opt",
-                "on 256 px images the optimized recipe embeds 3.38 images a second, "
+                "on 256 px images the optimized recipe embeds 3.38 images per second, "
                 "0.30× the baseline",
             ),
             ("workers", "on 256 px images workers-8 reaches 12.8 img/s, 0.99× workers-0"),

@@ -71,7 +71,7 @@ def _runs(axes: Axes, jobs: Sequence[Row], longest: Row) -> None:
     if longest["fit_r2"]:
         startup, slope = float(longest["fit_startup_s"]), float(longest["fit_ms_per_image"])
         along = np.geomspace(min(counts), max(counts))
-        label = f"{startup:.1f} s + {slope:.3g} ms an image, R² = {float(longest['fit_r2']):.5f}"
+        label = f"{startup:.1f} s + {slope:.3g} ms per image, R² = {float(longest['fit_r2']):.5f}"
         axes.plot(along, startup + slope / 1e3 * along, color=style.GREY, lw=1, label=label)
         axes.legend(loc="upper left", fontsize=7)
     axes.plot(counts, walls, "o", ms=5, mfc=style.BAR, mec=style.INK, mew=0.7)

@@ -57,6 +57,6 @@ def _caption(sources: list[SourceRow]) -> str:
     measured = "; ".join(f"{' and '.join(names)} {where}" for where, names in runs.items())
     return (
         "Steady state: start-up is not in the rates. The minutes for a million images are always "
-        "extrapolated: the data set has 398,212. Speed-up: over the baseline's images a second, "
+        "extrapolated: the data set has 398,212. Speed-up: over the baseline's images per second, "
         f"on like images only. Measured: {measured or 'nothing'}."
     )

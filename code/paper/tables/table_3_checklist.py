@@ -88,7 +88,7 @@ def _read_gain(tables: Tables) -> Gain:
         ahead = find(tables, storage.CSV, **alike, access="ahead")
         if sequential and ahead:
             times = f"{ahead.row['in_flight']} at a time over one by one"
-            measured_as = f"{SHORT_SETS[name]} a second, cold, {times}"
+            measured_as = f"{SHORT_SETS[name]} per second, cold, {times}"
             return _gain(ahead, sequential, "img_per_s", measured_as)
     return _workers_gain(tables)
 
@@ -111,7 +111,7 @@ def _decode_gain(tables: Tables) -> Gain:
         pil = find(tables, decoders.CSV, image_set=name, decoder="pil", context="loop")
         turbo = find(tables, decoders.CSV, image_set=name, decoder="turbojpeg", context="loop")
         if pil and turbo:
-            measured_as = f"ms an image, PIL over libjpeg-turbo, {SHORT_SETS[name]}"
+            measured_as = f"ms per image, PIL over libjpeg-turbo, {SHORT_SETS[name]}"
             return _gain(pil, turbo, "mean_ms", measured_as)
     return _NOT_RUN
 

@@ -49,7 +49,9 @@ class Findings:
         shares = self.shares
         parts = [f"{seconds(self.trace.wall_s)} in all"]
         if shares.n_images:
-            parts.append(f"{count(shares.n_images, 'image')}, {digits(shares.img_per_s)} a second")
+            parts.append(
+                f"{count(shares.n_images, 'image')}, {digits(shares.img_per_s)} per second"
+            )
         use = "" if shares.cpu_use is None else f", {percent(shares.cpu_use)} of them used"
         parts.append(f"{count(self.trace.cores, 'core')}{use}")
         if self.trace.device:

@@ -1,4 +1,4 @@
-"""What each change would bring: the gain in images a second after start-up, with its interval.
+"""What each change would bring: the gain in images per second after start-up, with its interval.
 
 The gain is the ratio of two rates of the pipeline model (`wallclock.predict`): with the change, and
 as the program is. Its interval reaches as far as four errors together (`predict.intervals`): of the
@@ -26,7 +26,7 @@ _MOST_GAIN = 100.0
 class Fix:
     """A change, or several of them: what it brings, and the lines to write.
 
-    `gain`: times as many images a second after start-up; `low`, `high`: the interval.
+    `gain`: times as many images per second after start-up; `low`, `high`: the interval.
     `rewrites_files`: whether it takes a pass over all images. `parts`: the names of the changes of
     a combination.
     """

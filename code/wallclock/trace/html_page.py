@@ -130,7 +130,7 @@ def _where(said: Findings) -> Iterator[tuple[str, str]]:
     yield "program", " ".join(trace.command)
     yield "time", seconds(trace.wall_s)
     if shares.n_images:
-        yield "images", f"{shares.n_images:,}, {digits(shares.img_per_s)} a second after start-up"
+        yield "images", f"{shares.n_images:,}, {digits(shares.img_per_s)} per second after start-up"
     use = "" if shares.cpu_use is None else f", {percent(shares.cpu_use)} of them used"
     yield "machine", f"{count(trace.cores, 'core')}{use}; {trace.device or 'no GPU'}"
 
@@ -249,7 +249,7 @@ def _changes(said: Findings) -> Iterator[str]:
     heads = ("change", "gain", "from 0 to the highest", "interval", "what it costs")
     yield _grid("changes", heads, lines, right=("gain", "interval"))
     yield (
-        '  <p class="caption">Gain: times as many images a second after start-up, predicted by a'
+        '  <p class="caption">Gain: times as many images per second after start-up, predicted by a'
         " model of the pipeline from this trace, not measured. A change is recommended where even"
         " the least of its interval is noticeable. The model’s rate for the program as it is"
         f" differs from the measured one by {percent(said.fixes.model_error)}; intervals are wider"

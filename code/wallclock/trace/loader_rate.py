@@ -1,4 +1,4 @@
-"""Images a second of `open_images` over a program's files: `wallclock trace --try` measures it.
+"""Images per second of `open_images` over a program's files: `wallclock trace --try` measures it.
 
 `measure` runs in a process of its own (`main`): nothing of the trace or the report takes its time.
 """

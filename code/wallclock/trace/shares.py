@@ -119,8 +119,13 @@ class Shares:
         return most
 
     @property
+    def has_loading_threads(self) -> bool:
+        """Whether several threads of one process load images, and so share its GIL."""
+        return any(sum(map(_loads, process.threads)) > 1 for process in self.trace.processes)
+
+    @property
     def img_per_s(self) -> float:
-        """Images a second after start-up; 0 without images."""
+        """Images per second after start-up; 0 without images."""
         return self.n_images / self.steady_s if self.steady_s > 0 else 0.0
 
     @cached_property

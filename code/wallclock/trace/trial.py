@@ -58,7 +58,7 @@ class Untried:
 class Trial:
     """A measurement of `open_images`, and what follows.
 
-    `rate`: images a second, median, least and greatest of the passes. `cpu_use`: of the cores,
+    `rate`: images per second, median, least and greatest of the passes. `cpu_use`: of the cores,
     0 to 1. `core_ms`: `cores` over the rate, the cost of reading, decoding and resizing an image;
     `predicted_core_ms`: the same as the report predicted it. `gain`: of the program, from the
     measured cost; `predicted_gain`: from the predicted one. `only_loads`: whether nothing but
@@ -86,7 +86,7 @@ class Trial:
         rest = "its loader alone" if self.only_loads else "other parts too, as in the trace"
         return [
             f"Tried wallclock.open_images on {count(self.n_files, 'file')} of the program, in"
-            f" memory, with {count(self.cores, 'core')}{busy}: {digits(rate.value)} images a"
+            f" memory, with {count(self.cores, 'core')}{busy}: {digits(rate.value)} images per"
             f" second, {digits(rate.low)} to {digits(rate.high)} in"
             f" {count(self.n_passes, 'pass')}{failed}.",
             f"Cost of reading, decoding and resizing per image: {digits(cost.value)} ms of a core"

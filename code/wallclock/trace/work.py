@@ -14,7 +14,7 @@ from wallclock.trace.record import ImageKind, Process, Trace, by_function
 from wallclock.trace.shares import LOADING, MODEL, OTHER, WAITING, Shares
 from wallclock.trace.sizes import Size, Target, scale_of, target_of
 
-#: Reads slower than this wait for the storage; faster ones copy from memory. Bytes a second.
+#: Reads slower than this wait for the storage; faster ones copy from memory. Bytes per second.
 _STORAGE_BYTES_PER_S = 3e8
 #: The same in seconds of an image, where its bytes are unknown.
 _STORAGE_S = 2e-3

@@ -205,7 +205,7 @@ STARVING_GPU = """\
 The GPU waits for data 71 % of the time; decoding takes 78 % of the workers' time: full-size
 2560 × 1920 JPEGs for 224 px.
 
-10 s in all; 400 images, 50 a second; 8 cores, 49 % of them used; NVIDIA T4, busy 1.6 s.
+10 s in all; 400 images, 50 per second; 8 cores, 49 % of them used; NVIDIA T4, busy 1.6 s.
 
                 seconds  share  calls  images  ms/image  functions
 start-up              2                                  before the first image
@@ -242,7 +242,7 @@ NARROW_LOOP = """\
 Decoding takes 75 % of the main process's time: full-size 2560 × 1920 JPEGs for
 224 px.
 
-10 s in all; 200 images, 25 a second; 8 cores, 12 % of them used.
+10 s in all; 200 images, 25 per second; 8 cores, 12 % of them used.
 
                 seconds  share  calls  images  ms/image  functions
 start-up              2                                  before the first image

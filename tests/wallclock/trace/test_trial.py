@@ -88,7 +88,7 @@ def test_the_interval_has_the_passes() -> None:
 def test_sentences_and_json() -> None:
     done = concluded(program(read=0.1, decode=7.9), measured(200, 190, 210))
     first, second, third = done.sentences
-    assert "80 files of the program, in memory, with 8 cores: 200 images a second" in first
+    assert "80 files of the program, in memory, with 8 cores: 200 images per second" in first
     assert "190 to 210 in 3 passes." in first
     assert "40 ms of a core measured (38.1 to 42.1)" in second
     assert "20 × (" in third
