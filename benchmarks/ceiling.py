@@ -6,6 +6,8 @@ calls the libjpeg-turbo that this machine has, whose version a row names. In eac
 takes the same passes over the images, in turn and backwards in turn. A row has the CPU time per
 image, user and system, of all threads (median of the rounds), and `share`: that of C over ours in
 the same round. It is 1 where the loader costs nothing of its own, and `least` is what is aimed at.
+`calls_us`, of one thread: what its decoder and its resize take of that, by the clock. Where they
+alone take as long as all of C, the rest of the loader cannot bring the share to 1.
 Both sides' pixels are compared with Pillow's of the whole picture. Without a C compiler,
 libturbojpeg or AVX2 the rows say so.
 
@@ -32,6 +34,8 @@ from harness import native, provenance
 from harness.measures import psnr_db
 from wallclock import open_images
 from wallclock.clock import gc_disabled
+from wallclock.loader.batch import Marks
+from wallclock.loader.threads import IMAGE_STAGES
 from wallclock.recipe import FAST
 from wallclock.summary import median
 
@@ -42,6 +46,7 @@ THREADS = (1, 2)
 MEASURED = (
     "c_cpu_us",
     "our_cpu_us",
+    "calls_us",
     "share",
     "share_min",
     "share_max",
@@ -55,6 +60,14 @@ Pixels = npt.NDArray[np.uint8]
 
 class NoCeilingError(Exception):
     """C cannot be measured here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of an image in our loader, µs: CPU time, and the clock's time in decode and resize."""
+
+    cpu_us: float
+    calls_us: float
 
 
 @dataclass(frozen=True)
@@ -153,11 +166,14 @@ def _measured(
     c_db = _least_db(ceiling.pixels(paths, work / "pixels"), truth)
     our_db = _least_db(_our_pixels(paths), truth)
     passes = _passes(paths, threads, choices.seconds)
-    c_us, our_us = _cpu_us(ceiling, paths, threads, passes, choices.rounds)
-    shares = sorted(c / ours for c, ours in zip(c_us, our_us, strict=True))
+    c_us, our_costs = _costs(ceiling, paths, threads, passes, choices.rounds)
+    shares = sorted(c / ours.cpu_us for c, ours in zip(c_us, our_costs, strict=True))
+    # Of several threads the clock counts waits for the GIL too.
+    calls_us = median([cost.calls_us for cost in our_costs]) if threads == 1 else None
     return {
         "c_cpu_us": median(c_us),
-        "our_cpu_us": median(our_us),
+        "our_cpu_us": median([cost.cpu_us for cost in our_costs]),
+        "calls_us": calls_us,
         "share": median(shares),
         "share_min": shares[0],
         "share_max": shares[-1],
@@ -169,34 +185,39 @@ def _measured(
 
 def _passes(paths: Sequence[Path], threads: int, seconds: float) -> int:
     """As many as take so long in our loader; also its warm-up."""
-    _our_cpu_us(paths, threads, 1)
+    _our_cost(paths, threads, 1)
     began = perf_counter()
-    _our_cpu_us(paths, threads, 1)
+    _our_cost(paths, threads, 1)
     return max(1, round(seconds / (perf_counter() - began)))
 
 
-def _cpu_us(
+def _costs(
     ceiling: Ceiling, paths: Sequence[Path], threads: int, passes: int, rounds: int
-) -> tuple[list[float], list[float]]:
-    """CPU time per image of C and of ours, by round."""
-    c_us, our_us = [], []
+) -> tuple[list[float], list[Cost]]:
+    """CPU time per image of C, and the costs of ours, by round."""
+    c_us, our_costs = [], []
     with gc_disabled():
         for number in range(rounds):
             if number % 2:
                 c_us.append(ceiling.cpu_us(paths, threads, passes))
-            our_us.append(_our_cpu_us(paths, threads, passes))
+            our_costs.append(_our_cost(paths, threads, passes))
             if not number % 2:
                 c_us.append(ceiling.cpu_us(paths, threads, passes))
-    return c_us, our_us
+    return c_us, our_costs
 
 
-def _our_cpu_us(paths: Sequence[Path], threads: int, passes: int) -> float:
-    """CPU time per image of all threads, with their start and their end."""
+def _our_cost(paths: Sequence[Path], threads: int, passes: int) -> Cost:
+    """CPU time of all threads, with their start and their end."""
     began, n = process_time(), 0
+    marks: list[Marks] = []
     with open_images(paths, PX, epochs=passes, workers=threads) as batches:
         for batch in batches:
             n += len(batch.ids)
-    return (process_time() - began) / n * 1e6
+            marks += batch.extras.marks
+    cpu_us = (process_time() - began) / n * 1e6
+    at = IMAGE_STAGES.index("decode")
+    calls_ns = sum(int((each.times[:, -1] - each.times[:, at]).sum()) for each in marks)
+    return Cost(cpu_us, calls_ns / n / 1e3)
 
 
 def _our_pixels(paths: Sequence[Path]) -> Iterator[Pixels]:

@@ -72,7 +72,7 @@ def _row(name: str, model: Path, paths: Sequence[Path], work: Path) -> dict[str,
     theirs = np.array([reference.vector(reference.open(path.read_bytes())) for path in paths])
     cosines, mean = cosine(ours, theirs), theirs.mean(axis=0)
     centered = cosine(ours - mean, theirs - mean)
-    held = cosines.min() >= LEAST and np.median(centered) >= CENTERED
+    passes = cosines.min() >= LEAST and np.median(centered) >= CENTERED
     return {
         "family": name,
         "processor": reference.source,
@@ -82,7 +82,7 @@ def _row(name: str, model: Path, paths: Sequence[Path], work: Path) -> dict[str,
         "cosine_min": float(cosines.min()),
         "centered_median": float(np.median(centered)),
         "centered_min": float(centered.min()),
-        "gate": "passed" if held else "failed",
+        "gate": "passed" if passes else "failed",
         "origin": "measured",
     }
 

@@ -66,8 +66,8 @@ def _needed(sweep: Sequence[Records]) -> Row:
     if not needed:
         return dict.fromkeys(names)
     # Of an even number of blocks the larger of the middle two, as `median_repeat` has it.
-    shown = needed[len(needed) // 2], needed[0], needed[-1]
-    return dict(zip(names, shown, strict=True))
+    quoted = needed[len(needed) // 2], needed[0], needed[-1]
+    return dict(zip(names, quoted, strict=True))
 
 
 def _least_workers(rates: dict[int, float]) -> int:

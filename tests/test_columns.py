@@ -179,15 +179,15 @@ def page() -> str:
     parts.append("\n## Tables\n")
     described: dict[tuple[str, ...], str] = {}
     for table in tables():
-        own = {name: read.own(table.section, name) for name in table.columns}
-        lines = [line(name, meaning) for name, meaning in own.items() if meaning]
+        meanings = {name: read.own(table.section, name) for name in table.columns}
+        lines = [line(name, meaning) for name, meaning in meanings.items() if meaning]
         parts.append(f"\n### {table.name}\n\n{table.origin[:1].upper()}{table.origin[1:]}")
         parts.append("" if table.origin[-1] in ".?" else ".")
         earlier = described.setdefault(tuple(table.columns), table.name)
         if earlier != table.name:
             parts.append(f"\n\nThe columns of {earlier}.\n")
             continue
-        common = [name for name in table.columns if not own[name]]
+        common = [name for name in table.columns if not meanings[name]]
         if common:
             parts.append("\n\nAs above: " + _joined(common) + ".")
         parts.append(f"\n\n{HEAD}{''.join(lines)}" if lines else "\n")

@@ -111,6 +111,7 @@ TABLES: Mapping[str, Table] = {
             "threads": "threads",
             "C, µs": "c_cpu_us",
             "open_images, µs": "our_cpu_us",
+            "decode and resize, µs": "calls_us",
             "share": "share",
             "least": "share_min",
             "greatest": "share_max",

@@ -88,9 +88,9 @@ def broken(path: Path, site: Path, known: dict[Path, Page]) -> Iterator[str]:
 @pytest.mark.timeout(600)
 class TestSite:
     def test_links_and_anchors(self, site: Path) -> None:
-        known = pages(site)
-        assert len(known) > 25
-        problems = [text for path in known for text in broken(path, site, known)]
+        page_names = pages(site)
+        assert len(page_names) > 25
+        problems = [text for path in page_names for text in broken(path, site, page_names)]
         assert not problems, "\n".join(problems[:20])
 
     def test_every_public_name_is_on_the_page(self, site: Path) -> None:
@@ -100,10 +100,10 @@ class TestSite:
 
     def test_the_gallery_has_every_figure_and_both_pages(self, site: Path) -> None:
         page = Page(site / "docs" / "gallery.html")
-        shown = {Path(link).name for tag, link in page.links if tag == "img"}
+        image_names = {Path(link).name for tag, link in page.links if tag == "img"}
         drawn = {path.name for path in ROOT.glob("data/reference/*/figures/*.svg")}
         assert drawn
-        assert drawn <= shown
+        assert drawn <= image_names
         links = [Path(link).name for _, link in page.links]
         assert "report.html" in links
         assert "what-limits-my-job.html" in links

@@ -93,10 +93,10 @@ def name_of(machine: Mapping[str, Any]) -> str:
     Vendors sell processors of several models under one name, which differ in speed.
     """
     topology = machine.get("topology", {})
-    known = [f"{name} {topology[name]}" for name in ("family", "model") if topology.get(name)]
+    parts = [f"{name} {topology[name]}" for name in ("family", "model") if topology.get(name)]
     cpu = " ".join(str(machine["cpu"]).replace("(R)", "").split())
-    if known:
-        cpu += f" ({', '.join(known)})"
+    if parts:
+        cpu += f" ({', '.join(parts)})"
     cores = int(machine["cores"])
     gpus = [str(gpu["name"]) for gpu in machine.get("gpus", ())]
     return ", ".join([cpu, f"{cores} core{'s' * (cores != 1)}", *(f"with {gpu}" for gpu in gpus)])

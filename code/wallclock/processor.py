@@ -132,9 +132,9 @@ def _of_transformers(folder: Path, values: _Values) -> Processor:
         _refuse(f"({name}) has code that is not among those taken over")
     geometry_of = _BY_NAME.get(name)
     if geometry_of is None:
-        own = [method for method in _METHODS if _differs(kind, backends.PilBackend, method)]
-        if own:
-            _refuse(f"({name}) has a {own[0]} of its own that is not among those taken over")
+        overridden = [method for method in _METHODS if _differs(kind, backends.PilBackend, method)]
+        if overridden:
+            _refuse(f"({name}) has a {overridden[0]} of its own that is not among those taken over")
         geometry_of = _plain
     return _folded(vars(processor), geometry_of, name)
 

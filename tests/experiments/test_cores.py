@@ -108,11 +108,11 @@ class TestTable:
 
     def test_a_jobs_rate_is_that_of_its_loop(self) -> None:
         rows = table(made.cores())
-        one, two = (rows["embed-processes", n] for n in (1, 2))
-        assert (one["img_per_s"], two["img_per_s"]) == (1000, 2000)
-        assert (one["wall_s"], one["startup_s"]) == (10, 2)
-        assert one["main_ms_per_image"] == pytest.approx(0.02)
-        assert two["error"] == pytest.approx(0)
+        on_1, on_2 = (rows["embed-processes", n] for n in (1, 2))
+        assert (on_1["img_per_s"], on_2["img_per_s"]) == (1000, 2000)
+        assert (on_1["wall_s"], on_1["startup_s"]) == (10, 2)
+        assert on_1["main_ms_per_image"] == pytest.approx(0.02)
+        assert on_2["error"] == pytest.approx(0)
 
     def test_without_a_pass_on_one_core_there_is_no_gain(self) -> None:
         first, *others = made.cores()

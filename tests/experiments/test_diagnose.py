@@ -328,13 +328,13 @@ def measured_costs(plan: Plan, options: dict[str, Any], others: float) -> list[R
     """What `cells` planned, with costs that are all alike while others took so many cores."""
     loading, transfer, step = test_predict.costs()
     (contention_values, stats) = ({**loading.values, "other_cores": others}, image_stats())
-    of = {"contention": loading, "batch_transfer": transfer, "step": step}
+    by_protocol = {"contention": loading, "batch_transfer": transfer, "step": step}
     made_of = []
     for cell in diagnose.cells(plan, options):
         if cell.protocol == "image_stats":
             made_of.append(replace(loading, cell=cell, values=stats, samples={}))
-        elif cell.protocol in of:
-            cost = of[cell.protocol]
+        elif cell.protocol in by_protocol:
+            cost = by_protocol[cell.protocol]
             values = contention_values if cell.protocol == "contention" else cost.values
             params = {**cell.params, "batch_sizes": [1, 32]}
             made_of.append(replace(cost, cell=replace(cell, params=params), values=values))

@@ -150,8 +150,8 @@ def test_one_pass_says_nothing_of_one_loader_alone() -> None:
         replace(costs(cpu_s={"1": 1e-3, "2": slow})[0], cell=replace(loading.cell, repeat=repeat))
         for repeat, slow in enumerate((1.3e-3, 1.2e-3, 1.9e-3))
     ]
-    (own,) = rates("img_per_s", *passes, transfer, step, *others, job)
-    assert own == pytest.approx(2000 / 1.3)
+    (rate_of_job,) = rates("img_per_s", *passes, transfer, step, *others, job)
+    assert rate_of_job == pytest.approx(2000 / 1.3)
 
 
 def test_old_records_say_nothing_of_processes_beyond_the_cores() -> None:

@@ -38,11 +38,11 @@ def test_cost_is_per_call_without_the_bare_loop() -> None:
 def test_agreement_is_the_worst_stage_of_the_median_repeat() -> None:
     differences = ((0.5, 0.002), (0.01, 0.03), (0.02, 0.001))
     rows = profiler.tables([measured(1, 2, *pair) for pair in differences])[profiler.CSV]
-    shown = [
+    printed = [
         tuple(row[f"max_relative_difference{end}"] for end in ("", "_min", "_max"))
         for row in rows[2:]
     ]
-    assert shown == [(0.02, 0.01, 0.5), (0.002, 0.001, 0.03), (0.03, 0.02, 0.5)]
+    assert printed == [(0.02, 0.01, 0.5), (0.002, 0.001, 0.03), (0.03, 0.02, 0.5)]
 
 
 def test_no_records_no_table() -> None:

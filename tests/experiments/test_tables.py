@@ -121,8 +121,8 @@ def test_limits_are_of_the_quantity_in_each_repeat() -> None:
         "seconds_per_100k": (12e5 / n, 10e5 / n, 20e5 / n),
     }
     for name, values in expected.items():
-        shown = [row[f"{name}{end}"] for end in ("", "_min", "_max")]
-        assert shown == pytest.approx(values), name
+        cells = [row[f"{name}{end}"] for end in ("", "_min", "_max")]
+        assert cells == pytest.approx(values), name
 
 
 def test_a_quantity_that_a_repeat_lacks_has_no_limits() -> None:

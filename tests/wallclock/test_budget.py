@@ -65,9 +65,9 @@ def deep_tiff(side: int) -> bytes:
     """One compressed strip of 16-bit RGBA, on its side."""
     packed = zlib.compress(bytes(side * side * 8), 1)
     at = 8 + 2 + 12 * 11 + 4
-    one = [(256, 4, side), (257, 4, side), (259, 3, 8), (262, 3, 2), (273, 4, at + 8), (274, 3, 6)]
-    one += [(277, 3, 4), (278, 4, side), (279, 4, len(packed)), (338, 3, 2)]
-    entries = [(tag, kind, 1, value) for tag, kind, value in one]
+    tags = [(256, 4, side), (257, 4, side), (259, 3, 8), (262, 3, 2), (273, 4, at + 8), (274, 3, 6)]
+    tags += [(277, 3, 4), (278, 4, side), (279, 4, len(packed)), (338, 3, 2)]
+    entries = [(tag, kind, 1, value) for tag, kind, value in tags]
     entries = sorted([*entries, (258, 3, 4, at)])
     return tiff_of(entries, struct.pack("<4H", 16, 16, 16, 16) + packed)
 

@@ -49,10 +49,10 @@ def check_same(folder: Path) -> None:
     """The processor's own pixels, of pictures of all sizes."""
     processor = read_processor(model_of(folder))
     automatic: Any = t.AutoImageProcessor  # untyped
-    own = automatic.from_pretrained(folder, backend="pil")
+    processor_of_model = automatic.from_pretrained(folder, backend="pil")
     for width, height in SIZES.values():
         image = Image.fromarray(picture(width, height, seed=3))
-        expected = own(images=image, return_tensors="np")["pixel_values"][0]
+        expected = processor_of_model(images=image, return_tensors="np")["pixel_values"][0]
         pixels = executed(processor, image)
         assert pixels.shape == expected.shape == (3, *processor.preprocess.canvas)
         assert np.abs(pixels - expected).max() <= 2 / 255 / min(processor.std)
@@ -155,10 +155,10 @@ def test_dinov3(tmp_path: Path) -> None:
 def test_part_of_a_whole_processor(tmp_path: Path) -> None:
     """transformers reads processor_config.json first."""
     FAMILIES["clip"](tmp_path)
-    own = {"image_processor_type": "ViTImageProcessor", "size": {"height": 20, "width": 24}}
-    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": own}))
+    settings = {"image_processor_type": "ViTImageProcessor", "size": {"height": 20, "width": 24}}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": settings}))
     # A processor with code of its own is refused, so that this file must not decide.
-    other = {**own, "auto_map": {"AutoImageProcessor": "code.Processor"}}
+    other = {**settings, "auto_map": {"AutoImageProcessor": "code.Processor"}}
     other |= {"size": {"height": 16, "width": 16}}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(other))
     assert read_processor(model_of(tmp_path)).preprocess.size == (20, 24)

@@ -27,8 +27,8 @@ def draw(tables: Tables) -> Figure:
     """
     measured = [row for row in ok_rows(tables[frontier.CSV]) if number(row["img_per_s"])]
     panels = _panels(measured)
-    shown = [row for rows in panels for row in rows]
-    names = _by_rate(panels[0], shown)
+    all_rows = [row for rows in panels for row in rows]
+    names = _by_rate(panels[0], all_rows)
     figure = style.new_figure(_AROUND_IN + _LINE_IN * len(names))
     grid = figure.subplots(1, len(panels), squeeze=False, sharey=True).ravel()
     for axes, rows in zip(grid, panels, strict=True):
@@ -36,15 +36,15 @@ def draw(tables: Tables) -> Figure:
     # Names stand at the first panel only; ours is the first of them.
     grid[0].get_yticklabels()[0].set(fontweight="bold", color=_OURS)
     figure.suptitle(_finding(panels), x=0.01, ha="left", fontsize=9.5, fontweight="bold")
-    described = [dict(row) | {"n_images": "", "weights": ""} for row in shown]
+    described = [dict(row) | {"n_images": "", "weights": ""} for row in all_rows]
     style.place_caption(
         figure,
         described,
-        f"{join_distinct(shown, 'cores')} cores each, pages cached",
-        style.spread_remark(shown, "lines"),
-        style.levels_remark(shown),
+        f"{join_distinct(all_rows, 'cores')} cores each, pages cached",
+        style.spread_remark(all_rows, "lines"),
+        style.levels_remark(all_rows),
         _at_the_looser_level(panels),
-        style.disturbed_remark(shown, lambda row: SYSTEMS[row["system"]]),
+        style.disturbed_remark(all_rows, lambda row: SYSTEMS[row["system"]]),
     )
     return figure
 

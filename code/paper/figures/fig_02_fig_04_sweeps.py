@@ -128,22 +128,22 @@ def _sweep(
     `beside`: rows of another decoder, as a second line. Raises NothingToDrawError if no row with
     status ok has a rate.
     """
-    shown = [*rows, *beside]
-    measured = ok_rows(shown)
+    curves = [*rows, *beside]
+    measured = ok_rows(curves)
     rates = _points(rows, "img_per_s", setting)
     if not rates:
         raise NothingToDrawError(f"no row in {csv} has a rate")
     figure = style.new_figure(height)
     panels = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)
     axes = panels[0, 0]
-    _set_x_axis(axes, setting, sorted({float(row[setting]) for row in shown}))
+    _set_x_axis(axes, setting, sorted({float(row[setting]) for row in curves}))
     axes.set_ylabel("images per second", color=_RATE)
     axes.yaxis.set_major_formatter("{x:,g}")
     others = _points(beside, "img_per_s", setting)
     axes.set_ylim(0, 1.25 * max(rate for _, rate in [*rates, *others]))
     _rates(axes, rows, setting, _RATE, {"marker": "o", "markersize": 4.5})
     _name_points(axes, rates, _RATE, digits)
-    _mark_missing(axes, shown, setting)
+    _mark_missing(axes, curves, setting)
     if others:
         _rates(axes, beside, setting, _BESIDE, _BESIDE_LINE)
         _name_points(axes, others, _BESIDE, digits, below=True)
@@ -154,7 +154,7 @@ def _sweep(
         text = _setting_text(setting, row[setting])
         return f"{DECODERS[row['decoder']]}, {text}" if beside else text
 
-    omissions = style.omission_remark(shown, name)
+    omissions = style.omission_remark(curves, name)
     style.place_caption(figure, measured, style.spread_remark(measured), omissions)
     return figure, list(panels[:, 0])
 

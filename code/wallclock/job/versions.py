@@ -37,8 +37,8 @@ def versions_of(pool: Executor, where: Any, root: bytes = b"") -> Any:
         where = pc.if_else(is_url, pa.scalar(b""), where)
     paths = where.to_pylist()
     parts = [paths[at : at + _FILES] for at in range(0, len(paths), _FILES)]
-    found = pool.map(lambda part: _versions(root, part), parts)
-    return pa.array(chain.from_iterable(found), pa.string(), size=len(paths))
+    versions = pool.map(lambda part: _versions(root, part), parts)
+    return pa.array(chain.from_iterable(versions), pa.string(), size=len(paths))
 
 
 def _versions(root: bytes, names: Sequence[bytes]) -> list[str]:

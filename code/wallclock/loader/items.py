@@ -96,9 +96,9 @@ class FolderItems(ListedItems):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.root = Path(path).expanduser()
         if not os.fspath(path) or not self.root.is_dir():
-            shown = os.fspath(path) or "''"
+            given = os.fspath(path) or "''"
             raise UserError(
-                f"{shown} is no folder; give one, a .tar, a .parquet, or a list of paths, URLs, "
+                f"{given} is no folder; give one, a .tar, a .parquet, or a list of paths, URLs, "
                 "bytes or files"
             )
         names = sorted(folder.candidates(self.root), key=os.fsencode)

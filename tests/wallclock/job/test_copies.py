@@ -131,8 +131,8 @@ def test_without_deduplication_a_late_copy_is_embedded(tmp_path: Path) -> None:
 def test_the_first_row_of_the_first_part_is_somewhere() -> None:
     """Place 0, the only one without a bit."""
     places = np.array([-1, 0, PART + 5, 1, -1, PART])
-    found = {n: (at.tolist(), rows.tolist()) for n, at, rows in by_part(places)}
-    assert found == {0: ([1, 3], [0, 1]), 1: ([2, 5], [5, 0])}
+    parts = {n: (at.tolist(), rows.tolist()) for n, at, rows in by_part(places)}
+    assert parts == {0: ([1, 3], [0, 1]), 1: ([2, 5], [5, 0])}
     ((n, at, rows),) = by_part(np.array([-1, 0]))
     assert (n, at.tolist(), rows.tolist()) == (0, [1], [0])
     assert list(by_part(np.array([-1, -1]))) == []

@@ -69,8 +69,8 @@ def test_a_column_may_be_sliced_and_in_chunks() -> None:
     column = pa.chunked_array([pa.array(hashes)[3:7], pa.array(hashes)[:0], pa.array(hashes)[12:]])
     index = HashIndex()
     index.add(2, column)
-    found = [index.find(bytes.fromhex(text)) for text in column.to_pylist()]
-    assert found == places_of(2, 12).tolist()
+    answers = [index.find(bytes.fromhex(text)) for text in column.to_pylist()]
+    assert answers == places_of(2, 12).tolist()
     assert index.find(bytes.fromhex(hashes[0])) is None
 
 

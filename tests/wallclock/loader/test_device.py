@@ -52,9 +52,9 @@ def test_a_batch_is_ready_for_the_stream_that_takes_it(fake: fake_cuda.Device) -
     """Read without a wait of the host's; all of them are held."""
     expected = expected_of(8, output="torch")
     with open_images(FILES, 8, 2, output="cuda", workers=2) as batches:
-        held = [batch.images for batch in batches]
-    assert [tuple(images.shape) for images in held] == [(2, 8, 8, 3)] * 12
-    for images, host in zip(held, expected, strict=True):
+        kept = [batch.images for batch in batches]
+    assert [tuple(images.shape) for images in kept] == [(2, 8, 8, 3)] * 12
+    for images, host in zip(kept, expected, strict=True):
         assert torch.equal(read_later(images), host)
     assert fake.waits == 12, "the consumer's stream waits for each batch"
 
@@ -63,9 +63,9 @@ def test_a_buffer_is_filled_again_once_it_was_copied(fake: fake_cuda.Device) -> 
     """Nothing is read before the last batch is there: what was not copied then is lost."""
     expected = expected_of(8, output="torch")
     with open_images(FILES, 8, 2, output="cuda", workers=1, epochs=3) as batches:
-        held = [batch.images for batch in batches]
-    assert len(held) == 36, "of some seven buffers"
-    for number, images in enumerate(held):
+        kept = [batch.images for batch in batches]
+    assert len(kept) == 36, "of some seven buffers"
+    for number, images in enumerate(kept):
         assert torch.equal(read_later(images), expected[number % 12])
 
 

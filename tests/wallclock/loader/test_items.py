@@ -223,9 +223,9 @@ def test_memory_is_bounded_and_the_error_says_how_to_keep_more() -> None:
 def test_what_is_dropped_in_another_thread_comes_back() -> None:
     with open_images(FILES * 4, 16, 1, output=Output(hold=1)) as batches:
         for batch in batches:
-            held = [batch]
+            kept = [batch]
             del batch
-            thread = threading.Thread(target=held.clear)
+            thread = threading.Thread(target=kept.clear)
             thread.start()
             thread.join()
     gc.collect()

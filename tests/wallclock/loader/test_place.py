@@ -167,10 +167,10 @@ def test_torch_leaves_no_axis_as_it_is(width: int) -> None:
 def test_several_processes_and_a_canvas_that_is_no_square(tmp_path: Path) -> None:
     for seed in range(5):
         (tmp_path / f"{seed}.jpg").write_bytes(making.jpeg(300, 200, seed))
-    one, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic")
+    first, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic")
     two, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic", workers=Workers(processes=2))
-    np.testing.assert_array_equal(one, two)
-    assert np.array(one).shape == (5, 48, 96, 3)
+    np.testing.assert_array_equal(first, two)
+    assert np.array(first).shape == (5, 48, 96, 3)
 
 
 def test_a_border_is_black_in_a_buffer_that_was_used() -> None:

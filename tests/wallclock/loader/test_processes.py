@@ -393,14 +393,14 @@ def test_held_batches_stay_as_they_are(tmp_path: Path, workers: Workers) -> None
         expected = [batch.images.copy() for batch in batches]
     output = Output(hold=3)
     with open_images(tmp_path, SIZE, 1, output=output, workers=workers) as batches:
-        held = [(0, next(batches)), (1, next(batches)), (2, next(batches))]
+        kept = [(0, next(batches)), (1, next(batches)), (2, next(batches))]
         for number in range(3, 9):
-            del held[number % 3]
-            held.insert(number % 3, (number, next(batches)))
-            for at, batch in held:
+            del kept[number % 3]
+            kept.insert(number % 3, (number, next(batches)))
+            for at, batch in kept:
                 np.testing.assert_array_equal(batch.images, expected[at])
-        held.append((9, next(batches)))
+        kept.append((9, next(batches)))
         with pytest.raises(UserError, match="4 batches are held at a time; keep copies"):
             next(batches)
-    for at, batch in held:
+    for at, batch in kept:
         np.testing.assert_array_equal(batch.images, expected[at])

@@ -161,8 +161,10 @@ def test_a_callback_that_its_receiver_passes_on_is_refused(monkeypatch: pytest.M
     def receiver(name: str) -> Handler:
         def handle(request: Request) -> Response:
             received.append(request)
-            own, header = urls[name] + request.path, request.header(SIGNATURE)
-            answers.append((name, verify_signature("shared", header, own, request.body, now=1000)))
+            target, header = urls[name] + request.path, request.header(SIGNATURE)
+            answers.append(
+                (name, verify_signature("shared", header, target, request.body, now=1000))
+            )
             return Response()
 
         return handle

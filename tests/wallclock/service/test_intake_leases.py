@@ -58,15 +58,15 @@ def fail(case: Case, error: ItemError, item: Item) -> None:
 def test_a_refused_delete_is_released_and_not_tried_again() -> None:
     case = Case([Message("a", "a1", BODY)])
     case.queue.outcomes = [False]
-    held = list[int]()
+    counts = list[int]()
 
     async def note() -> None:
         async with asyncio.timeout(5):
             await case.intake.finish()
-        held.append(len(case.intake.leases))
+        counts.append(len(case.intake.leases))
 
     assert case.run(case.intake.delivered, note) == 0
-    assert (held, case.queue.calls) == ([0], [("delete", "a1")])
+    assert (counts, case.queue.calls) == ([0], [("delete", "a1")])
 
 
 def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,10 +75,10 @@ def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(intake, "_LONGEST_PAUSE_S", 0.001)
     case = Case([Message("a", "a1", BODY), Message("b", "b1", BODY)])
     case.queue.outcomes = [None, True, None, None, None]
-    answer, held = case.queue._answer, list[int]()
+    answer, counts = case.queue._answer, list[int]()
 
     def answer_counting(action: str, entries: list[Any]) -> list[bool | None]:
-        held.append(len(case.intake.leases))
+        counts.append(len(case.intake.leases))
         return answer(action, entries)
 
     async def finished() -> None:
@@ -89,7 +89,7 @@ def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch)
     assert case.run(case.intake.delivered, finished) == 0
     deletes = [("delete", "a1"), ("delete", "b1")]
     assert case.queue.calls == [*deletes, *[deletes[0]] * 4]
-    assert held == [2, 1, 1, 1, 1]
+    assert counts == [2, 1, 1, 1, 1]
 
 
 def test_a_return_is_tried_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
