@@ -141,7 +141,9 @@ def _cell(column: str, text: str) -> str:
         return text
     if column in ("cosine_min", "centered_median"):
         return f"{number:.5f}"
-    return f"{number:.0f}" if number >= 1000 else f"{number:.4g}" if number < 2 else f"{number:.1f}"
+    if number >= 1000 or number.is_integer():
+        return f"{number:.0f}"
+    return f"{number:.4g}" if number < 2 else f"{number:.1f}"
 
 
 PAGES = sorted({table.page for table in TABLES.values()})

@@ -139,14 +139,17 @@ def test_the_direction_of_every_change_was_right() -> None:
         assert row["changes_right_share"] == 1
 
 
-def test_fewer_workers_than_four_on_two_cores_are_slower() -> None:
-    """Photos of which one in a hundred costs ten times the others: 0.90 measured."""
+def test_no_gain_of_the_reference_is_predicted_as_a_loss() -> None:
+    """Nor the other way round, of changes predicted to bring or to cost more than a tenth."""
     rows = read_table(REFERENCE / diagnose.PREDICTIONS_CSV)
-    (row,) = [
-        row for row in rows if row["fix"] == "2 DataLoader workers" and row["kind"] == "alone"
+    pairs = [
+        (float(row["predicted_speedup"]), float(row["measured_speedup"]))
+        for row in rows
+        if row["measured_speedup"]
     ]
-    assert float(row["measured_speedup"]) < 0.95
-    assert float(row["predicted_speedup"]) < 0.98
+    clear = [pair for pair in pairs if not 0.9 <= pair[0] <= 1.1]
+    assert len(clear) >= 8
+    assert all((predicted > 1) == (measured > 1) for predicted, measured in clear)
 
 
 def test_the_command_says_how_good_predictions_were(capsys: pytest.CaptureFixture[str]) -> None:
