@@ -93,7 +93,7 @@ _ADVICE: Mapping[str, tuple[str, str]] = {
     "assemble": ("write into one preallocated batch", "a custom collate"),
     "h2d": ("pinned memory; send uint8 instead of float32", "locked host memory"),
     "forward": ("half precision; a smaller model; a faster device", "check your own task"),
-    "d2h": ("pool on the device; copy once a batch", "nothing"),
+    "d2h": ("pool on the device; copy once per batch", "nothing"),
     "serialize": ("append to .npy, or write in a thread", "no schema, no compression"),
 }
 _WITHOUT_JPEGS = ("smaller copies, as JPEG", "a copy of the images; pixels differ slightly")
