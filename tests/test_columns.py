@@ -80,7 +80,7 @@ class Definitions:
     #: Definitions that some table has used: (table, or empty for shared; name).
     used: set[tuple[str, str]] = field(default_factory=set)
 
-    def own(self, table: str, column: str) -> Meaning | None:
+    def meaning_in(self, table: str, column: str) -> Meaning | None:
         """What a table says of its column, None where that is what all tables mean."""
         return self._look_up(self.of.get(table, {}), table, column)
 
@@ -160,7 +160,7 @@ def missing() -> list[str]:
         f"{table.name}: {column}"
         for table in tables()
         for column in table.columns
-        if not (read.own(table.section, column) or read.common(column))
+        if not (read.meaning_in(table.section, column) or read.common(column))
     ]
 
 
@@ -179,7 +179,7 @@ def page() -> str:
     parts.append("\n## Tables\n")
     described: dict[tuple[str, ...], str] = {}
     for table in tables():
-        meanings = {name: read.own(table.section, name) for name in table.columns}
+        meanings = {name: read.meaning_in(table.section, name) for name in table.columns}
         lines = [line(name, meaning) for name, meaning in meanings.items() if meaning]
         parts.append(f"\n### {table.name}\n\n{table.origin[:1].upper()}{table.origin[1:]}")
         parts.append("" if table.origin[-1] in ".?" else ".")
@@ -189,13 +189,16 @@ def page() -> str:
             continue
         common = [name for name in table.columns if not meanings[name]]
         if common:
-            parts.append("\n\nAs above: " + _joined(common) + ".")
+            parts.append(f"\n\nAs above:\n\n{_listed(common)}".rstrip("\n"))
         parts.append(f"\n\n{HEAD}{''.join(lines)}" if lines else "\n")
     return "".join(parts)
 
 
-def _joined(columns: Sequence[str]) -> str:
-    """Names of columns; those of the stages in one, and no `_min` and `_max` beside their own."""
+def _listed(columns: Sequence[str]) -> str:
+    """Names of columns, ten to a line.
+
+    Those of the stages are one name, and no `_min` and `_max` stand beside their own.
+    """
     names: dict[str, None] = {}
     for column in columns:
         name = re.sub(r"_(min|max)$", "", column)
@@ -204,7 +207,9 @@ def _joined(columns: Sequence[str]) -> str:
             names[f"<stage>_{rest}"] = None
         elif name == column or name not in columns:
             names[column] = None
-    return ", ".join(f"`{name}`" for name in names)
+    quoted = [f"`{name}`" for name in names]
+    rows = [quoted[start : start + 10] for start in range(0, len(quoted), 10)]
+    return "".join(f"- {', '.join(row)}\n" for row in rows)
 
 
 def test_every_column_has_a_meaning() -> None:

@@ -168,8 +168,8 @@ def test_several_processes_and_a_canvas_that_is_no_square(tmp_path: Path) -> Non
     for seed in range(5):
         (tmp_path / f"{seed}.jpg").write_bytes(making.jpeg(300, 200, seed))
     first, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic")
-    two, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic", workers=Workers(processes=2))
-    np.testing.assert_array_equal(first, two)
+    second, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic", workers=Workers(processes=2))
+    np.testing.assert_array_equal(first, second)
     assert np.array(first).shape == (5, 48, 96, 3)
 
 
