@@ -20,6 +20,9 @@ class GivenItem(NamedTuple):
 
 def parse_item(item: Any, index: int) -> GivenItem:
     """Take an item apart. Raises UserError: nothing in it is an image."""
+    # First what most items are: a list of thumbnails has a million of them.
+    if isinstance(item, str):
+        return GivenItem(None, item, None)
     if isinstance(item, Mapping):
         key = next((key for key in _IMAGE_KEYS if item.get(key) is not None), None)
         if key is None:

@@ -19,20 +19,25 @@ from wallclock.loader.given import parse_item
 
 def as_source(item: Any, index: int) -> Source:
     """An item as the loader reads it. Raises UserError: it is no image."""
-    if type(item) is str:  # most of them are, and a thumbnail's time is short
-        return Source(item, item, item)
     name, where, _ = parse_item(item, index)
-    if isinstance(where, Mapping):  # as datasets stores an image that is not decoded
-        where = where.get("bytes") or where.get("path")
-    if isinstance(where, os.PathLike):
-        where = os.fspath(where)
-    elif isinstance(where, bytearray | memoryview):
-        where = bytes(where)
-    if not isinstance(where, str | bytes) and not hasattr(where, "read"):
-        where = _encode(where, index)
+    if not isinstance(where, str | bytes):
+        where = _readable(where, index)
     if name is None:
         name = where if isinstance(where, str) else f"{index}"
     return Source(name, where, item)
+
+
+def _readable(where: Any, index: int) -> Any:
+    """What is no path, URL or bytes yet, as one of them or as an open file. Raises UserError."""
+    if isinstance(where, Mapping):  # as datasets stores an image that is not decoded
+        where = where.get("bytes") or where.get("path")
+    if isinstance(where, os.PathLike):
+        return os.fspath(where)
+    if isinstance(where, bytearray | memoryview):
+        return bytes(where)
+    if isinstance(where, str | bytes) or hasattr(where, "read"):
+        return where
+    return _encode(where, index)
 
 
 def _encode(value: Any, index: int) -> bytes:

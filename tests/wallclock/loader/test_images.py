@@ -32,6 +32,7 @@ from wallclock.fetch.sources import Source
 from wallclock.loader.images import open_images
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
 from wallclock.loader.output import Workers
+from wallclock.loader.ring import buffers_for
 from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
 from wallclock.stages.augment import Augment
 
@@ -51,6 +52,17 @@ def watchdog() -> Iterator[None]:
 def positions_of(**options: Any) -> list[list[int]]:
     with open_images(FILES, 8, **options) as batches:
         return [list(batch.positions) for batch in batches]
+
+
+def test_a_batch_in_use_takes_a_buffer_of_the_ring_and_not_another_one() -> None:
+    """With one more in turn, the ring outgrows the cache that it was made for."""
+    with open_images(FILES, 8, batch=2, workers=1, epochs=9) as batches:
+        previous, addresses = next(batches), set[int]()
+        for batch in batches:
+            addresses.add(batch.images.__array_interface__["data"][0])
+            previous = batch
+    assert len(previous.ids) == 1
+    assert len(addresses) <= buffers_for(1, 2)
 
 
 def test_the_public_surface_is_lazy() -> None:
