@@ -104,7 +104,7 @@ def ratio(row: TableRow, base: TableRow, column: str = "img_per_s") -> str:
 
 
 def rate(row: TableRow) -> str:
-    """`608 originals a second`."""
+    """`608 originals per second`."""
     return f"{digits(row['img_per_s'])} {SHORT_SETS[row['image_set']]} per second"
 
 

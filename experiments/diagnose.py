@@ -229,8 +229,8 @@ def _proofs(plan: Plan, options: Options, proved: Sequence[Scenario]) -> list[Ce
     """Each scenario end to end, on the images whose costs were measured."""
     device = options["recipe"].device
     grid = []
-    # One pass may differ by a quarter from the next: every rate is the middle of several, which are
-    # apart in time.
+    # Passes of one recipe differ, more so on a virtual machine: every rate is the middle of several
+    # that are apart in time.
     for repeat in range(options["prove_passes"]):
         for scenario in proved:
             recipe = replace(scenario.recipe, device=device)
