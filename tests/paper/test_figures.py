@@ -210,6 +210,16 @@ class TestSweeps:
             dotted: list[Any] = [line for line in axes.lines if line.get_linestyle() == ":"]
             assert [list(line.get_xdata()) for line in dotted] == [[32, 32], [8, 8]]
 
+    def test_few_points_have_no_line_and_no_knee(self, copy: Copy) -> None:
+        path = copy(batch.CSV) / batch.CSV
+        rows = [row | {"knee": "yes"} for row in read_table(path)]
+        for n, style in ((4, "-"), (3, "None")):
+            save(path, rows[:n], list(batch.COLUMNS))
+            figure = drawn(BATCH, path.parent)
+            (line,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
+            assert line.get_linestyle() == style
+            assert ("knee" in words(figure)) == (n == 4)
+
     def test_failed_batches_are_marked_at_the_axis(self, copy: Copy) -> None:
         folder = copy(batch.CSV)
         fail(folder / batch.CSV, "batch_size=256", "oom", "tried to allocate 2.25 GiB")
@@ -298,6 +308,18 @@ class TestFrontier:
             assert len(boxes) > 8
             for first, second in combinations(boxes, 2):
                 assert not second.shrunk(0.9, 0.6).overlaps(first)
+
+    def test_a_name_with_room_on_neither_side_ends_at_the_edge(self, copy: Copy) -> None:
+        folder = copy(frontier.CSV)
+        rows = [row for row in read_table(folder / frontier.CSV) if row["status"] == "ok"]
+        middle = [row | {"psnr_db": "48", "level": "close"} for row in rows]
+        save(folder / frontier.CSV, [*rows, *middle])
+        figure = drawn(FRONTIER, folder)
+        figure.draw_without_rendering()
+        for axes in figure.axes[:2]:
+            edges = axes.get_window_extent()
+            for item in axes.texts:
+                assert edges.x0 - 1 < Text.get_window_extent(item).x0
 
     def test_subsets_of_a_folder_are_panels(self, copy: Copy) -> None:
         folder = copy(frontier.CSV)

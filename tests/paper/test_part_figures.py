@@ -138,7 +138,12 @@ def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
     memory = "memory grows by 50 MiB per 100,000 images"
     for expected in ("R² = 0.99", "+1.0 % from the line", memory, "n = 1,000,000", files):
         assert expected in words(figure)
-    save(tmp_path / "scaling.csv", read_table(tmp_path / "scaling.csv")[:0])
+    rows = read_table(tmp_path / "scaling.csv")
+    jobs = [row for row in rows if row["what"] == "job"]
+    save(tmp_path / "scaling.csv", jobs[:2])
+    with pytest.raises(NothingToDrawError, match="fewer than 3 jobs"):
+        drawn("fig-18-scaling", tmp_path)
+    save(tmp_path / "scaling.csv", rows[:0])
     with pytest.raises(NothingToDrawError, match="no row"):
         drawn("fig-18-scaling", tmp_path)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from experiments import _levels, _pairs, frontier
 from paper.csvfile import Row, join_distinct, number, ok_rows
@@ -82,6 +83,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
     labels = ["wallclock" if name == "ours" else SYSTEMS[name] for name in names]
     # Last: it ends the autoscaling of the rates' axis at zero.
     style.prepare_bar_axes(axes, labels, 0.18)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
 
 
 def _draw_line(axes: Axes, rows: Sequence[Row], y: int) -> None:

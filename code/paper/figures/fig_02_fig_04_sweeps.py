@@ -29,6 +29,9 @@ _SETTINGS = ("decoder", "workers", "batch_size", "dtype")
 #: What a sweep varies, as the title calls it.
 _VARIED = {"batch_size": "batch size", "workers": "loader workers"}
 
+#: Fewer points than this are not joined by a line, and have no knee.
+_LEAST_POINTS = 4
+
 Points = Sequence[tuple[float, float]]
 
 
@@ -210,7 +213,7 @@ def _mark_choices(panels: Sequence[Axes], rows: Sequence[Row]) -> None:
     """A vertical line at the knee, and at the largest batch in the bound, with their names."""
     measured = ok_rows(rows)
     for row in measured:
-        if row.get("knee") == "yes":
+        if row.get("knee") == "yes" and len(measured) >= _LEAST_POINTS:
             text = f"knee: batch {row['batch_size']}, within 2 % of the best rate"
             _mark_choice(panels, float(row["batch_size"]), 0.04, text)
     for row in measured:
@@ -246,6 +249,9 @@ def _points(rows: Sequence[Row], column: str, setting: str) -> Points:
 
 
 def _line(axes: Axes, points: Points, colour: str, **look: Any) -> None:
+    """Draw the points, joined by a line if they are enough to have a shape."""
+    if len(points) < _LEAST_POINTS:
+        look["linestyle"] = "none"
     axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, clip_on=False, **look)
 
 

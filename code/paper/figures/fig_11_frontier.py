@@ -173,6 +173,8 @@ def _name_points(axes: Axes, points: Sequence[_Point]) -> None:
         length = _LETTER_PT * len(point.name) * (1.08 if point.is_bold else 1.0)
         # The side on which the name stays nearest to its point; of equal ones the right.
         starts = [start for start in (x + 8, x - 8 - length) if 0 < start < width - length]
+        # A long name has room on neither side: then it ends at the panel's edge, below the point.
+        starts = starts or [max(0.0, width - length)]
         levels = {start: _free_level(occupied, start, start + length, y) for start in starts}
         start = max(levels, key=levels.__getitem__)
         level = levels[start]

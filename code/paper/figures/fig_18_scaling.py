@@ -18,6 +18,8 @@ _OVER_TIME = {
     "img_per_s": ("Rate over 10 s", "images per second"),
     "rss_mib": ("Memory", "MiB resident"),
 }
+#: Fewer jobs than this do not show how the time grows.
+_LEAST_JOBS = 3
 
 
 @output(
@@ -34,6 +36,8 @@ def draw(tables: Tables) -> Figure:
         raise NothingToDrawError(f"no job in {scaling.CSV}")
     longest = max(jobs, key=_n_images)
     jobs = [row for row in jobs if row["image_set"] == longest["image_set"]]
+    if len(jobs) < _LEAST_JOBS:
+        raise NothingToDrawError(f"fewer than {_LEAST_JOBS} jobs in {scaling.CSV}: no line")
     figure = style.new_figure(3.4)
     panels = figure.subplot_mosaic([["runs", column] for column in _OVER_TIME])
     _runs(panels["runs"], jobs, longest)
