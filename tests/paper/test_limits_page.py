@@ -105,9 +105,10 @@ def test_without_a_measured_frontier_there_is_no_page(tmp_path: Path) -> None:
 
 
 def test_a_loader_that_is_not_faithful_is_no_alternative() -> None:
-    failing = [row | {"level": "close"} if row["system"] == "pil-draft" else row for row in ROWS]
+    failing = [row | {"level": "close"} if row["system"] == "thread-pool" else row for row in ROWS]
     data = limits_page.page_data(failing)
     names = {loader["name"] for kind in data["kinds"] for loader in kind["loaders"]}
-    assert LABELS["pil-draft"] not in names
+    assert LABELS["thread-pool"] not in names
     passing = limits_page.page_data(ROWS)
-    assert LABELS["pil-draft"] in {x["name"] for kind in passing["kinds"] for x in kind["loaders"]}
+    names = {loader["name"] for kind in passing["kinds"] for loader in kind["loaders"]}
+    assert LABELS["thread-pool"] in names

@@ -27,7 +27,7 @@ def test_every_loader_has_a_dot_on_photos_and_on_thumbnails() -> None:
     rows = [
         row
         for row in read_table(REFERENCE / frontier.CSV)
-        if row["subset"] == "all" and row["status"] == "ok"
+        if (row["subset"], row["status"]) == ("all", "ok") and row["system"] != "ours-crop"
     ]
     on_photos = [row for row in rows if row["corpus"] == "folder"]
     on_thumbnails = [row for row in rows if row["image_set"] == "small_256"]
@@ -51,7 +51,7 @@ def test_ours_is_first_then_by_rate() -> None:
 
 def test_the_title_is_the_tables_ratio() -> None:
     figure = drawn(SUMMARY, REFERENCE)
-    ratios = "1.35× on photos and 2.03× on thumbnails"
+    ratios = "1.05× on photos and 1.31× on thumbnails"
     assert figure.get_suptitle() == f"{ratios} over the next fastest loader"
 
 
@@ -68,8 +68,8 @@ def test_less_fidelity_that_is_faster_is_a_second_dot(tmp_path: Path) -> None:
     save(folder / frontier.CSV, rows)
     photos = drawn(SUMMARY, folder).axes[0]
     lines: list[Any] = [line for line in photos.lines if line.get_marker() == "o"]
-    (half,) = (line for line in lines if line.get_fillstyle() == "bottom")
-    assert list(half.get_xdata()) == [999]
+    halves = [line.get_xdata()[0] for line in lines if line.get_fillstyle() == "bottom"]
+    assert halves.count(999) == 1
     assert f"{float(faithful['img_per_s']):.0f} / 999" in [text.get_text() for text in photos.texts]
 
 

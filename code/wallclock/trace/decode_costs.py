@@ -20,7 +20,7 @@ NS_PER_PIXEL = {1: 1.0, 2: 0.5, 4: 0.38, 8: 0.28}
 #: The same of a progressive JPEG, whose coefficients are kept until the last scan.
 NS_PER_PIXEL_PROGRESSIVE = {1: 3.8, 2: 2.6, 4: 2.4, 8: 2.2}
 #: Nanoseconds that Pillow adds for each pixel that it makes: a row at a time, 4 bytes each.
-NS_PILLOW = 3.15
+NS_PILLOW = 2.8
 #: Bytes per pixel of a JPEG where a trace does not have them.
 USUAL_BYTES_PER_PIXEL = 0.2
 #: Of these fractions, relative: photos and libraries differ by about this from the fit.

@@ -227,11 +227,11 @@ kind       number  stored       made       KB each  by
   resized     400  2560 × 1920  224 × 224           PIL.Image.resize
 
 what it would bring                                 gain  interval
-  wallclock.open_images (threads, scaled decode)   3.5 ×  2.9 × to 4.3 ×
-  thumbnails of 280 px, kept for the next runs     3.4 ×  2.8 × to 4.2 ×
-  wallclock.loader_for in your own dataset         3.1 ×  2.4 × to 3.9 ×
-  JPEGs decoded at a reduced scale                 2.8 ×  2.1 × to 3.7 ×
-  8 workers instead of 4                          1.78 ×  1.40 × to 2.3 ×
+  wallclock.open_images (threads, scaled decode)   3.5 ×  3.0 × to 4.1 ×
+  thumbnails of 280 px, kept for the next runs     3.4 ×  2.9 × to 4.0 ×
+  wallclock.loader_for in your own dataset         3.0 ×  2.3 × to 3.6 ×
+  JPEGs decoded at a reduced scale                 2.7 ×  2.1 × to 3.5 ×
+  8 workers instead of 4                          1.78 ×  1.46 × to 2.2 ×
     # wallclock.open_images (threads, scaled decode)
     with wallclock.open_images(paths, size=224, batch=32) as batches:
         for batch in batches:
@@ -258,12 +258,12 @@ kind       number  stored       made       KB each  by
   resized     200  2560 × 1920  224 × 224           PIL.Image.resize
 
 what it would bring                                gain  interval
-  wallclock.open_images (threads, scaled decode)   21 ×  11 × to 34 ×
-  thumbnails of 280 px, kept for the next runs     12 ×  9.4 × to 15 ×
-  8 workers instead of none                       5.9 ×  3.9 × to 8.6 ×
-  wallclock.loader_for in your own dataset        3.3 ×  2.5 × to 4.4 ×
-  JPEGs decoded at a reduced scale                3.0 ×  2.3 × to 4.1 ×
-  together: thumbnails + open_images               25 ×  18 × to 34 ×
+  wallclock.open_images (threads, scaled decode)   20 ×  11 × to 33 ×
+  thumbnails of 280 px, kept for the next runs     12 ×  9.7 × to 15 ×
+  8 workers instead of none                       5.9 ×  4.0 × to 8.4 ×
+  wallclock.loader_for in your own dataset        3.1 ×  2.4 × to 4.1 ×
+  JPEGs decoded at a reduced scale                2.9 ×  2.2 × to 3.8 ×
+  together: thumbnails + open_images               25 ×  19 × to 34 ×
     # wallclock.open_images (threads, scaled decode)
     with wallclock.open_images(paths, size=224, batch=32) as batches:
         for batch in batches:
