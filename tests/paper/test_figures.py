@@ -319,7 +319,9 @@ class TestFrontier:
         for axes in figure.axes[:2]:
             edges = axes.get_window_extent()
             for item in axes.texts:
-                assert edges.x0 - 1 < Text.get_window_extent(item).x0
+                name = Text.get_window_extent(item)
+                assert edges.x0 - 1 < name.x0
+                assert name.x1 < edges.x1 + 20  # letters are of about the assumed width
 
     def test_subsets_of_a_folder_are_panels(self, copy: Copy) -> None:
         folder = copy(frontier.CSV)
