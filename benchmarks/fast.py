@@ -9,8 +9,8 @@ where it does not. Nothing is timed.
 
 `parts` → fast-parts.csv: scales, bindings, shortcuts, resizers, and (`buffer`) where the rows begin
 that the decoder writes and the resizer reads. Every choice gets the same seeded images in memory,
-on one thread, alternately, round by round; a row is the median round's milliseconds an image. Where
-a choice changes pixels, the row has the PSNR against the choice that does not.
+on one thread, alternately, round by round; a row is the median round's milliseconds per image.
+Where a choice changes pixels, the row has the PSNR against the choice that does not.
 
     python -m benchmarks.fast margin [--n N] [--folder DIR]
     python -m benchmarks.fast parts [--rounds N]

@@ -59,15 +59,15 @@ _ORIGINALS, _THUMBNAILS = "original", "small_256"
 #: Image set → generated files, and images of a batch.
 _FILES = {_ORIGINALS: 48, _THUMBNAILS: 512}
 _BATCH = {_ORIGINALS: 8, _THUMBNAILS: 32}
-#: Batches of a pass at least, beside one a core, which is not timed: what is loaded ahead when the
-#: clock starts is a small share of it.
+#: Batches of a pass at least, beside one per core, which is not timed: what is loaded ahead when
+#: the clock starts is a small share of it.
 _LEAST_BATCHES = 12
 #: As the processor of DINOv2 has it.
 _CROP = "shortest:256,crop:224x224,bicubic,rotate"
 _PARTS = 16
 
 Paths = Sequence[str]
-#: Takes a pass over images of a set; images a second.
+#: Takes a pass over images of a set; images per second.
 Part = Callable[[Paths], float]
 
 
@@ -188,7 +188,7 @@ def _rate(sizes: Iterator[int]) -> float:
 
 
 def _bare(seconds: float, paths: Paths) -> float:
-    """Read, decode and resize in a pinned process a core: no batches, no order, no checks."""
+    """Read, decode and resize in a pinned process per core: no batches, no order, no checks."""
     cores = sorted(os.sched_getaffinity(0))[: usable_cores()]
     tasks = []
     for number, core in enumerate(cores):

@@ -12,8 +12,7 @@ and, where they differ from the defaults,
 - `ON_REQUEST = True`: it runs only by name, as it is not of the paper;
 - `second_round(plan, options, records)`: further cells, chosen by the records of the first;
 - `expected_second_round(plan, options)`: cells that take as long, for the estimate of the time;
-- `QUICK = True`: `--quick` runs it where no experiment is named; with these settings, if it has
-  `QUICK_SETTINGS`, option → value as it is typed;
+- `QUICK = True`: `--quick` runs it where no experiment is named;
 - `ALSO_READS`: experiments whose records `tables` gets after its own;
 - `sentence(rows)`: the comparison that ends a run, from the measured rows of the tables, or an
   empty text; without one the best row is compared with the first (`_sentences`);
@@ -90,10 +89,3 @@ ORDER = tuple(name for name in _ALL if name not in ON_REQUEST)
 
 #: What `--quick` runs where no experiment is named: minutes on two CPU cores.
 QUICK = tuple(name for name in ORDER if getattr(load(name), "QUICK", False))
-
-#: Setting → value of that run.
-QUICK_SETTINGS = {
-    f"experiment.{name}.{option}": value
-    for name in QUICK
-    for option, value in getattr(load(name), "QUICK_SETTINGS", {}).items()
-}

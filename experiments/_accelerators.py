@@ -41,7 +41,7 @@ class Accelerator:
     note: str
 
     def rates(self, dtype: str) -> tuple[float, float]:
-        """The lower and the higher estimate for DINOv2-small, images a second; equal on a T4.
+        """The lower and the higher estimate for DINOv2-small, images per second; equal on a T4.
 
         Raises:
             NoCostsError: no peak of that dtype is cited.

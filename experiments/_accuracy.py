@@ -51,7 +51,7 @@ _WAITS = 0.2
 
 @dataclass(frozen=True)
 class Outcome:
-    """A prediction and what was measured: images a second.
+    """A prediction and what was measured: images per second.
 
     `ceiling`: what the slowest resource alone allows, which is `ceiling_bottleneck`. `spread`: of
     the costs. `base`: the outcome of the recipe without the change; None for that one itself.

@@ -201,7 +201,7 @@ class Costs:
         )
 
     def _batch_transfer(self, size: int) -> tuple[BatchTransfer, float]:
-        """A batch's IPC cost, and seconds an image of assembling it in a worker, at this size."""
+        """A batch's IPC cost, and seconds per image of assembling it in a worker, at this size."""
         missing = "no cost of transferring a batch between processes was measured"
         record = _measured(self._records_of("batch_transfer"), missing)[0]
         assembled, sent, received = (

@@ -247,7 +247,7 @@ def stacked(
 
     Args:
         planned: the present recipe and the fixes alone.
-        rate: the predicted images a second of a scenario; None where a cost is missing.
+        rate: the predicted images per second of a scenario; None where a cost is missing.
 
     Returns:
         The stack after each addition; empty where fewer than two fixes bring something together.

@@ -2,7 +2,7 @@
 
 Loaders need core seconds, of which a machine has as many as cores. The main process adds hashes to
 the index, submits batches and commits parts, in two threads of one interpreter: all machines have
-one. The images a second are those of the slower of both.
+one. The images per second are those of the slower of both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ def pipeline(
     Args:
         load_s: core seconds of an image in the loaders, with one of them alone.
         main_s: seconds of an image in the main process.
-        workers: loaders; 0: one a core.
+        workers: loaders; 0: one per core.
         one_process: whether they are threads of the main process, whose lock they share.
         contention: as of `wallclock.predict.Machine`.
     """

@@ -6,7 +6,7 @@ faster. The forward pass costs what the runtimes' table gives for it alone, at b
 is in `data/paper/claims.csv`.
 
 Pillow's cells come twice. As the paper describes them, four workers load while the device computes:
-that would bring 264 images a second. The paper measured 168, no more than its serial 170 and a
+that would bring 264 images per second. The paper measured 168, no more than its serial 170 and a
 third less than its own libjpeg-turbo sweep, which says that in those cells nothing overlapped. Both
 are shown, each with its assumption.
 """

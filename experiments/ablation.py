@@ -1,7 +1,7 @@
 """What does each step from DataLoader + Pillow to this suite's loader bring?
 
 Method. The loader alone, files to a batch in host memory, in steady state, on all cores, one
-process a cell, interleaved, for seconds and hundreds of images. The steps come one on top of the
+process per cell, interleaved, for seconds and hundreds of images. The steps come one on top of the
 other (`cumulative`) and one at a time on top of the baseline (`alone`); `speedup_vs_previous` is
 against the rung before, for a step alone against the baseline. Gains and their intervals come from
 pairs of repeats of one block (`_pairs`): a step whose interval contains 1 cannot be told from none.

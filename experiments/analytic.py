@@ -254,8 +254,8 @@ def _sweep(walls: Sequence[_Row], loading: Record, step: Record) -> Iterator[_Ro
 def _elsewhere(loading: Record) -> Iterator[_Row]:
     """DINOv2-small in FP16 on accelerators that are not here (`_accelerators`).
 
-    `utilization` is this machine's transform, one process a core, over the lower estimate: an upper
-    bound.
+    `utilization` is this machine's transform, one process per core, over the lower estimate: an
+    upper bound.
     """
     rates = loading.values["rates"]
     cores = str(loading.environment["machine"]["cores"])

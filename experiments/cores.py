@@ -1,10 +1,10 @@
 """Do loaders and the job gain from each further core what was predicted?
 
 Method. The frontier's fastest loaders alone, as `loading` measures them on the host, and `wallclock
-embed` with the mock model at 0 ms, by threads of one process and by a process a core. Each runs on
-1, 2, 4, 8 and 16 cores, as many of these as the machine has, by the affinity of its process: of
-cores with two hardware threads, first one of each. A loader has as many workers a core as where it
-was predicted. Files are in memory, few distinct ones repeat, and nothing is deduplicated.
+embed` with the mock model at 0 ms, by threads of one process and by one process per core. Each runs
+on 1, 2, 4, 8 and 16 cores, as many of these as the machine has, by the affinity of its process: of
+cores with two hardware threads, first one of each. A loader has as many workers per core as where
+it was predicted. Files are in memory, few distinct ones repeat, and nothing is deduplicated.
 
 `img_per_s` of a job is without its start. `predicted_img_per_s` is what `wallclock.predict` makes
 of the same system on the fewest cores of this run. `committed_speedup` was predicted from another

@@ -8,10 +8,10 @@ that builds of one library differ by. First all decoders take the same images an
 compared with Pillow's: a decoder whose pixels differ (`gate`) gets no time. Only valid JPEGs of one
 or three components take part.
 
-`context=dataloader`: the same decoders in the workers of this suite's DataLoader, one a core, which
-also read, resize with torch and assemble uint8 batches, in steady state. `mean_ms` is again of the
-decode calls, now concurrent; `img_per_s` is what the loader delivers, and rank and speedup go by
-it.
+`context=dataloader`: the same decoders in the workers of this suite's DataLoader, one per core,
+which also read, resize with torch and assemble uint8 batches, in steady state. `mean_ms` is again
+of the decode calls, now concurrent; `img_per_s` is what the loader delivers, and rank and speedup
+go by it.
 """
 
 import math

@@ -40,8 +40,6 @@ from wallclock.errors import check_name
 RANK = 130
 SENTENCE_RANK = 2
 QUICK = True
-#: Ours beside Pillow; all systems take minutes.
-QUICK_SETTINGS = {"systems": "[ours,pil]"}
 CSV = "frontier.csv"
 COLUMNS = _common.columns(
     "system variant library settings preprocess image_set subset corpus weights",

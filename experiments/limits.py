@@ -1,7 +1,7 @@
 """What could each part do alone, how near does the pipeline come, and which part limits it?
 
 Method. Ceilings, each in a process of its own: `decode_files` is read, decode and resize in one
-pinned process a core, without a loader; `decode_memory` the same on bytes that are in memory;
+pinned process per core, without a loader; `decode_memory` the same on bytes that are in memory;
 `engine` the threads engine when decode and resize return at once: what one process can read and
 hand on; `forward` the model on a batch that lies on the device; `h2d` the copy alone; `synthetic`
 everything behind the loader on batches that cost nothing. Interleaved with them, the loader alone

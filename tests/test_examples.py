@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from wallclock import Batch
 
 N = 20
-REFERENCE = ROOT / "data" / "reference" / "examples" / "intel-xeon-2-cores.csv"
+REFERENCE = ROOT / "data" / "reference" / "examples" / "amd-epyc-2-cores.csv"
 
 
 @pytest.fixture

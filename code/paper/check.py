@@ -1,15 +1,15 @@
 """Reference runs: rebuilt from their records and compared byte for byte with what is committed.
 
     data/reference/<machine>/records.tar.xz    the records: everything that was measured
-                             *.csv, *.meta.json, claims.csv, failures.csv
-                             figures/          SVG, CSV, Markdown, LaTeX, Mermaid, traces
+                             *.csv             claims.csv and failures.csv among them
+                             provenance.json   of each table: what a run has as its .meta.json
+                             figures/          SVG, CSV, Markdown, Mermaid
                              README.md         optional, about the machine; not compared
 
 All files except the archive and README.md are derived, so that an edit of a record or of a derived
-file is detected, and so is a change of the code that derives them. PNG, PDF and the report are not
-part of a reference: they show what the SVGs and tables show and are as large as everything else
-together; the bytes of PNG and PDF depend on the versions of zlib and FreeType, too.
-`python -m paper figures` renders them.
+file is detected, and so is a change of the code that derives them. PNG, PDF, LaTeX, traces and the
+report are not part of a reference: they show what the SVGs and tables show; the bytes of PNG and
+PDF depend on the versions of zlib and FreeType, too. `python -m paper figures` renders them.
 """
 
 from itertools import zip_longest
@@ -17,13 +17,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness import records
+from paper.footnotes import META, PROVENANCE, provenance_in
 from paper.publish import publish
 from wallclock.errors import UserError
-from wallclock.files import write_bytes
+from wallclock.files import pretty_json, write_bytes
 
 _FIGURES = "figures"
 _UNDERIVED = ("README.md", records.ARCHIVE)
-_OMITTED = (".png", ".pdf", "/report.html")
+_OMITTED = (".png", ".pdf", ".tex", ".trace.json", ".json.gz", "/report.html", META)
 
 
 def references(folder: Path) -> list[Path]:
@@ -69,7 +70,8 @@ def _derive(reference: Path) -> dict[str, bytes]:
         if not publish(fresh, fresh / _FIGURES).tables:
             raise UserError(f"the records in {reference / records.ARCHIVE} fill no table")
         files = _files(fresh).items()
-        return {name: data for name, data in files if not name.endswith(_OMITTED)}
+        kept = {name: data for name, data in files if not name.endswith(_OMITTED)}
+        return kept | {PROVENANCE: pretty_json(provenance_in(fresh)).encode()}
 
 
 def _files(folder: Path) -> dict[str, bytes]:

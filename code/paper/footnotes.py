@@ -22,6 +22,10 @@ from wallclock.errors import UserError
 NUMBERS = provenance.ROOT / "docs" / "numbers.txt"
 #: The marker with the name of a file, and the rest of its line.
 MARKER = re.compile(r"(<!--machine: ([\w./-]+)-->).*")
+#: In a reference run: table → its provenance, which beside each table is a file of its own.
+PROVENANCE = "provenance.json"
+#: How the name of that file ends.
+META = ".meta.json"
 #: Columns that say how often a row was measured.
 _COUNTS = ("repeats", "rounds")
 _SHORT_COMMIT = 7
@@ -62,7 +66,8 @@ def describe(table: Path) -> str:
     """
     metas = metas_of(table)
     if not metas:
-        raise UserError(f"{table} has no {table.with_suffix('.meta.json').name} beside it")
+        beside = table.with_suffix(".meta.json").name
+        raise UserError(f"{table} has neither {beside} nor {PROVENANCE} beside it")
     machines = [machine for meta in metas for machine in machines_of(meta)]
     parts = [" and ".join(dict.fromkeys(map(name_of, machines))), *_code_and_dates(metas)]
     return "; ".join([*parts, *_repeats(table, metas)])
@@ -73,13 +78,26 @@ def metas_of(table: Path) -> list[dict[str, Any]]:
 
     Verdicts are of all tables in their folder, the pooled accuracy is of all predictions.
     """
-    beside = table.with_suffix(".meta.json")
-    paths = [beside] if beside.is_file() else []
-    if not paths and table == accuracy.PATH:
-        paths = [path.with_suffix(".meta.json") for path in accuracy.tables()]
-    elif not paths and table.name == claims.CSV:
-        paths = sorted(table.parent.glob("*.meta.json"))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    if table == accuracy.PATH:
+        return [meta for path in accuracy.tables() for meta in metas_of(path)]
+    by_table = provenance_in(table.parent)
+    if table.name == claims.CSV:
+        return [by_table[name] for name in sorted(by_table)]
+    return [by_table[table.name]] if table.name in by_table else []
+
+
+def provenance_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name → provenance of the tables in a folder of a run, or of a reference run."""
+    packed = folder / PROVENANCE
+    by_table: dict[str, dict[str, Any]] = _read(packed) if packed.is_file() else {}
+    for path in sorted(folder.glob(f"*{META}")):
+        by_table[path.name.removesuffix(META) + ".csv"] = _read(path)
+    return by_table
+
+
+def _read(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return values
 
 
 def machines_of(meta: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -34,10 +34,10 @@ def weights(rows: Sequence[Row]) -> str:
 
 
 def _service_times(mocks: Sequence[Row]) -> str:
-    """` of 5 to 40 ms a batch`; empty where the time is not given."""
+    """` of 5 to 40 ms per batch`; empty where the time is not given."""
     times = [f"{float(ms):g}" for ms in distinct(mocks, "service_ms")]
     if not times:
         return ""
     # A sweep over batches has as many times as batches: first and last are enough.
     ends = dict.fromkeys((times[0], times[-1]))
-    return f" of {' to '.join(ends)} ms a batch"
+    return f" of {' to '.join(ends)} ms per batch"

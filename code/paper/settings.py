@@ -21,7 +21,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments import ON_REQUEST, ORDER, QUICK, QUICK_SETTINGS
+from experiments import ON_REQUEST, ORDER, QUICK
 from harness import provenance
 from harness.spec import CORPUS_SETTINGS, CorpusSpec, Settings
 from paper.resolve import build_settings, resolve_device
@@ -99,10 +99,6 @@ def translate(arguments: Sequence[str]) -> list[str]:
     if not any(override.startswith("experiment=") for override in overrides):
         is_quick = "profile=quick" in overrides
         overrides.append(f"experiment=[{','.join(QUICK if is_quick else ORDER)}]")
-        given = {override.partition("=")[0] for override in overrides}
-        for name, value in QUICK_SETTINGS.items():
-            if is_quick and name not in given:
-                overrides.append(f"{name}={value}")
     has_corpus = any(re.match(r"\+?corpus[.=]", override) for override in overrides)
     if not has_corpus and "profile=quick" not in overrides and _has_papers_images(overrides):
         overrides.append("corpus=abo")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import provenance, records
-from paper import check
+from paper import check, footnotes
 from paper.__main__ import main
 from tests.fixture_run import fixture_runs
 from wallclock.errors import UserError
@@ -50,12 +50,22 @@ def edit_record(reference: Path, edit: Callable[[Path], None]) -> None:
 def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
     assert {CSV, "claims.csv", "failures.csv", "README.md", records.ARCHIVE} <= names
-    assert "figures/table-2-end-to-end.tex" in names
-    assert not any(name.endswith((".png", ".pdf", "report.html")) for name in names)
+    assert "figures/table-2-end-to-end.md" in names
+    left_out = (".png", ".pdf", ".tex", ".trace.json", ".meta.json", "report.html")
+    assert not any(name.endswith(left_out) for name in names)
     assert check.check(reference) == {}
     assert check.references(reference.parent) == [reference]
     assert main(["check", "--reference", str(reference)]) == 0
     assert "byte for byte" in capsys.readouterr().out
+
+
+def test_one_file_has_the_provenance_of_all_tables(reference: Path) -> None:
+    by_table = footnotes.provenance_in(reference)
+    verdicts = {"claims.csv", "failures.csv"}
+    assert by_table.keys() == {path.name for path in reference.glob("*.csv")} - verdicts
+    assert footnotes.metas_of(reference / CSV) == [by_table[CSV]]
+    assert by_table[CSV]["records"]
+    assert footnotes.metas_of(reference / "claims.csv") == [*by_table.values()]
 
 
 def test_edited_files(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:

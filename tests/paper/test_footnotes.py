@@ -16,7 +16,7 @@ from wallclock.errors import UserError
 
 #: Files whose provenance lacks commit and date, or the CPU's family: from before `benchmarks` wrote
 #: them. Each leaves this list when it is measured again.
-LACKING = {"margin", "parts", "buffers", "progressive", "damage", "examples", "job"}
+LACKING = {"margin", "parts", "buffers", "progressive", "damage", "job"}
 #: README has few lines: the page that it links to has those of its tables.
 STAND_IN = {"README.md": "docs/results.md"}
 EPYC = {
@@ -77,7 +77,7 @@ def test_what_is_not_as_it_should_be_is_said(tmp_path: Path) -> None:
     line = footnotes.describe(table(tmp_path, {"machine": EPYC}, system=["a", "b"]))
     assert line.endswith("2 cores; commit and date not recorded")
     (tmp_path / "toy.meta.json").unlink()
-    with pytest.raises(UserError, match=r"has no toy\.meta\.json beside it"):
+    with pytest.raises(UserError, match=r"has neither toy\.meta\.json nor provenance\.json"):
         footnotes.describe(tmp_path / "toy.csv")
 
 

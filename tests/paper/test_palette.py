@@ -65,7 +65,10 @@ LOOKS: Mapping[str, Sequence[tuple[str, object]]] = {
         (fig_02_fig_04_sweeps._SECOND, "s"),
         (fig_02_fig_04_sweeps._LATENCY, "D"),
     ],
-    "predictions": [look[1:] for look in fig_12_predicted_vs_measured._STYLES.values()],
+    "predictions": [
+        (fig_12_predicted_vs_measured._MEASURED, "filled"),
+        (fig_12_predicted_vs_measured._CITED, "hollow"),
+    ],
     "walls": list(fig_14_analytic._SET_LOOKS.values()),
     "formats": [look[1:] for look in fig_15_formats._LOOKS.values()],
     "training": [look[1:] for look in fig_16_train._SHARES.values()],

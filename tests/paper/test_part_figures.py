@@ -93,7 +93,8 @@ def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
     assert at == {"^": 38, "s": 50, "o": 20}
     widths = [bar.get_width() for bar in shares.patches if isinstance(bar, Rectangle)]
     assert widths == pytest.approx([40, 20, 40])
-    for expected in ("fp32, b4, w2, in workers", "40 %", "ResNet-50", "n = 10", "1 repeat"):
+    name = "FP32, batch 4, 2 workers augmented in workers"
+    for expected in (name, "40 %", "ResNet-50", "n = 10", "1 repeat"):
         assert expected in words(figure)
     assert "is busy 40.0 % of the time" in closing_sentence(tmp_path, ["train"])
     save(tmp_path / "train.csv", read_table(tmp_path / "train.csv")[:2])
@@ -104,9 +105,8 @@ def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
 def test_storage_by_form_and_source(tmp_path: Path) -> None:
     write_storage(tmp_path)
     figure = drawn("fig-17-storage", tmp_path)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        f"originals, {finish}" for finish in ("bytes alone", "decoded and resized")
-    ]
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["Originals at full resolution"]
     for axes in figure.axes:
         for marker, rate in (("s", 1e3), ("o", 8e3), ("D", 100)):
             rates = [x for x, _ in markers(axes.lines, marker)]
@@ -136,7 +136,7 @@ def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
     assert list(np.asarray(resident.lines[0].get_ydata())) == [600, 500, 510, 500]
     files = "each file of other bytes, 10 pictures, deduplicate=yes"
     memory = "memory grows by 50 MiB per 100,000 images"
-    for expected in ("R² = 0.99", "+1.0 % from the line", memory, "n = 1,000,000", files):
+    for expected in ("R² = 0.99", "1.0 % longer than extrapolated", memory, "n = 1,000,000", files):
         assert expected in words(figure)
     rows = read_table(tmp_path / "scaling.csv")
     jobs = [row for row in rows if row["what"] == "job"]

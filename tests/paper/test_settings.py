@@ -24,7 +24,6 @@ from wallclock.stages import resize
 
 ALL = f"experiment=[{','.join(experiments.ORDER)}]"
 QUICK = f"experiment=[{','.join(experiments.QUICK)}]"
-TWO = "experiment.frontier.systems=[ours,pil]"
 
 
 def loaded(arguments: str) -> Settings:
@@ -48,12 +47,8 @@ def refusal(arguments: str) -> str:
         ("--n 100000 --experiment all", ["n=100000", ALL]),
         ("--n 100000 --experiment serial,t4,opt", ["n=100000", "experiment=[serial,t4,opt]"]),
         ("--experiment=serial --n=5", ["n=5", "experiment=[serial]"]),
-        ("--quick", ["profile=quick", QUICK, TWO]),
-        ("profile=quick", ["profile=quick", QUICK, TWO]),
-        (
-            "--quick experiment.frontier.systems=[]",
-            ["profile=quick", "experiment.frontier.systems=[]", QUICK],
-        ),
+        ("--quick", ["profile=quick", QUICK]),
+        ("profile=quick", ["profile=quick", QUICK]),
         ("--quick --experiment all", ["profile=quick", ALL]),
         ("--quick experiment=[cpu]", ["profile=quick", "experiment=[cpu]"]),
         ("--experiment serial,all", [ALL]),
@@ -157,6 +152,12 @@ def test_experiments_run_in_order() -> None:
     ]
     assert tuple(load(translate([])).experiments) == experiments.ORDER
     assert set(loaded("--quick").experiments) == set(experiments.QUICK)
+
+
+def test_quick_measures_ours_beside_the_next_fastest_and_pillow() -> None:
+    systems = loaded("--quick device=cpu").experiments["frontier"]["systems"]
+    assert {"ours", "thread-pool", "pil"} <= set(systems)
+    assert loaded("--experiment frontier device=cpu").experiments["frontier"]["systems"] == []
 
 
 @pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda p: p.stem)

@@ -110,7 +110,7 @@ class TestEndToEnd:
         table = build(END_TO_END, folder)
         assert "baseline and all wins on AMD EPYC (2 cores), n = 64" in table.caption
         assert values(table, "speed_up") == [1.0, pytest.approx(3.379 / 11.186, rel=1e-3), None]
-        assert "forward: mock model of 40 ms a batch" in table.caption
+        assert "forward: mock model of 40 ms per batch" in table.caption
 
     def test_unlike_failed_and_missing_runs_keep_their_row(self, copy: Copy) -> None:
         folder = copy(t4.CSV, opt.CSV)

@@ -53,7 +53,7 @@ def test_format() -> None:
     assert {unit: formats.with_unit(0.58, unit) for unit in units} == units
     assert [formats.count_noun(n, "batch") for n in (1, 1024)] == ["1 batch", "1,024 batches"]
     mocks = [{"weights": "none", "service_ms": time} for time in ("9.2", "17.6", "315.2")]
-    assert weights(mocks) == "forward: mock model of 9.2 to 315.2 ms a batch"
+    assert weights(mocks) == "forward: mock model of 9.2 to 315.2 ms per batch"
 
 
 def test_results_name_rows_and_reasons(copy: Copy) -> None:

@@ -70,15 +70,15 @@ class Feed:
 
 
 def feed(demand_bytes_per_s: float, **paths: float) -> Feed:
-    """The slowest of the named paths (`storage=2e9, interconnect=16e9`, bytes a second).
+    """The slowest of the named paths (`storage=2e9, interconnect=16e9`, bytes per second).
 
     Raises:
         ValueError: no path, or a number that is zero, negative, infinite or NaN.
     """
     if not paths:
-        raise ValueError("no path to the accelerator: give bytes a second, for example storage=2e9")
+        raise ValueError("no path to the accelerator: give bytes per second, as in storage=2e9")
     check("demand_bytes_per_s", demand_bytes_per_s, above_zero=True)
     for name, rate in paths.items():
-        check(f"{name} in bytes a second", rate, above_zero=True)
+        check(f"{name} in bytes per second", rate, above_zero=True)
     slowest = min(paths, key=paths.__getitem__)
     return Feed(demand_bytes_per_s, paths[slowest], slowest)

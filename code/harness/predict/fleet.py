@@ -58,7 +58,7 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Instance:
-    """A machine. `gpu_rates`: the lower and the higher estimate of a GPU's images a second;
+    """A machine. `gpu_rates`: the lower and the higher estimate of a GPU's images per second;
     `network_bytes_per_s`: None where it never limits.
     """
 

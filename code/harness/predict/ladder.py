@@ -1,7 +1,7 @@
 """The parts of GumGum's service from its rungs, and the rungs' rates from those parts.
 
 R. Moarref, "Simple Ways to Save Big in Computer Vision Inference" (GumGum, 2020), measured a module
-that takes image URLs from a queue on a g4dn.2xlarge (T4, 8 vCPU): 3 requests a second on one
+that takes image URLs from a queue on a g4dn.2xlarge (T4, 8 vCPU): 3 requests per second on one
 thread, 9 with threads for I/O, 21 with preprocessing in parallel, 28 in batches of 8. Each rung
 takes one part off the main thread, so that the differences are the parts:
 
@@ -14,12 +14,12 @@ The source does not say how I/O divides into downloads and callbacks, nor how mu
 the device's. Of the latter it gives a bound. The GPU's utilization at rung 1 was in single digits:
 at 9 % its part of a request is at most 30 of the 47.6 ms, and the rest is work of the main thread
 (copies, framework, results). Were all of it the device's (14.3 %), no service could pass 1/b = 29.4
-requests a second on that device. `duty`, the utilization at rung 1, is therefore an assumption, and
-what rung 5 reaches depends on it alone: rungs 1 to 4 do both parts on one thread.
+requests per second on that device. `duty`, the utilization at rung 1, is therefore an assumption,
+and what rung 5 reaches depends on it alone: rungs 1 to 4 do both parts on one thread.
 
 The CPU's utilization, 75 % at rung 4, is 214 ms of a core for a request, more than the 111 ms that
 rung 2 leaves for preprocessing and the step together: what spent the rest is not in the source and
-not in these parts. It fits the single digits of rung 1 (8 %). With it, 37 requests a second would
+not in these parts. It fits the single digits of rung 1 (8 %). With it, 37 requests per second would
 fill 8 vCPUs: a further doubling also takes a cheaper preprocessing.
 """
 

@@ -52,7 +52,7 @@ def _setting_text(setting: str, value: str) -> str:
     batch.CSV,
 )
 def draw_batches(tables: Tables) -> Figure:
-    """Images a second over batch sizes; a GPU's peak memory, its driver's count, on the right axis.
+    """Images per second over batch sizes; a GPU's peak memory, as its driver counts, on the right.
 
     Below, where it was measured, the 95th percentile of an image's latency. The knee and the
     largest batch within the user's bound are marked in all panels.
@@ -86,7 +86,7 @@ def draw_batches(tables: Tables) -> Figure:
     workers.CSV,
 )
 def draw_workers(tables: Tables) -> Figure:
-    """Images a second over workers; below, the share of wall time in which the main process waits.
+    """Images per second over workers; below, the share of wall time that the main process waits.
 
     The first decoder's curve is the paper's; another's is beside it. The share tells on which side
     of the knee a point lies: what waits is not the bottleneck.

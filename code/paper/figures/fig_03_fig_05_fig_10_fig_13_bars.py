@@ -25,7 +25,7 @@ _RATE_COLUMNS = ("img_per_s", "img_per_s_min", "img_per_s_max")
     decoders.CSV,
 )
 def draw_decoders(tables: Tables) -> Figure:
-    """Mean time a decoder in a loop, with a line from p50 to p90; a panel an image set."""
+    """Mean time per decoder in a loop, with a line from p50 to p90; a panel per image set."""
     rows = [row for row in tables[decoders.CSV] if row["context"] == "loop"]
     measured = ok_rows(rows)
     names = distinct(rows, "decoder")
@@ -60,21 +60,19 @@ def draw_decoders(tables: Tables) -> Figure:
     onnx.CSV,
 )
 def draw_runtimes(tables: Tables) -> Figure:
-    """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason.
-
-    A panel a model, with its own scale.
-    """
+    """Mean time per batch by runtime, with a line from p50 to p95; a panel per model."""
     rows = tables[onnx.CSV]
     measured = ok_rows(rows)
     by_model = {
-        model: [row for row in rows if row["model"] == model] for model in distinct(rows, "model")
+        model: [row for row in measured if row["model"] == model]
+        for model in distinct(measured, "model")
     }
     lengths = [len(model_rows) for model_rows in by_model.values()]
-    figure = style.new_figure(0.4 + 0.65 * len(by_model) + 0.3 * len(rows))
+    figure = style.new_figure(0.4 + 0.65 * len(by_model) + 0.3 * len(measured))
     panels = figure.subplots(len(by_model), squeeze=False, height_ratios=lengths)[:, 0]
     for axes, (model, model_rows) in zip(panels, by_model.items(), strict=True):
         columns = ("mean_ms", "p50_ms", "p95_ms")
-        _bars(axes, model_rows, columns, _unit_and_rate, reason_width=74)
+        _bars(axes, model_rows, columns, _unit_and_rate)
         style.prepare_bar_axes(axes, [_runtime_name(row) for row in model_rows], 0.36)
         axes.set_xlabel(f"milliseconds per batch of {join_distinct(model_rows, 'batch_size')}")
         axes.set_title(f"Forward pass alone, {model}")
@@ -85,6 +83,7 @@ def draw_runtimes(tables: Tables) -> Figure:
         f"{batches} batches" if batches else "",
         "bar: mean, line: p50 to p95",
         style.mark_remark(measured),
+        style.omission_remark(rows, _runtime_and_model),
     )
     return figure
 
@@ -100,9 +99,9 @@ def _unit_and_rate(row: Row) -> str:
     steps.CSV,
 )
 def draw_steps(tables: Tables) -> Figure:
-    """One bar a step, images a second, with its factor over the baseline.
+    """A bar per step, images per second, with its factor over the baseline.
 
-    A panel an image set and order of the steps; the reverse one begins with the same baseline.
+    A panel per image set and order of the steps; the reverse one begins with the same baseline.
     """
     # A table from before the reverse order has no such column.
     rows = [{"order": steps.PAPER} | row for row in tables[steps.CSV]]
@@ -132,7 +131,7 @@ def draw_steps(tables: Tables) -> Figure:
 
 
 def _draw_ladder(axes: Axes, ladder: Sequence[Row]) -> None:
-    """A bar a step, with its factor over the baseline where that was measured."""
+    """A bar per step, with its factor over the baseline where that was measured."""
     baseline = number(ladder[0]["img_per_s"]) if ladder[0]["step"] == "baseline" else None
 
     def gain(row: Row) -> str:
@@ -157,7 +156,7 @@ def _ladder(rows: Sequence[Row], image_set: str, order: str) -> list[Row]:
 
 @output("fig-13-ablation", "What each step to the fast loader brings", ablation.CSV)
 def draw_ablation(tables: Tables) -> Figure:
-    """A panel an image set: cumulative rungs as bars from top to bottom, steps alone as circles."""
+    """A panel per image set: cumulative rungs as bars, top to bottom, steps alone as circles."""
     rows = tables[ablation.CSV]
     measured = ok_rows(rows)
     sets = distinct(measured, "image_set")
@@ -257,6 +256,10 @@ def _runtime_name(row: Row) -> str:
     opset = f" (opset {row['opset']})" if row["opset"] else ""
     pruned = f", pruned {percent(row['pruned'], 0)}" if row["pruned"] not in ("", "0") else ""
     return f"{RUNTIMES[row['runtime']]} {row['dtype'].upper()}{opset}{pruned}"
+
+
+def _runtime_and_model(row: Row) -> str:
+    return f"{_runtime_name(row)} ({row['model']})"
 
 
 def _decoder_name(decoder: str, rows: Sequence[Row]) -> str:

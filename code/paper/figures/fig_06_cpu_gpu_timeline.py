@@ -54,7 +54,7 @@ class _Run:
     optional=(t4.TIMELINE_CSV, opt.TIMELINE_CSV),
 )
 def draw(tables: Tables) -> Figure:
-    """A panel a run: lanes from top to bottom, time to the right."""
+    """A panel per run: lanes from top to bottom, time to the right."""
     runs = _runs(tables)
     lengths = [run.window.length for run in runs]
     same_scale = max(lengths) <= _MAX_RATIO * min(lengths)

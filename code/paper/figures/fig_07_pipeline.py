@@ -58,7 +58,7 @@ def mermaid(tables: Tables) -> str:
     text=TextVersion(".mmd", mermaid),
 )
 def draw(tables: Tables) -> Figure:
-    """A row of boxes an image set, filled by share; the stages ran sequentially."""
+    """A row of boxes per image set, filled by share; the stages ran sequentially."""
     sets, rows = _pil_shares(tables)
     figure = style.new_figure(1.15 + 0.62 * len(sets))
     axes = figure.subplots()

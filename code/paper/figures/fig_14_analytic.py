@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from experiments import analytic
-from paper.csvfile import Row, distinct, join_distinct, ok_rows
+from paper.csvfile import Row, join_distinct, ok_rows
 from paper.figures import style
 from paper.format import digits
 from paper.labels import CORPORA, SHORT_SETS, weights
@@ -22,6 +23,9 @@ _SOURCE_LOOKS = {
 #: Colour, marker and line of this machine's image sets.
 _SET_LOOKS = {"small_256": ("#56B4E9", "D-"), "original": ("#D55E00", "P--")}
 
+#: Walls that differ between the image sets.
+_BY_SIZE = ("storage", "transform")
+
 
 @output(
     "fig-14-analytic",
@@ -30,16 +34,18 @@ _SET_LOOKS = {"small_256": ("#56B4E9", "D-"), "original": ("#D55E00", "P--")}
     analytic.WALLS_CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """Utilization over batch sizes, the source's and this machine's; the walls as points."""
+    """Utilization over batch sizes, the source's and this machine's; the walls in order."""
     sweep = ok_rows(tables[analytic.CSV])
     walls = ok_rows(tables[analytic.WALLS_CSV])
     here = [row for row in sweep if row["case"] == "this machine"]
     if not here:
         raise NothingToDrawError(f"no row in {analytic.CSV} is of this machine")
-    figure = style.new_figure(4.1)
+    figure = style.new_figure(1.6 + 0.16 * len(walls))
     left, right = figure.subplots(1, 2, width_ratios=(4, 5))
     _utilization(left, sweep)
     _walls(right, walls)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", fontsize=6.5, ncols=3)
     style.place_note(
         figure,
         join_distinct(here, "device"),
@@ -72,7 +78,6 @@ def _utilization(axes: Axes, rows: Sequence[Row]) -> None:
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.set(xlabel="images in a batch", ylabel="accelerator utilization, %", ylim=(0, 106))
     axes.set_title("Transform against step")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.16), fontsize=6.5, ncols=2)
 
 
 def _transform_rate(case: Sequence[Row]) -> float:
@@ -90,26 +95,34 @@ def _line(axes: Axes, rows: Sequence[Row], look: str, colour: str, label: str) -
 
 
 def _walls(axes: Axes, rows: Sequence[Row]) -> None:
-    """A point for each wall and image set, on a logarithmic scale; a line over its range."""
-    names = distinct(rows, "what")
-    for row in rows:
+    """A line per wall, the highest rate on top, on a logarithmic scale; with its range."""
+    by_name = {_wall_name(row): row for row in rows}
+    in_order = sorted(by_name.items(), key=lambda item: float(item[1]["img_per_s"]), reverse=True)
+    for y, (_, row) in enumerate(in_order):
         rate = float(row["img_per_s"])
-        y = names.index(row["what"])
         colour, look = _SET_LOOKS[row["image_set"]]
         if row["wall"] == analytic.ELSEWHERE:
             colour, look = "white", "o"
-        # Only storage and transform differ between the sets.
-        side = "center"
-        if row["wall"] in ("storage", "transform"):
-            side = "right" if row["image_set"] == "original" else "left"
         ends = [float(row["img_per_s_min"] or rate), float(row["img_per_s_max"] or rate)]
         axes.plot(ends, [y, y], color=style.INK, lw=0.9, zorder=2)
-        axes.plot(rate, y, look[0], ms=5, mfc=colour, mec=style.INK, mew=0.6)
-        axes.text(rate, y - 0.2, digits(rate), ha=side, va="bottom", fontsize=6)
-    axes.set(xscale="log", ylim=(len(names) - 0.5, -0.7), xlabel="images per second")
+        axes.plot(rate, y, look[0], ms=5, mfc=colour, mec=style.INK, mew=0.6, zorder=3)
+        text = axes.annotate(
+            digits(rate), (max(ends), y), (5, 0), textcoords="offset points", va="center"
+        )
+        text.set_fontsize(6.5)
+    axes.set(xscale="log", ylim=(len(in_order) - 0.5, -0.5), xlabel="images per second")
     axes.set_title("Walls")
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(in_order)), [name for name, _ in in_order])
+    axes.xaxis.set_major_locator(LogLocator(base=100))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.tick_params(axis="x", labelsize=7)
+    axes.tick_params(axis="y", labelsize=7, length=0)
     axes.grid(axis="y", color="#DDDDDD", lw=0.6)
-    axes.margins(x=0.12)
+    axes.margins(x=0.16)
+
+
+def _wall_name(row: Row) -> str:
+    """The wall; of one that depends on the size of the images, of which set. Others are equal."""
+    if row["wall"] in _BY_SIZE:
+        return f"{row['what']}; {SHORT_SETS[row['image_set']]}"
+    return row["what"]

@@ -1,10 +1,12 @@
 """Figure 16: a training job's rate against its parts', and where its step's time goes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments import train
@@ -20,7 +22,17 @@ _SHARES = {
     "wait_share": ("waiting for the loader", "#DDDDDD", ""),
 }
 #: Where images are augmented.
-_AUGMENTED = {"none": "not augmented", "cpu": "in workers", "device": "on device"}
+_AUGMENTED = {
+    "none": "not augmented",
+    "cpu": "augmented in workers",
+    "device": "augmented on the device",
+}
+#: A line that stays visible on every fill, dark or light.
+_EXPECTED: Mapping[str, Any] = {
+    "color": style.INK,
+    "linewidth": 1.6,
+    "path_effects": [Stroke(linewidth=3.2, foreground="white"), Normal()],
+}
 #: Label, marker and fill of the rates: of the parts alone, and a column's of the job.
 _MARKS = {
     "loader": ("loader alone", "^", "white"),
@@ -37,7 +49,7 @@ def draw(tables: Tables) -> Figure:
     jobs = [row for row in rows if row["part"] == "together" and row["utilization"]]
     if not jobs:
         raise NothingToDrawError(f"no row in {train.CSV} has a loader and a step together")
-    figure = style.new_figure(1.5 + 0.36 * len(jobs))
+    figure = style.new_figure(1.5 + 0.42 * len(jobs))
     left, right = figure.subplots(1, 2, sharey=True)
     _rates(left, jobs, rows)
     _shares(right, jobs)
@@ -47,19 +59,13 @@ def draw(tables: Tables) -> Figure:
         handles.values(), handles.keys(), loc="outside upper left", ncols=4, handlelength=1.3,
         columnspacing=1.1, fontsize=7,
     )  # fmt: skip
-    style.place_caption(
-        figure,
-        jobs,
-        "ResNet-50",
-        "names: dtype, b: images in a batch, w: workers, where images are augmented",
-        style.spread_remark(jobs, "lines"),
-    )
+    style.place_caption(figure, jobs, "ResNet-50", style.spread_remark(jobs, "lines"))
     return figure
 
 
 def _name(job: Row) -> str:
-    where = _AUGMENTED[job["augment"]]
-    return f"{job['dtype']}, b{job['batch_size']}, w{job['workers']}, {where}"
+    settings = f"{job['dtype'].upper()}, batch {job['batch_size']}, {job['workers']} workers"
+    return f"{settings}\n{_AUGMENTED[job['augment']]}"
 
 
 def _rates(axes: Axes, jobs: Sequence[Row], rows: Sequence[Row]) -> None:
@@ -110,8 +116,7 @@ def _shares(axes: Axes, jobs: Sequence[Row]) -> None:
             start += share
         if job["utilization_expected"]:
             x = 100 * float(job["utilization_expected"])
-            label = "utilization expected"
-            axes.plot([x, x], [y - 0.4, y + 0.4], color="#F0E442", lw=2.4, label=label)
+            axes.plot([x, x], [y - 0.4, y + 0.4], label="utilization expected", **_EXPECTED)
     axes.set(xlim=(0, 100), xlabel="% of wall time")
     axes.set_title("Where its time goes")
 

@@ -1,4 +1,4 @@
-"""Figure 17: images a second by how and where they are stored; up to the bytes, and to a tensor."""
+"""Figure 17: images per second, decoded and resized, by how and where they are stored."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from experiments import storage
 from paper.csvfile import Row, distinct, ok_rows
 from paper.figures import style
-from paper.labels import SHORT_SETS
+from paper.labels import SETS, SHORT_SETS
 from paper.rendering import NothingToDrawError, Tables, output
 
 #: Source → colour and marker; one that is not listed is a store of another latency.
@@ -21,7 +21,6 @@ _SOURCES = {
     "http-50": ("#B0508A", "v"),
 }
 _OTHER = ("#888888", "P")
-_FINISHES = {"bytes": "bytes alone", "tensor": "decoded and resized"}
 _FORMS = {
     "files_s3": "files, boto3",
     "tar": "tar",
@@ -33,25 +32,20 @@ _FORMS = {
 }
 
 
-@output("fig-17-storage", "Images per second, by how and where they are stored", storage.CSV)
+@output("fig-17-storage", "Which storage keeps a decoder busy", storage.CSV)
 def draw(tables: Tables) -> Figure:
-    """A row for each image set, a column for each finish; in it a line for each form and source."""
-    rows = ok_rows(tables[storage.CSV])
+    """A panel for each image set; in it a line for each form and source, up to a tensor."""
+    rows = _select(ok_rows(tables[storage.CSV]), finish="tensor")
     if not rows:
-        raise NothingToDrawError(f"no row with status ok in {storage.CSV}")
+        raise NothingToDrawError(f"no row with status ok and finish=tensor in {storage.CSV}")
     sets = sorted(distinct(rows, "image_set"), key=list(SHORT_SETS).index)
     forms = {name: distinct(_select(rows, image_set=name), "form") for name in sets}
-    heights = [len(forms[name]) for name in sets]
-    figure = style.new_figure(1.3 + 0.36 * sum(heights))
-    panels = figure.subplots(
-        len(sets), len(_FINISHES), sharex="col", sharey="row", squeeze=False, height_ratios=heights
-    )
-    for name, line in zip(sets, panels, strict=True):
-        for axes, (finish, title) in zip(line, _FINISHES.items(), strict=True):
-            _draw_panel(axes, _select(rows, image_set=name, finish=finish), forms[name])
-            axes.set_title(f"{SHORT_SETS[name]}, {title}", fontsize=8)
-    for axes in panels[-1]:
-        axes.set_xlabel("images per second")
+    figure = style.new_figure(1.3 + 0.36 * max(len(members) for members in forms.values()))
+    panels = figure.subplots(1, len(sets), squeeze=False)[0]
+    for name, axes in zip(sets, panels, strict=True):
+        _draw_panel(axes, _select(rows, image_set=name), forms[name])
+        axes.set_title(SETS[name].capitalize())
+        axes.set_xlabel("images per second, decoded and resized")
     handles = [_handle(source) for source in _sources(rows)]
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), fontsize=7)
     in_flight = max(int(row["in_flight"]) for row in rows)
@@ -59,7 +53,9 @@ def draw(tables: Tables) -> Figure:
         figure,
         rows,
         f"hollow: one by one; filled: {in_flight} threads",
-        "cold: pages dropped before each pass; HTTP: a server on this machine, late as said",
+        "cold: pages dropped before each pass",
+        "HTTP: a server on this machine, with the delay shown",
+        f"rates of the bytes alone: {storage.CSV}",
         style.omission_remark(_select(tables[storage.CSV], source="cold"), _name),
     )
     return figure

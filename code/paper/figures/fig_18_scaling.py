@@ -48,7 +48,10 @@ def draw(tables: Tables) -> Figure:
     remarks = [longest["settings"], "mock model at 0 ms", _files(longest)]
     if longest["vs_line"]:
         error = 100 * float(longest["vs_line"])
-        remarks.append(f"the longest: {error:+.1f} % from the line through the runs up to 100,000")
+        than = "longer" if error > 0 else "shorter"
+        remarks.append(
+            f"the longest: {abs(error):.1f} % {than} than extrapolated from those up to 100,000"
+        )
     if longest["memory_mib_per_100k"]:
         growth = digits(longest["memory_mib_per_100k"])
         remarks.append(f"memory grows by {growth} MiB per 100,000 images of a job")

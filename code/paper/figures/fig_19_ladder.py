@@ -1,4 +1,4 @@
-"""Figure 19: requests a second by rung beside the source's; latency against the offered rate."""
+"""Figure 19: requests per second by rung beside the source's; latency against the offered rate."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -82,7 +82,7 @@ def _model_title(rows: Sequence[Row]) -> str:
 
 def _remarks(rows: Sequence[Row], arrivals: Sequence[Row], tables: Tables) -> list[str]:
     remarks = [
-        "mock: device, preprocessing and network are slept, by the source's rungs",
+        "mock: device, preprocessing and network sleep as long as the source's rungs say",
         "GPU: its share of rung 1's time, which the source leaves open",
     ]
     if any(row.get("usd_per_million") for row in rows):

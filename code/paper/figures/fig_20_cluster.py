@@ -1,4 +1,4 @@
-"""Figure 20: images a second and core by system, the same job; the gate on their pixels."""
+"""Figure 20: images per second and core by system, the same job; the gate on their pixels."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ _MARKS = {"passed": "", "failed": " ✗", "not checked": " †"}
     optional=(cluster.KILLS_CSV,),
 )
 def draw(tables: Tables) -> Figure:
-    """A panel a set of images, a bar a system."""
+    """A panel per image set, a bar per system."""
     rows = tables[cluster.CSV]
     measured = ok_rows(rows)
     if not measured:

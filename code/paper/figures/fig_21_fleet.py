@@ -1,4 +1,4 @@
-"""Figure 21: hours and dollars of 20 million images against the number of nodes, simulated."""
+"""Figure 21: dollars against hours of 20 million images on 1 to 64 nodes, simulated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from experiments import fleet
 from paper.csvfile import Row, distinct, join_distinct, ok_rows
 from paper.figures import style
-from paper.labels import SHORT_SETS
+from paper.labels import SETS, SHORT_SETS
 from paper.rendering import Tables, output
 
 
@@ -23,6 +23,8 @@ class _Series:
     marker: str
     arrangement: str = fleet.LIST
     feeder: str = ""
+    #: Whether its ends name their numbers of nodes; those of others lie close to these.
+    has_numbers: bool = False
 
     @property
     def dashes(self) -> str:
@@ -42,35 +44,33 @@ class _Series:
 _SERIES = (
     _Series("g4dn.xlarge", "#56B4E9", "o"),
     _Series("g4dn.2xlarge", "#00568C", "s"),
-    _Series("g4dn.4xlarge", "#15233F", "^"),
+    _Series("g4dn.4xlarge", "#15233F", "^", has_numbers=True),
     _Series("g6.xlarge", "#2FB48F", "v"),
     _Series("g6.2xlarge", "#E69F00", "D"),
-    _Series("p5.48xlarge", "#D55E00", "P"),
-    _Series("g4dn.2xlarge", "#00568C", "s", arrangement=fleet.BUCKET),
+    _Series("p5.48xlarge", "#D55E00", "P", has_numbers=True),
+    _Series("g4dn.2xlarge", "#00568C", "s", arrangement=fleet.BUCKET, has_numbers=True),
     _Series("p5.48xlarge", "#D55E00", "P", feeder="c7i.4xlarge"),
 )
-_PANELS = {"hours_p50": "hours from the launch of the nodes", "usd_on_demand": "USD, on demand"}
+#: Where a curve names its number of nodes: at its ends.
+_NAMED = (str(min(fleet.NODES)), str(max(fleet.NODES)))
 
 
 @output(
     "fig-21-fleet",
-    "Twenty million images on 1 to 64 cloud nodes: hours and dollars, simulated",
+    "Twenty million images on 1 to 64 cloud nodes: dollars against hours, simulated",
     fleet.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """A column for each image set; hours above, dollars below."""
+    """A panel for each image set, a curve for each instance: a point per number of nodes."""
     rows = ok_rows(tables[fleet.CSV])
-    figure = style.new_figure(5.9)
+    figure = style.new_figure(4.6)
     sets = distinct(rows, "image_set")
-    panels = figure.subplots(len(_PANELS), len(sets), sharex=True, sharey="row", squeeze=False)
-    for panel_row, (column, label) in zip(panels, _PANELS.items(), strict=True):
-        for axes, image_set in zip(panel_row, sets, strict=True):
-            _panel(axes, [row for row in rows if row["image_set"] == image_set], column)
-        panel_row[0].set_ylabel(label)
-    for top, bottom, image_set in zip(*panels, sets, strict=True):
-        top.set_title(SHORT_SETS[image_set])
-        bottom.set_xlabel("GPU nodes")
-    handles, labels = panels[0][0].get_legend_handles_labels()
+    panels = figure.subplots(1, len(sets), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, image_set in zip(panels, sets, strict=True):
+        _panel(axes, [row for row in rows if row["image_set"] == image_set])
+        axes.set_title(SETS[image_set].capitalize())
+    panels[0].set_ylabel("USD, on demand")
+    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=4)
     style.place_note(
         figure,
@@ -82,7 +82,8 @@ def draw(tables: Tables) -> Figure:
         "bucket: listed and read by boto3 in the order of the keys; else a list of URLs in random "
         "order, read as by http.client",
         f"dashed: {_feeders(rows)} c7i.4xlarge prepare each node's pixels, which is not built",
-        "band: 5th to 95th percentile; dollars without S3's GETs",
+        f"numbers: GPU nodes; points between: {', '.join(map(str, fleet.NODES[1:-1]))}",
+        "horizontal lines: 5th to 95th percentile; dollars without S3's GETs",
     )
     return figure
 
@@ -95,26 +96,30 @@ def _feeders(rows: Sequence[Row]) -> str:
     return ", ".join(counts)
 
 
-def _panel(axes: Axes, rows: Sequence[Row], column: str) -> None:
-    """A line for each series on logarithmic scales; hours with a band."""
+def _panel(axes: Axes, rows: Sequence[Row]) -> None:
+    """A curve for each series on logarithmic scales; down and to the left is better."""
     for series in _SERIES:
         points = [row for row in rows if _is_of(row, series)]
-        nodes = [int(row["nodes"]) for row in points]
-        values = [float(row[column]) for row in points]
+        hours = [float(row["hours_p50"]) for row in points]
+        dollars = [float(row["usd_on_demand"]) for row in points]
         axes.plot(
-            nodes, values, series.dashes, color=series.colour, marker=series.marker, ms=3.8, lw=1.1,
-            mfc=series.colour if series.dashes == "-" else "white", label=series.label,
+            hours, dollars, series.dashes, color=series.colour, marker=series.marker, ms=3.8,
+            lw=1.1, mfc=series.colour if series.dashes == "-" else "white", label=series.label,
         )  # fmt: skip
-        if column == "hours_p50":
-            low = [float(row["hours_p5"]) for row in points]
-            high = [float(row["hours_p95"]) for row in points]
-            axes.fill_between(nodes, low, high, color=series.colour, alpha=0.15, lw=0)
-    axes.set(xscale="log", yscale="log")
-    axes.set_xticks(fleet.NODES, [str(nodes) for nodes in fleet.NODES])
-    axes.xaxis.set_minor_formatter(NullFormatter())
+        for row, x, y in zip(points, hours, dollars, strict=True):
+            ends = [float(row["hours_p5"]), float(row["hours_p95"])]
+            axes.plot(ends, [y, y], color=series.colour, lw=0.7, alpha=0.7)
+            if series.has_numbers and row["nodes"] in _NAMED:
+                axes.annotate(
+                    row["nodes"], (x, y), (0, 5), textcoords="offset points", ha="center",
+                    fontsize=6, color=series.colour,
+                )  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="hours from the launch of the nodes")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:,g}")
+        axis.set_minor_formatter(NullFormatter())
     axes.minorticks_off()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:,g}")
     axes.grid(color="#E4E4E4", lw=0.5)
 
 

@@ -154,8 +154,14 @@ def decoder_name(row: Row) -> str:
 
 
 def omission_remark(rows: Iterable[Row], name: Callable[[Row], str] = decoder_name) -> str:
-    """Which rows have no measurement, by `name`, and why; empty if all have one."""
-    missing = [f"{name(row)}: {status_text(row)}" for row in rows if row["status"] != "ok"]
+    """Which rows have no measurement, by `name`, and why, each reason once; empty if all have."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        if row["status"] != "ok":
+            by_reason.setdefault(status_text(row), []).append(name(row))
+    missing = [
+        f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in by_reason.items()
+    ]
     return "not drawn: " + "; ".join(missing) if missing else ""
 
 

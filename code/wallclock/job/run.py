@@ -34,6 +34,8 @@ from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.threads import ThreadLoader
 from wallclock.stages.pixels import Vectors
 
+#: The row of an image that was not decoded; as an index it would be another image's.
+_NO_PIXELS = -1
 #: Images done so far, of all, what limits.
 Progress = Callable[[int, int, str], None]
 
@@ -146,11 +148,13 @@ class Run:
         """Whether an image of an earlier position has the same bytes. Called in the workers.
 
         Other processes know what this one did when they were forked, and decode the later copies.
+        So do all where shards know nothing of each other: workers run ahead into the next shard
+        while `_recent` is still of this one.
         """
         digest = info.digest
         if self._earlier and self._earlier.hashes.find(digest) is not None:
             return True
-        if not self._deduplicates:
+        if not self._across:
             return False
         return digest in self._recent or self._hashes.find(digest) is not None
 
@@ -204,7 +208,7 @@ class Run:
         positions, infos = batch.positions, batch.extras.infos
         if batch.extras.skipped:
             images = [*zip(rows, positions, infos, strict=True)]
-            images += [(-1, position, info) for position, info in batch.extras.skipped]
+            images += [(_NO_PIXELS, position, info) for position, info in batch.extras.skipped]
             images.sort(key=itemgetter(1))
             rows, positions, infos = zip(*images, strict=True)
         offsets: Sequence[int] = [position - shard.first for position in positions]
@@ -213,6 +217,8 @@ class Run:
             loaded = zip(rows, offsets, infos, strict=True)
             fresh = [(row, at) for row, at, info in loaded if not self._copied(shard, at, info)]
             rows, offsets = zip(*fresh, strict=True) if fresh else ((), ())
+            if _NO_PIXELS in rows:
+                raise RuntimeError("an image was not decoded, and no other one has its bytes")
         if self._keeps_thumbnails:
             for position, thumbnail in zip(batch.positions, batch.extras.extracted, strict=True):
                 shard.thumbnails[position - shard.first] = thumbnail

@@ -41,7 +41,7 @@ def repeated(column: Any) -> tuple[str, int] | None:
     """A text that is there more than once, and how often; None: all are distinct. None is empty.
 
     A sorted column is compared with itself. Of another, 64 bits of hash a row are sorted, in 16
-    bytes a row, and only texts with equal hashes are compared.
+    bytes per row, and only texts with equal hashes are compared.
     """
     if pc.all(pc.less(column[:-1], column[1:])).as_py() is not False:
         return None

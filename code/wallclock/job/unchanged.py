@@ -18,7 +18,7 @@ class Unchanged:
     """Matches rows of an earlier dataset with a list, part by part.
 
     List and dataset usually have one order. So a part is looked for behind the last match; what is
-    not there, at the end among all images that are left. Memory: 8 bytes an image, and for what is
+    not there, at the end among all images that are left. Memory: 8 bytes per image, and for what is
     left at the end its ids and versions, twice, with a hash table.
 
     Args:

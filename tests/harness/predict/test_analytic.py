@@ -94,7 +94,7 @@ def test_no_bandwidth_is_an_error(bad: float) -> None:
         arguments[position] = bad
         with pytest.raises(ValueError, match="give a finite number above 0"):
             overlap(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="storage in bytes a second"):
+    with pytest.raises(ValueError, match="storage in bytes per second"):
         feed(1.0, storage=bad)
     with pytest.raises(ValueError, match="no path"):
         feed(1.0)

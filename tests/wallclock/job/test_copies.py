@@ -1,6 +1,7 @@
 """Whose vector a row gets, where images have the same bytes, or an earlier dataset has them."""
 
 import io
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,22 @@ def test_a_copy_in_a_later_shard(across: bool, tmp_path: Path) -> None:
         made |= zip(names, map(bytes, dataset.vectors(number)), strict=True)
     assert made == expected(folder, tmp_path / "right")
     assert run.tally.copied == (6 if across else 0)
+
+
+def test_workers_ahead_of_a_shard_that_knows_no_other(tmp_path: Path) -> None:
+    """On a cluster: they load copies of what the shard before has, while that is being embedded."""
+    folder, out = write(tmp_path / "in", [0, 1, 2, 3] * 8), tmp_path / "out"
+    out.mkdir()
+    settings = JobSettings(**{**QUICK, "shard": 4, "workers": 1})
+    recipe, model = settings.resolved_recipe("cpu"), settings.resolved_model()
+    dataset = Dataset(Folder(out))
+    job = Job(list_items(str(folder)), dataset, model, recipe, 4, across=False)
+    run = Run(job, job.plan())
+    with run.loader() as loader:
+        run.run(loader, open_embedder(recipe, model), lambda *_: time.sleep(0.02))
+    assert run.tally.copied == 0
+    made = [bytes(vector) for number in dataset.committed() for vector in dataset.vectors(number)]
+    assert made == [*expected(folder, tmp_path / "right").values()]
 
 
 @pytest.mark.parametrize("options", [{}, {"batch": 3}, {"deduplicate": False}])

@@ -51,7 +51,7 @@ class HorizontalFlip(BasicTransform):
 """
 
 TRAIN = """
-import inspect, os, pickle, signal, sys
+import inspect, multiprocessing, os, pickle, signal, sys, time
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -69,9 +69,15 @@ class Photos(Dataset):
         return self.prepare(Image.open(sys.argv[1]).convert("RGB")), index
 
 class Killed(Photos):
+    def __init__(self):
+        super().__init__()
+        self.received = multiprocessing.Value("i", 0)
     def __getitem__(self, index):
         size = Image.open(sys.argv[1]).convert("RGB").size
         if index == 5:
+            # A thread of this worker sends its batches, and would die with it.
+            while self.received.value < 2:
+                time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGKILL)
         return size
 
@@ -113,8 +119,10 @@ if __name__ == "__main__":
     assert torch.fx.symbolic_trace(Doubled())(example).shape == (1, 3, 32, 32)
     for transform in (albumentations.Normalize(), albumentations.HorizontalFlip()):
         assert transform(image=5) == {"image": 5}
+    killed = Killed()
     try:
-        list(DataLoader(Killed(), batch_size=2, num_workers=1, collate_fn=len))
+        for _ in DataLoader(killed, batch_size=2, num_workers=1, collate_fn=len):
+            killed.received.value += 1
     except RuntimeError as error:
         print(type(error).__name__)
     torch.save(model.state_dict(), "weights.pt")
