@@ -135,7 +135,13 @@ def _ratios(panels: Sequence[Sequence[Row]], level: str) -> list[str]:
     for rows in panels:
         ours = next(row for row in rows if row["system"] == "ours")
         if ours[column]:
-            images = "thumbnails" if ours["image_set"] == "small_256" else "photos"
             tie = " (a tie)" if _pairs.is_tie(ours, column) else ""
-            ratios.append(f"{factor(ours[column])}{tie} on {images}")
+            ratios.append(f"{factor(ours[column])}{tie} on {_images(ours)}")
     return ratios
+
+
+def _images(row: Row) -> str:
+    """What a row's images are, in a word."""
+    if row["corpus"] == "folder":
+        return "photos"
+    return "thumbnails" if row["image_set"] == "small_256" else "originals"

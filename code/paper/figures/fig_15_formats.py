@@ -41,7 +41,7 @@ def draw(tables: Tables) -> Figure:
         drawn += fastest
         lines, labels = axes.get_legend_handles_labels()
         handles |= zip(labels, lines, strict=True)
-    panels[0].set_ylabel("ms a picture, one thread")
+    panels[0].set_ylabel("ms per picture, one thread")
     figure.legend(
         handles.values(), handles.keys(), loc="outside upper left", ncols=len(_LOOKS),
         handlelength=1.6, handletextpad=0.4, columnspacing=1.0, fontsize=7,
@@ -90,7 +90,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter("{x:,g}")
     axes.minorticks_off()
-    axes.set_xlabel("KB a file, median")
+    axes.set_xlabel("KB per file, median")
     for (format, variant), (label, colour, marker) in _LOOKS.items():
         series = [row for row in rows if row["format"] == format and row["variant"] == variant]
         if not series:
