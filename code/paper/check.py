@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness import records
-from paper.footnotes import META, PROVENANCE, provenance_in
+from paper.provenance_files import META, PACKED, read_provenance
 from paper.publish import publish
 from wallclock.errors import UserError
 from wallclock.files import pretty_json, write_bytes
@@ -71,7 +71,7 @@ def _derive(reference: Path) -> dict[str, bytes]:
             raise UserError(f"the records in {reference / records.ARCHIVE} fill no table")
         files = _files(fresh).items()
         kept = {name: data for name, data in files if not name.endswith(_OMITTED)}
-        return kept | {PROVENANCE: pretty_json(provenance_in(fresh)).encode()}
+        return kept | {PACKED: pretty_json(read_provenance(fresh)).encode()}
 
 
 def _files(folder: Path) -> dict[str, bytes]:

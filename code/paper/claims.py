@@ -14,7 +14,6 @@ interval is over all pairs of repeats. A verdict is one of six:
     not run          we have no number
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Any
 from experiments import _paper_values
 from paper.csvfile import Row, number, read_table, write_table
 from paper.format import signed_percent
+from paper.provenance_files import read_provenance
 from wallclock.errors import UserError
 
 #: The cited numbers, and the table of verdicts that a run writes.
@@ -216,6 +216,7 @@ class _MeasuredTables:
         self._folder = folder
         self._experiments = experiments
         self._read = cache(read_table)
+        self._provenance = read_provenance(folder)
 
     def cell(self, claim: Claim, csv: str, selector: str, column: str) -> _Cell:
         """A cell that a claim names, in a measured row."""
@@ -253,11 +254,8 @@ class _MeasuredTables:
         return row
 
     def machine(self, csv: str) -> dict[str, Any]:
-        """The machine that measured a table; empty where its companion does not say."""
-        path = (self._folder / csv).with_suffix(".meta.json")
-        if not path.is_file():
-            return {}
-        machine: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["machine"]
+        """The machine that measured a table; empty where its provenance does not say."""
+        machine: dict[str, Any] = self._provenance.get(csv, {}).get("machine", {})
         return machine
 
 

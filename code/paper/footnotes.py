@@ -7,7 +7,6 @@
 of its line; a test compares.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,16 +15,13 @@ from typing import Any
 from harness import provenance
 from paper import accuracy, claims
 from paper.csvfile import read_table
+from paper.provenance_files import META, PACKED, read_provenance
 from wallclock.errors import UserError
 
 #: Names files: `name = path`.
 NUMBERS = provenance.ROOT / "docs" / "numbers.txt"
 #: The marker with the name of a file, and the rest of its line.
 MARKER = re.compile(r"(<!--machine: ([\w./-]+)-->).*")
-#: In a reference run: table → its provenance, which beside each table is a file of its own.
-PROVENANCE = "provenance.json"
-#: How the name of that file ends.
-META = ".meta.json"
 #: Columns that say how often a row was measured.
 _COUNTS = ("repeats", "rounds")
 _SHORT_COMMIT = 7
@@ -66,8 +62,8 @@ def describe(table: Path) -> str:
     """
     metas = metas_of(table)
     if not metas:
-        beside = table.with_suffix(".meta.json").name
-        raise UserError(f"{table} has neither {beside} nor {PROVENANCE} beside it")
+        beside = table.with_suffix(META).name
+        raise UserError(f"{table} has neither {beside} nor {PACKED} beside it")
     machines = [machine for meta in metas for machine in machines_of(meta)]
     parts = [" and ".join(dict.fromkeys(map(name_of, machines))), *_code_and_dates(metas)]
     return "; ".join([*parts, *_repeats(table, metas)])
@@ -80,24 +76,10 @@ def metas_of(table: Path) -> list[dict[str, Any]]:
     """
     if table == accuracy.PATH:
         return [meta for path in accuracy.tables() for meta in metas_of(path)]
-    by_table = provenance_in(table.parent)
+    by_table = read_provenance(table.parent)
     if table.name == claims.CSV:
-        return [by_table[name] for name in sorted(by_table)]
+        return [*by_table.values()]
     return [by_table[table.name]] if table.name in by_table else []
-
-
-def provenance_in(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name → provenance of the tables in a folder of a run, or of a reference run."""
-    packed = folder / PROVENANCE
-    by_table: dict[str, dict[str, Any]] = _read(packed) if packed.is_file() else {}
-    for path in sorted(folder.glob(f"*{META}")):
-        by_table[path.name.removesuffix(META) + ".csv"] = _read(path)
-    return by_table
-
-
-def _read(path: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return values
 
 
 def machines_of(meta: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -1,6 +1,5 @@
 """The report: one HTML file that opens offline, where every number links to the cell behind it."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from paper import claims, figures, labels, tables
 from paper import format as formats
 from paper.csvfile import Row, number, read_columns, read_table
 from paper.pages import render_page, segment
+from paper.provenance_files import read_provenance
 from paper.rendering import NothingToDrawError, Rendering
 from paper.tables.table import Source, Table, find, format_value
 from wallclock.clock import STAGES
@@ -190,8 +190,7 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
 
 def _metas(tables_dir: Path) -> list[dict[str, Any]]:
     """What the tables were made on; those of benchmarks and examples have no corpus."""
-    metas = [json.loads(_text(path)) for path in sorted(tables_dir.glob("*.meta.json"))]
-    return [meta for meta in metas if "corpora" in meta]
+    return [meta for meta in read_provenance(tables_dir).values() if "corpora" in meta]
 
 
 def _corpora(metas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

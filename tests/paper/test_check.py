@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness import provenance, records
-from paper import check, footnotes
+from paper import check, claims, footnotes
 from paper.__main__ import main
+from paper.provenance_files import read_provenance
 from tests.fixture_run import fixture_runs
 from wallclock.errors import UserError
 
@@ -60,12 +61,19 @@ def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_one_file_has_the_provenance_of_all_tables(reference: Path) -> None:
-    by_table = footnotes.provenance_in(reference)
+    by_table = read_provenance(reference)
     verdicts = {"claims.csv", "failures.csv"}
     assert by_table.keys() == {path.name for path in reference.glob("*.csv")} - verdicts
     assert footnotes.metas_of(reference / CSV) == [by_table[CSV]]
     assert by_table[CSV]["records"]
     assert footnotes.metas_of(reference / "claims.csv") == [*by_table.values()]
+
+
+def test_a_reference_gives_its_verdicts_again(tmp_path: Path) -> None:
+    """Those that depend on the machine, too: what it was is in the reference's one file."""
+    committed = provenance.ROOT / "data" / "reference" / "amd-epyc-2-cores"
+    claims.write(claims.judge(claims.load(claims.CLAIMS), committed), tmp_path / claims.CSV)
+    assert (tmp_path / claims.CSV).read_bytes() == (committed / claims.CSV).read_bytes()
 
 
 def test_edited_files(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:

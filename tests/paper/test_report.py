@@ -232,9 +232,9 @@ def test_browser_filters_without_console_errors(t4_run: Path, tmp_path: Path) ->
         return {name for name, attributes in rows if "hidden" not in attributes}
 
     assert visible("") == {claim["id"] for claim in claims}
-    held = {claim["id"] for claim in claims if claim["verdict"] == "held"}
-    assert 0 < len(held) < len(claims)
-    assert visible("#verdict=held") == held
+    confirmed = {claim["id"] for claim in claims if claim["verdict"] == "held"}
+    assert 0 < len(confirmed) < len(claims)
+    assert visible("#verdict=held") == confirmed
     filtered = visible("#experiment=serial&text=box+decode")
     assert filtered == {"serial-original-pil-decode-share", "checklist-decode"}
 

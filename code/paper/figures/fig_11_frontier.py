@@ -22,7 +22,7 @@ _MARKS = {
     "paper": ("#00568C", "D", 5.5),
 }
 _OTHER = ("#9AA0A6", "o", 5.0)
-#: Image sets side by side, and the widths of the two panels of each.
+#: Image sets per row, and the widths of the two panels of each.
 _PER_ROW = 2
 _WIDTHS = (5, 4)
 #: Height in inches of a loader's line, and of title, ticks and label of a panel.

@@ -21,7 +21,7 @@ from wallclock.job.dataset import Dataset, Part, open_existing
 from wallclock.job.index import by_part
 from wallclock.job.listing import list_items
 from wallclock.job.plan import Job
-from wallclock.job.run import Run
+from wallclock.job.run import Progress, Run
 from wallclock.job.settings import JobSettings
 from wallclock.job.shard import Shard
 from wallclock.job.stores.folder import Folder
@@ -48,11 +48,10 @@ def expected(folder: Path, out: Path) -> dict[str, Any]:
     return rows
 
 
-@pytest.mark.parametrize("across", [True, False])
-def test_a_copy_in_a_later_shard(across: bool, tmp_path: Path) -> None:
-    """In each shard at another row; on a cluster a shard knows nothing of the others."""
-    seeds = [0, 1, 2, 3, 3, 2, 1, 0, 9, 0, 8, 1]
-    folder, out = write(tmp_path / "in", seeds), tmp_path / "out"
+def embed_in_shards_of_4(
+    folder: Path, out: Path, across: bool, progress: Progress
+) -> tuple[dict[str, bytes], int]:
+    """Vectors by id, and how many were copied; `progress` is called while workers run ahead."""
     out.mkdir()
     settings = JobSettings(**{**QUICK, "shard": 4, "workers": 1})
     recipe, model = settings.resolved_recipe("cpu"), settings.resolved_model()
@@ -60,29 +59,32 @@ def test_a_copy_in_a_later_shard(across: bool, tmp_path: Path) -> None:
     job = Job(list_items(str(folder)), dataset, model, recipe, 4, across=across)
     run = Run(job, job.plan())
     with run.loader() as loader:
-        run.run(loader, open_embedder(recipe, model), lambda *_: None)
+        run.run(loader, open_embedder(recipe, model), progress)
     made: dict[str, bytes] = {}
     for number in dataset.committed():
         names = dataset.rows(number)["id"].to_pylist()
         made |= zip(names, map(bytes, dataset.vectors(number)), strict=True)
+    return made, run.tally.copied
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_a_copy_in_a_later_shard(across: bool, tmp_path: Path) -> None:
+    """In each shard at another row; on a cluster a shard knows nothing of the others."""
+    seeds = [0, 1, 2, 3, 3, 2, 1, 0, 9, 0, 8, 1]
+    folder = write(tmp_path / "in", seeds)
+    made, copied = embed_in_shards_of_4(folder, tmp_path / "out", across, lambda *_: None)
     assert made == expected(folder, tmp_path / "right")
-    assert run.tally.copied == (6 if across else 0)
+    assert copied == (6 if across else 0)
 
 
 def test_workers_ahead_of_a_shard_that_knows_no_other(tmp_path: Path) -> None:
     """On a cluster: they load copies of what the shard before has, while that is being embedded."""
-    folder, out = write(tmp_path / "in", [0, 1, 2, 3] * 8), tmp_path / "out"
-    out.mkdir()
-    settings = JobSettings(**{**QUICK, "shard": 4, "workers": 1})
-    recipe, model = settings.resolved_recipe("cpu"), settings.resolved_model()
-    dataset = Dataset(Folder(out))
-    job = Job(list_items(str(folder)), dataset, model, recipe, 4, across=False)
-    run = Run(job, job.plan())
-    with run.loader() as loader:
-        run.run(loader, open_embedder(recipe, model), lambda *_: time.sleep(0.02))
-    assert run.tally.copied == 0
-    made = [bytes(vector) for number in dataset.committed() for vector in dataset.vectors(number)]
-    assert made == [*expected(folder, tmp_path / "right").values()]
+    folder = write(tmp_path / "in", [0, 1, 2, 3] * 8)
+    made, copied = embed_in_shards_of_4(
+        folder, tmp_path / "out", False, lambda *_: time.sleep(0.02)
+    )
+    assert made == expected(folder, tmp_path / "right")
+    assert copied == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"batch": 3}, {"deduplicate": False}])
