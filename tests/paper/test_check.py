@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import provenance, records
-from paper import check, claims, footnotes
+from paper import check, footnotes
 from paper.__main__ import main
 from paper.provenance_files import read_provenance
 from tests.fixture_run import fixture_runs
@@ -67,13 +67,6 @@ def test_one_file_has_the_provenance_of_all_tables(reference: Path) -> None:
     assert footnotes.metas_of(reference / CSV) == [by_table[CSV]]
     assert by_table[CSV]["records"]
     assert footnotes.metas_of(reference / "claims.csv") == [*by_table.values()]
-
-
-def test_a_reference_gives_its_verdicts_again(tmp_path: Path) -> None:
-    """Those that depend on the machine, too: what it was is in the reference's one file."""
-    committed = provenance.ROOT / "data" / "reference" / "amd-epyc-2-cores"
-    claims.write(claims.judge(claims.load(claims.CLAIMS), committed), tmp_path / claims.CSV)
-    assert (tmp_path / claims.CSV).read_bytes() == (committed / claims.CSV).read_bytes()
 
 
 def test_edited_files(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ from paper.claims import (
     Verdict,
 )
 from paper.csvfile import read_columns, read_table
+from paper.provenance_files import META, PACKED, read_provenance
 from tests.paper.tables import Copy, claim_of, edit, fail, save
 from wallclock.errors import UserError
+from wallclock.files import pretty_json
 
 SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]
 WALL, SHARE = "serial-small-pil-wall", "serial-small-pil-forward-share"
@@ -189,6 +192,19 @@ class TestMachine:
         verdict = verdict_of(WALL, path.parent)
         assert verdict.verdict == expected
         assert (f"here: {cores} of them" in verdict.reason) == (expected == NOT_APPLICABLE)
+
+    def test_a_reference_run_has_the_verdicts_of_its_run(
+        self, t4_tables: Path, tmp_path: Path
+    ) -> None:
+        """The machine is in the one file that stands for those beside the tables."""
+        folder = shutil.copytree(t4_tables, tmp_path / "reference")
+        packed = pretty_json(read_provenance(folder))
+        for path in folder.glob(f"*{META}"):
+            path.unlink()
+        expected = claims.judge(claims.load(CLAIMS), t4_tables)
+        assert claims.judge(claims.load(CLAIMS), folder) != expected
+        (folder / PACKED).write_text(packed, encoding="utf-8")
+        assert claims.judge(claims.load(CLAIMS), folder) == expected
 
     def test_a_cpus_rate_over_a_gpus_is_of_one_machine(self, t4_copy: Copy) -> None:
         folder = t4_copy(cpu.CSV, "t4-baseline-stages.csv")
