@@ -1,5 +1,6 @@
 """Figures: equal tables give equal bytes, and what cannot be drawn says why."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from matplotlib.colors import to_rgb
 
 from experiments import batch, decoders, frontier, onnx, opt, predict, serial, steps, t4, workers
 from paper.csvfile import ok_rows, read_table
-from paper.figures import FIGURES, render
+from paper.figures import FIGURES, render, style
 from paper.figures import fig_12_predicted_vs_measured as fig_12
 from paper.figures.fig_01_stacked_stage_time import stage_seconds
 from paper.figures.fig_07_pipeline import mermaid
-from paper.figures.style import STAGE_STYLES
+from paper.figures.style import STAGE_STYLES, new_figure
 from paper.rendering import NothingToDrawError, Rendering, read_measured_sources
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import CPU, Copy, drawn, edit, fail, markers, save, words
@@ -43,6 +44,25 @@ class TestRendering:
             for a, b in zip(plain.paths, changed.paths, strict=True):
                 assert a.read_bytes() == b.read_bytes(), a.name
         assert dict(mpl.rcParams) == before
+
+    def test_the_layouts_last_digits_do_not_reach_the_svg(self, tmp_path: Path) -> None:
+        drawings = []
+        for shift in (0, 1e-12):
+            figure = new_figure(2)
+            figure.set_layout_engine("none")
+            for left in (0.1, 0.6):
+                axes = figure.add_axes((left + shift, 0.1, 0.3, 0.8))
+                axes.plot([0, 1], [0, 1])
+            path = next(
+                path
+                for path in style.save(figure, "fig", "A line", tmp_path)
+                if path.suffix == ".svg"
+            )
+            drawings.append(path.read_text())
+        assert drawings[0] == drawings[1]
+        names = re.findall(r'clipPath id="(\w+)"', drawings[0])
+        assert len(names) == len(set(names)) == 2
+        assert set(re.findall(r"url\(#(\w+)\)", drawings[0])) == set(names)
 
     @pytest.mark.slow
     def test_every_figure_is_drawn_on_a_gpu(self, t4_run: Path) -> None:
@@ -218,11 +238,11 @@ class TestSweeps:
     def test_few_points_have_no_line_and_no_knee(self, copy: Copy) -> None:
         path = copy(batch.CSV) / batch.CSV
         rows = [row | {"knee": "yes"} for row in read_table(path)]
-        for n, style in ((4, "-"), (3, "None")):
+        for n, line_style in ((4, "-"), (3, "None")):
             save(path, rows[:n], list(batch.COLUMNS))
             figure = drawn(BATCH, path.parent)
             (line,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
-            assert line.get_linestyle() == style
+            assert line.get_linestyle() == line_style
             assert ("knee" in words(figure)) == (n == 4)
 
     def test_failed_batches_are_marked_at_the_axis(self, copy: Copy) -> None:

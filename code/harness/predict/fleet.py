@@ -294,11 +294,13 @@ def _pass(
             occupied[lost] += _lognormal(rng, timing.boot_s, timing.boot_variation, boots)
             occupied[lost] += timing.actor_start_s
         ends = upto[:, None] + np.cumsum(occupied, axis=1)
-        starts = np.hstack([starts, ends - occupied])
+        # Not ends - occupied: its rounding would decide which of the waiting actors comes first.
+        starts = np.hstack([starts, upto[:, None], ends[:, :-1]])
         took = np.hstack([took, occupied])
         ran = np.hstack([ran, kept])
         upto = ends[:, -1]
-        first = np.argpartition(starts, shards - 1, None)[:shards]
+        # Stable: the order in which argpartition leaves ties depends on the CPU's vector units.
+        first = np.argsort(starts, axis=None, kind="stable")[:shards]
         if starts.flat[first].max() <= upto.min():
             break
     chosen = np.zeros(starts.size, dtype=bool)

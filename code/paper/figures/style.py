@@ -1,8 +1,10 @@
 """What all figures share: type, colours, caption, and files that are equal for equal tables."""
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,7 @@ OTHER_STYLE = ("#FFFFFF", "xxx")
 _STYLE_SHEET = Path(__file__).with_name("wallclock.mplstyle")
 #: The font of the style sheet, as an SVG names it; Verdana has its widths.
 _FONT, _FALLBACK = b"'DejaVu Sans'", b", Verdana, sans-serif"
+_CLIP = re.compile(rb' *<clipPath id="(p[0-9a-f]+)">\n(.*?) *</clipPath>\n', re.DOTALL)
 #: No dates, so that equal tables give equal files; no versions, so that an upgrade changes none.
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -87,13 +90,32 @@ def save(figure: Figure, stem: str, title: str, out_dir: Path) -> list[Path]:
             buffer = BytesIO()
             figure.savefig(buffer, format=suffix, metadata={**metadata, "Title": title})
             data = buffer.getvalue()
-            write_bytes(path, _with_fallback(data) if suffix == "svg" else data)
+            write_bytes(path, _rename_clips(_with_fallback(data)) if suffix == "svg" else data)
     return paths
 
 
 def _with_fallback(svg: bytes) -> bytes:
     """The SVG with fonts of the same widths where DejaVu Sans is not installed: text stays text."""
     return svg.replace(_FONT, _FONT + _FALLBACK)
+
+
+def _rename_clips(svg: bytes) -> bytes:
+    """The SVG with clip paths named after their printed coordinates.
+
+    Matplotlib names them after all digits, and the layout's last ones differ from run to run.
+    """
+    clips = _CLIP.findall(svg)
+    names = {name: b"p" + sha256(shape).hexdigest()[:10].encode() for name, shape in clips}
+    for name, renamed in names.items():
+        svg = svg.replace(name, renamed)
+    defined: set[bytes] = set()
+
+    def keep_first(clip: re.Match[bytes]) -> bytes:
+        is_first = clip[1] not in defined
+        defined.add(clip[1])
+        return clip[0] if is_first else b""
+
+    return _CLIP.sub(keep_first, svg)
 
 
 def place_caption(figure: Figure, rows: Sequence[Row], *remarks: str) -> None:

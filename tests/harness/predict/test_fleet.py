@@ -87,6 +87,18 @@ def test_equal_seeds_give_equal_runs() -> None:
     assert simulate(case, 5, seed=1) == simulate(case, 5, seed=1) != simulate(case, 5, seed=2)
 
 
+def test_the_last_digits_decide_nothing() -> None:
+    """Vector units of CPUs round differently; tables must not tell on which CPU they were made."""
+    timing = replace(VARIED, losses_per_s=1e-2)
+    cases = [
+        replace(FLEET, nodes=64, timing=timing, instance=replace(NODE, gpu_rates=(rate, rate)))
+        for rate in (100.0, 100.0 + 5e-14)
+    ]
+    assert cases[0].instance != cases[1].instance
+    plain, rounded = ([run.hours for run in simulate(case, 50)] for case in cases)
+    assert plain == pytest.approx(rounded, rel=1e-9)
+
+
 def test_more_losses_never_shorten_the_median() -> None:
     rates = (0, 1e-4, 1e-3, 1e-2)
     cases = [replace(FLEET, nodes=4, timing=replace(VARIED, losses_per_s=rate)) for rate in rates]
