@@ -88,7 +88,9 @@ OURS, ONE_PROCESS = "ours-ray", "ours"
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Every system on every image set; then with damaged files; then killed."""
     names = [check_name(name, SYSTEMS, "system") for name in options["systems"] or SYSTEMS]
-    corpora = plan.slices(options["corpus"])
+    sizes = options["corpus"]
+    wanted = [check_name(name, sizes, "image set") for name in options["image_sets"] or sizes]
+    corpora = plan.slices({name: sizes[name] for name in wanted})
     grid = [
         _cell(plan, options, name, corpus, repeat=repeat)
         for repeat in plan.repeats("cluster")

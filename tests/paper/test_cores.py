@@ -45,5 +45,5 @@ def test_the_command_writes_the_table_and_what_it_is_from(
 def test_a_reference_without_a_frontier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cores.main(["--from", str(tmp_path)]) == 1
     assert f"no archive of records at {tmp_path / records.ARCHIVE}" in capsys.readouterr().err
-    assert cores.main(["--from", str(ROOT / "data" / "reference" / "scaling")]) == 1
+    assert cores.main(["--from", str(ROOT / "data" / "reference" / "cluster")]) == 1
     assert "no records of frontier" in capsys.readouterr().err

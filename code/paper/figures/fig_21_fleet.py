@@ -76,14 +76,11 @@ def draw(tables: Tables) -> Figure:
         figure,
         f"simulated, not run: {int(rows[0]['n_images']):,} images, "
         f"median of {rows[0]['runs']} runs",
-        f"of a core, measured on {join_distinct(rows, 'device')}: decoding, resizing and GETs",
-        "cited: prices, bandwidths, S3's limits, the T4's rate; assumed: two vCPUs are a core, "
-        "other GPUs' rates, boot, environment, listing, actor start: all in fleet-inputs.csv",
-        "bucket: listed and read by boto3 in the order of the keys; else a list of URLs in random "
-        "order, read as by http.client",
-        f"dashed: {_feeders(rows)} c7i.4xlarge prepare each node's pixels, which is not built",
-        f"numbers: GPU nodes; points between: {', '.join(map(str, fleet.NODES[1:-1]))}",
-        "horizontal lines: 5th to 95th percentile; dollars without S3's GETs",
+        f"measured: a core of {join_distinct(rows, 'device')}; cited: prices, bandwidths, S3's "
+        "limits, the T4's rate; assumed: all else in fleet-inputs.csv",
+        "bucket: read in the order of the keys; else a list of URLs in random order",
+        f"dashed: {_feeders(rows)} c7i.4xlarge per GPU node prepare pixels, which is not built",
+        "numbers: GPU nodes; bars: 5th to 95th percentile; USD without S3's GETs",
     )
     return figure
 
