@@ -94,8 +94,10 @@ def test_runtime_end_to_end(
     assert network.compile == "none"
     if dtype in ("bf16", "int8"):
         assert error_of(vectors, reference) > 0, "rounded so coarsely and yet equal: FP32 ran"
+    # INT8 scales activations by the batch's own range; processors without VNNI saturate besides.
+    atol = error if dtype == "int8" else 0.05
     for n in (1, 2):
-        torch.testing.assert_close(network.run(images[:n]), vectors[:n], rtol=0.02, atol=0.05)
+        torch.testing.assert_close(network.run(images[:n]), vectors[:n], rtol=0.02, atol=atol)
 
 
 @pytest.mark.parametrize("runtime", ["pytorch", "onnxruntime"])
