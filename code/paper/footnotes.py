@@ -50,7 +50,7 @@ def rewritten(text: str, tables: Mapping[str, Path]) -> str:
         table = tables.get(name, accuracy.REFERENCES / name)
         if not table.is_file():
             raise UserError(f"{marker}: no CSV of this name in docs/numbers.txt or data/reference")
-        return f"{marker}{describe(table)}"
+        return f"{marker}{describe(table)}."
 
     return MARKER.sub(line, text)
 

@@ -84,9 +84,9 @@ def test_what_is_not_as_it_should_be_is_said(tmp_path: Path) -> None:
 def test_only_what_follows_a_marker_is_rewritten(tmp_path: Path) -> None:
     path = table(tmp_path, {"machine": EPYC}, system=["a", "b"])
     new = footnotes.rewritten("a\n<!--machine: toy-->old line\n<!--=toy-->3\n", {"toy": path})
-    assert new == f"a\n<!--machine: toy-->{footnotes.describe(path)}\n<!--=toy-->3\n"
+    assert new == f"a\n<!--machine: toy-->{footnotes.describe(path)}.\n<!--=toy-->3\n"
     by_path = footnotes.rewritten("<!--machine: families/amd-epyc-2-cores.csv-->", {})
-    assert by_path.endswith("; commit and date not recorded")
+    assert by_path.endswith("; commit and date not recorded.")
     with pytest.raises(UserError, match="gone-->: no CSV of this name"):
         footnotes.rewritten("<!--machine: gone-->", {"toy": path})
 
