@@ -1,4 +1,4 @@
-"""A whole job in a process of its own: started, sampled every second, and timed."""
+"""A whole job in a process of its own: started, sampled, and timed."""
 
 import os
 import signal
@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time
 
 from harness import provenance
 
-#: Between two samples.
+#: Between two samples, at least.
 PERIOD_S = 1.0
+#: CPU time of sampling, of a core: what is measured needs the cores.
+_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ def run_job(
 
     Args:
         output: the file that gets standard output and standard error while it runs.
-        sample: called with the process id, every second from another thread.
+        sample: called with the process id from another thread, every second; less often where that
+            would take over 1 % of a core.
         own_session: whether the process leads a session, of which nothing survives its end.
     """
     with output.open("w", encoding="utf-8") as file, ThreadPoolExecutor(1) as pool:
@@ -78,5 +81,8 @@ def run_job(
 
 
 def _sample_until(ended: threading.Event, sample: Callable[[int], object], pid: int) -> None:
-    while not ended.wait(PERIOD_S):
+    pause_s = PERIOD_S
+    while not ended.wait(pause_s):
+        began = thread_time()
         sample(pid)
+        pause_s = max(PERIOD_S, (thread_time() - began) / _SHARE)

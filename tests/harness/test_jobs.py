@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -36,6 +37,26 @@ def test_samples_are_taken_while_it_runs(tmp_path: Path, monkeypatch: pytest.Mon
     )
     assert run.status == 0
     assert (True, "x\n") in sampled
+
+
+class Turned:
+    """An event that is set after some waits, and the seconds of each."""
+
+    def __init__(self, waits: int) -> None:
+        self.pauses: list[float] = []
+        self._waits = waits
+
+    def wait(self, pause_s: float) -> bool:
+        self.pauses.append(pause_s)
+        return len(self.pauses) == self._waits
+
+
+def test_sampling_takes_a_hundredth_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu_s = iter([0.0, 0.004, 0.004, 0.054, 0.054, 0.057])
+    monkeypatch.setattr(jobs, "thread_time", lambda: next(cpu_s))
+    ended: Any = Turned(4)
+    jobs._sample_until(ended, lambda pid: None, 1)
+    assert ended.pauses == pytest.approx([1.0, 1.0, 5.0, 1.0])
 
 
 def test_an_error_of_the_sampler_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

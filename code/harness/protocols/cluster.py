@@ -5,7 +5,8 @@ of ids and vectors, by a model that takes no time. Every id has a link of its ow
 corpus's files, which come round again and again. The rate is that between the first batch in the
 model and the last one, the first not counted; of this suite's own jobs, between the first part on
 the disk and the last. What a system had prepared by then is in its favour. All before is
-`startup_s`. Memory is that of the process and all below it, once a second, shared pages once.
+`startup_s`. Memory is that of the process and all below it, shared pages once, at the samples that
+`run_job` takes.
 """
 
 import json

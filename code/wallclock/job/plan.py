@@ -1,7 +1,7 @@
 """What a job embeds, and which batches of it are still to be made."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -93,8 +93,8 @@ class Plan(LazyBatches):
 class Job:
     """All that embeds any shard of a list, in whatever process.
 
-    `deduplicate`: images of equal bytes are embedded once, `across` all shards; or, in a run of one
-    shard, in that one. `keep`: thumbnails are made; then every image that is read is decoded.
+    `deduplicate`: images of equal bytes are embedded once, `across` all shards, or else in each
+    shard. `keep`: thumbnails are made; then every image that is read is decoded.
     `checkpoints`: where the shard in progress is saved; None: it is not.
     """
 
@@ -110,11 +110,13 @@ class Job:
     max_failures: int | None = None
     checkpoints: Checkpoints | None = None
 
-    def plan(self, only: int | None = None, begun: Mapping[int, int] | None = None) -> Plan:
-        """The batches of the shards that are missing, but those begun; or of one of them."""
+    def plan(
+        self, only: Collection[int] | None = None, begun: Mapping[int, int] | None = None
+    ) -> Plan:
+        """The batches of the shards that are missing, but those begun; `only` of these shards."""
         n = len(self.items)
         done = set(self.dataset.committed())
         if only is not None:
-            done |= set(range(-(-n // self.shard))) - {only}
+            done |= set(range(-(-n // self.shard))) - set(only)
         unread = self.earlier.unread if self.earlier else None
         return Plan(n, self.shard, self.recipe.batch_size, [*done], unread, begun)

@@ -12,14 +12,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from harness.testbed import ray_nodes
@@ -64,9 +67,9 @@ def job(images: Path, tmp_path: Path) -> Job:
     return Job(*parts, settings.shard, across=False)
 
 
-def embed_shard(job: Job, shard: int) -> Tally:
-    """As an actor does it."""
-    run = Run(job, job.plan(shard))
+def embed_shards(job: Job, *shards: int) -> Tally:
+    """As an actor does it in one call."""
+    run = Run(job, job.plan(shards))
     with run.loader() as loader:
         return run.run(loader, open_network(job), lambda *_: None)
 
@@ -96,10 +99,10 @@ class Lossy(cluster.Cluster):
         self._runs = runs
         self.passes: list[list[int]] = []
 
-    def _pass(self, shards: Sequence[int]) -> Iterator[tuple[int, Tally]]:
+    def _pass(self, shards: Sequence[int]) -> Iterator[tuple[Sequence[int], Tally]]:
         self.passes.append([*shards])
         for shard in shards[: self._runs]:
-            yield shard, embed_shard(self._local_job, shard)
+            yield [shard], embed_shards(self._local_job, shard)
 
     def text(self) -> str:
         return self._console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
@@ -121,7 +124,7 @@ def test_what_is_lost_is_made_in_another_pass(job: Job, reference: Content) -> N
 def test_nothing_is_left_to_make(job: Job) -> None:
     """The driver was killed, its actors went on to the last part."""
     for shard in range(3):
-        embed_shard(job, shard)
+        embed_shards(job, shard)
     idle = Lossy(job, 1)
     idle._pool = pool.size([Node(2)], 0, None, gpu=False)
     assert idle.run(job, job.plan()) == (Tally(), None)
@@ -143,10 +146,39 @@ def test_too_many_failures_over_all_shards(job: Job) -> None:
 
 def test_shards_in_any_order_make_the_same_rows(job: Job, reference: Content) -> None:
     job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
-    copied = [embed_shard(job, shard).copied for shard in (2, 0, 1)]
+    copied = [embed_shards(job, shard).copied for shard in (2, 0, 1)]
     assert content(job.dataset.out) == reference
     assert 0 < sum(copied) < TWINS  # of two images in one shard, and not across shards
-    assert not job.plan(1).missing
+    assert not job.plan([1]).missing
+
+
+def test_shards_of_one_call_make_the_same_rows(job: Job, reference: Content) -> None:
+    """Copies too: neither call nor order decides which image has a vector of its own."""
+    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
+    copied = [embed_shards(job, 1).copied, embed_shards(job, 0, 2).copied]
+    assert content(job.dataset.out) == reference
+    assert 0 < sum(copied) < TWINS
+
+
+@given(n=st.integers(1, 200), actors=st.integers(1, 9), most=st.integers(1, 50))
+def test_calls_have_each_shard_once(n: int, actors: int, most: int) -> None:
+    shards = range(7, 7 + n)
+    calls = cluster.split(shards, actors, most)
+    assert [shard for call in calls for shard in call] == [*shards]
+    sizes = [len(call) for call in calls]
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes) <= most
+    if actors == 1:
+        assert set(sizes[:-1]) <= {most}
+    else:
+        assert sizes[-min(actors, n) :] == [1] * min(actors, n), "all end within a shard"
+        assert max(sizes) <= -(-n // (2 * actors))
+
+
+def test_a_call_takes_half_a_minute() -> None:
+    assert cluster._shards_in(30, 50.0, 100) == 15
+    assert cluster._shards_in(30, 50.0, 2000) == 1
+    assert cluster._shards_in(30, None, 100) == 1
 
 
 def part(n: int, failures: list[dict[str, str]]) -> Part:
@@ -277,6 +309,36 @@ def test_nothing_is_lost_or_doubled(
         if kill is kill_node:
             nodes.add()
     assert killed == ROUNDS
+
+
+class Rows:
+    """Rows of Ray Data: of one call, then the error of a node that is lost with a result."""
+
+    def __init__(self, error: Exception) -> None:
+        self.context = SimpleNamespace()
+        self._error = error
+
+    def map_batches(self, *_: object, **__: object) -> "Rows":
+        return self
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        yield {"shards": np.array([1]), "tally": asdict(Tally()), "refused": "", "error": ""}
+        raise self._error
+
+
+@needs_ray
+def test_a_result_that_is_lost_ends_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    import ray.data
+
+    error = ray.exceptions.ObjectLostError("00", None, "")
+    monkeypatch.setattr(ray.data, "from_items", lambda *_, **__: Rows(error))
+    console = Console(file=io.StringIO(), width=500)
+    connected = cluster.Cluster(ray, [Node(2)], JobSettings(), console)
+    connected._pool, connected._shard = pool.Pool(1, 2, 0, None, "two CPUs"), 100
+    connected._job = None
+    assert [shards for shards, _ in connected._pass([0, 1, 2])] == [[1]]
+    assert "Ray ended a pass: " in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def tiny_model(folder: Path) -> None:

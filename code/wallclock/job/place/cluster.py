@@ -1,13 +1,14 @@
 """`cluster=`: the same job on Ray Data.
 
-A row is the number of a shard. An actor has the loader's threads and the model; it embeds a shard
-as a job of one process does, commits the part itself, and returns what it did: neither pixels nor
-vectors pass through the object store. SRC and OUT must be the same places on all nodes. The list
-of images goes to each node once.
+An actor has the loader's threads and the model. A call of it embeds several shards as a job of one
+process does, commits each part itself, and returns what it did: neither pixels nor vectors pass
+through the object store. Several, because the loader starts empty in every call. SRC and OUT must
+be the same places on all nodes. The list of images goes to each node once.
 
-An actor that is lost loses the shard that it had open. Ray restarts actors, but a call is not
-retried: it would wait for the lost node's replacement. A pass ends when the other shards are done;
-what is missing in OUT then is the next pass, as it is for the same command after a kill.
+An actor that is lost loses the shard that it had open, and leaves the rest of its call. Ray
+restarts actors, but a call is not retried: it would wait for the lost node's replacement. A pass
+ends when the other calls are done; what is missing in OUT then is the next pass, as it is for the
+same command after a kill.
 """
 
 import logging
@@ -46,6 +47,8 @@ NICENESS = {"RAY_worker_niceness": "0"}
 _TIMEOUT_S = 5.0
 #: Passes in which every actor was lost, until the job is given up.
 _FRUITLESS = 3
+#: Seconds of work in a call of more than one shard: progress is seen, and a lost actor leaves less.
+_CALL_S = 30.0
 
 
 @contextmanager
@@ -133,7 +136,7 @@ class Cluster:
             cpus = actor_cpus(self._nodes, gpu, workers)
         except ValueError as error:
             raise UserError(f"cluster={self._settings.cluster}: {error}") from error
-        self._job = self._ray.put(job)
+        self._job, self._shard = self._ray.put(job), job.shard
         probe = self._ray.remote(num_cpus=cpus, num_gpus=int(gpu))(_probe)
         digest, labels, costs = _result(self._ray, probe.remote(self._job, cpus))
         self._pool = size(self._nodes, len(plan.missing), costs, gpu=gpu, cpus=workers)
@@ -149,8 +152,8 @@ class Cluster:
         with export_metrics(self._settings.export, work, {}), show_progress(self._console) as show:
             while missing:
                 left = set(missing)
-                for shard, part in self._pass(sorted(missing)):
-                    left.discard(shard)
+                for shards, part in self._pass(sorted(missing)):
+                    left -= set(shards)
                     _add(work, part)
                     if job.max_failures is not None and work.n_failed > job.max_failures:
                         raise UserError(_too_many(job))
@@ -169,12 +172,14 @@ class Cluster:
         waits = {name: seconds * share for name, seconds in work.wait_s.items()}
         return replace(work, wait_s=waits, wall_s=wall_s), None
 
-    def _pass(self, shards: Sequence[int]) -> Iterator[tuple[int, Tally]]:
+    def _pass(self, shards: Sequence[int]) -> Iterator[tuple[Sequence[int], Tally]]:
         """Run each shard once, in any order; those of lost actors do not come back."""
         from ray.data import ActorPoolStrategy, from_items
 
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-        rows = from_items([{"shard": number} for number in shards], override_num_blocks=len(shards))
+        most = _shards_in(_CALL_S, self._pool.img_per_s, self._shard)
+        calls = split(shards, self._pool.actors, most)
+        rows = from_items([{"shards": call} for call in calls], override_num_blocks=len(calls))
         rows.context.enable_progress_bars = False
         rows.context.max_errored_blocks = -1  # of lost actors: an error of ours is in the row
         with warnings.catch_warnings():
@@ -189,12 +194,38 @@ class Cluster:
                 num_gpus=self._pool.gpus,
                 ray_remote_args_fn=lambda: {"max_task_retries": 0},
             )
-        for row in done.iter_rows():
-            if row["refused"]:
-                raise UserError(row["refused"])
-            if row["error"]:
-                raise RuntimeError(f"an actor failed:\n{row['error']}")
-            yield row["shard"], Tally(**row["tally"])
+        try:
+            for row in done.iter_rows():
+                if row["refused"]:
+                    raise UserError(row["refused"])
+                if row["error"]:
+                    raise RuntimeError(f"an actor failed:\n{row['error']}")
+                yield [*row["shards"]], Tally(**row["tally"])
+        except self._ray.exceptions.RayError as error:  # a result that was on a lost node, say
+            say(self._console, f"Ray ended a pass: {first_line(error)}")
+
+
+def split(shards: Sequence[int], actors: int, most: int) -> list[Sequence[int]]:
+    """The shards of each call, in order: long calls first, so that all actors end at one time.
+
+    Guided self-scheduling (Polychronopoulos and Kuck, 1987) with half of its sizes: a call has its
+    share of half of what is left. One actor waits for no other: all of its calls are long.
+
+    Args:
+        most: shards of a call; at least 1.
+    """
+    calls: list[Sequence[int]] = []
+    begin, ahead = 0, 2 if actors > 1 else 1
+    while left := len(shards) - begin:
+        end = begin + min(-(-left // (ahead * actors)), most)
+        calls.append(shards[begin:end])
+        begin = end
+    return calls
+
+
+def _shards_in(seconds: float, img_per_s: float | None, shard: int) -> int:
+    """The shards that an actor embeds in so many seconds; 1 where its rate was not measured."""
+    return max(1, int(seconds * img_per_s / shard)) if img_per_s else 1
 
 
 class _Actor:
@@ -208,22 +239,22 @@ class _Actor:
         self._embedder: Embedder | None = None
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
-        (shard,) = batch["shard"].tolist()
+        shards = [int(number) for number in batch["shards"][0]]
         tally = Tally()
         refused = error = ""
         try:
-            tally = self._embed(shard)
+            tally = self._embed(shards)
         except UserError as problem:
             refused = str(problem)
         except Exception:  # noqa: BLE001 - the driver raises it; here, Ray would take it for a loss
             error = traceback.format_exc()
-        row = {"shard": shard, "tally": asdict(tally), "refused": refused, "error": error}
+        row = {"shards": shards, "tally": asdict(tally), "refused": refused, "error": error}
         return {name: [value] for name, value in row.items()}
 
-    def _embed(self, shard: int) -> Tally:
+    def _embed(self, shards: Sequence[int]) -> Tally:
         job = self._job
         self._embedder = self._embedder or _opened(job)
-        plan = job.plan(shard)
+        plan = job.plan(shards)
         if not plan.missing:
             return Tally()
         run = Run(job, plan)
