@@ -1,7 +1,9 @@
 """Sentences that can be read: short, and without phrases that are not English.
 
 Of README.md, REPRODUCE.md, ARCHITECTURE.md, CONTRIBUTING.md, docs/ and the docstrings of public
-names. Code, headings of tables and numbers' markers are no prose.
+names. Code, headings of tables and numbers' markers are no prose. A sentence begins with a capital
+letter or a number, or is about a field (`name`: …): any other name in code letters goes on with the
+sentence before.
 """
 
 import inspect
@@ -53,7 +55,7 @@ PHRASES = {
     r"\bslept\b": "simulated by sleeping",
 }
 _WRONG = {re.compile(rf"\b{phrase}", re.IGNORECASE): better for phrase, better in PHRASES.items()}
-_END = re.compile(r"(?<=[.!?])\)?\s+(?=[\w\"(“])")
+_END = re.compile(r"(?<=[.!?])\)?\s+(?=[A-Z\d\"(“]|code:)")
 _ABBREVIATION = re.compile(r"\b(e\.g|i\.e|vs|cf|No|al)\.\s", re.IGNORECASE)
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s+(.*)")
 _ARGUMENT = re.compile(r"\s*`?\w+`?: (.*)")
@@ -67,9 +69,9 @@ def plain(text: str) -> str:
     text = re.sub(r"^(#+ .*|\[\w+\]: .*)$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^\|.*\n(?=\|[-:| ]+\|$)", "", text, flags=re.MULTILINE)
     text = re.sub(r"!?\[([^\]]*)\](?:\([^)]*\)|\[\w+\])", r"\1", text)
-    text = re.sub(r"`[^`]*`", "Code", text)
+    text = re.sub(r"`[^`]*`", "code", text)
     # A list of names is read as a name is.
-    text = re.sub(r"Code(?:,\s+Code)+", "Code", text)
+    text = re.sub(r"code(?:,\s+code)+", "code", text)
     return text.replace("*", "")
 
 
@@ -176,7 +178,7 @@ def test_the_reviewers_path_is_short() -> None:
 def test_what_counts_as_a_sentence() -> None:
     text = "# Title\n\nOne [two](three.md), `four five`. Six!\n\n- a, e.g. b\n  c\n- d\n"
     assert [sentence for sentence, _ in sentences(text)] == [
-        "One two, Code.",
+        "One two, code.",
         "Six!",
         "a, eg b c",
         "d",

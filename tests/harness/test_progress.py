@@ -39,6 +39,25 @@ def test_earlier_record_of_this_machine(tmp_path: Path) -> None:
     assert estimator.seconds(cell(200).cell) == pytest.approx(2_000, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "params", "seconds"),
+    [
+        ("cluster", {"n": 2000, "least_s": 60}, 80.0),
+        ("cluster", {"n": 2000, "damaged": 100}, 10.0),
+        ("scaled", {"n": 4800, "nodes": 2, "service_ms": 250}, 10.0 + 37.5),
+        ("killed", {"n": 400, "rounds": 2, "service_ms": 250}, 120.0 + 37.5),
+    ],
+)
+def test_whole_jobs_have_a_length_of_their_own(
+    tmp_path: Path, protocol: str, params: dict[str, float], seconds: float
+) -> None:
+    """At 16 images a batch; Ray has three victims."""
+    job = cell(48).cell
+    recipe = replace(job.recipe, batch_size=16)
+    job = replace(job, protocol=protocol, recipe=recipe, params={**params, "system": "ours-ray"})
+    assert Estimator(tmp_path, 2).seconds(job) == pytest.approx(seconds)
+
+
 def test_crash_is_ignored(tmp_path: Path) -> None:
     before = Estimator(tmp_path, 2).seconds(cell().cell)
     records.write(tmp_path / "serial" / "key", replace(cell(), status="error", seconds=0.0))

@@ -10,6 +10,7 @@ from harness import records
 from paper import cores
 from paper.csvfile import read_columns, read_table
 from tests.conftest import ROOT
+from tests.experiments import made
 from wallclock.files import sha256_file
 
 
@@ -45,5 +46,10 @@ def test_the_command_writes_the_table_and_what_it_is_from(
 def test_a_reference_without_a_frontier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cores.main(["--from", str(tmp_path)]) == 1
     assert f"no archive of records at {tmp_path / records.ARCHIVE}" in capsys.readouterr().err
-    assert cores.main(["--from", str(ROOT / "data" / "reference" / "cluster")]) == 1
+    records.write(
+        tmp_path / "runs" / "serial" / "key", made.record("serial", "serial", "pil", {}, {})
+    )
+    records.write_index(tmp_path / "runs", "serial", ["key"])
+    records.pack([tmp_path / "runs"], tmp_path / records.ARCHIVE)
+    assert cores.main(["--from", str(tmp_path)]) == 1
     assert "no records of frontier" in capsys.readouterr().err

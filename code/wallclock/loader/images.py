@@ -152,9 +152,9 @@ def open_images(
     Returns:
         An iterator of `Batch` that is also a context manager, which ends its threads. A batch has
         `ids`, `positions`, `images` uint8 (n, height, width, 3) or as `output` says, `items` as
-        given, and `labels`. `failures` lists id, stage and reason of images that cannot be read or
-        are damaged: they have no row. A batch stays valid as long as anyone holds it. Of images
-        that keep their sizes, `images` is a list of arrays, uint8 (height, width, 3).
+        given, and `labels`. Its `failures` list id, stage and reason of images that cannot be read
+        or are damaged: they have no row. A batch stays valid as long as a reference to it exists.
+        Of images that keep their sizes, `images` is a list of arrays, uint8 (height, width, 3).
 
     Raises:
         Unavailable: the recipe needs a library that is not installed.

@@ -212,9 +212,9 @@ def _check_same_order(state: Mapping[str, Any], here: Mapping[str, Any]) -> None
 class Images(Generic[ImagesT]):
     """What `open_images` returns: an iterator of batches, also an asynchronous one.
 
-    Threads may share it: each batch goes to one of them. `state_dict` and `load_state_dict` take up
-    an interrupted iteration where it stopped, also in the middle of an epoch, with the same batches
-    that would have followed.
+    Threads may share it: each batch goes to one of them. With `state_dict` and `load_state_dict`,
+    an interrupted iteration resumes, also in the middle of an epoch, with the batches that would
+    have followed.
     """
 
     def __init__(
