@@ -11,7 +11,7 @@ from paper.csvfile import read_table
 from tests.fixture_run import fixture_tables
 from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR
 
-REFERENCE = accuracy.REFERENCES / "diagnosis"
+REFERENCE = accuracy.REFERENCES / "amd-epyc-2-cores"
 BASE = Outcome("present", 100.0, 100.0, 100.0)
 
 

@@ -16,7 +16,7 @@ from wallclock.errors import UserError
 
 #: Files whose provenance lacks commit and date, or the CPU's family: from before `benchmarks` wrote
 #: them. Each leaves this list when it is measured again.
-LACKING = {"buffers"}
+LACKING = {"parts", "buffers"}
 #: README has few lines: the page that it links to has those of its tables.
 STAND_IN = {"README.md": "docs/results.md"}
 EPYC = {
