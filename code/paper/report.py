@@ -39,11 +39,14 @@ _HEADLINES = (
 _VERDICT_MEANS = {
     claims.HELD: "all repeats lie within the claim’s tolerance of the paper’s number",
     claims.DIFFERS: "all repeats lie outside the claim’s tolerance",
-    claims.CANNOT_TELL: "the repeats reach across the limit, or are too few to say",
+    claims.CANNOT_TELL: "the repeats fall on both sides of the tolerance, or are too few",
     claims.CALIBRATION: "the number is of a mock that was made from the source’s own numbers",
     claims.NOT_APPLICABLE: "we have a number, but of a machine that the claim is not about",
     claims.NOT_RUN: "we have no number",
 }
+
+#: Verdicts on a number: the page shows these first and folds the others.
+_JUDGED = (claims.HELD, claims.DIFFERS, claims.CANNOT_TELL)
 
 #: What in a figure's SVG would clash on a page: the prolog, matplotlib's metadata, its style rule
 #: (which would apply to the whole page), its comments.
@@ -155,6 +158,7 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     verdicts = read_table(path) if path.is_file() else []
     by_id = {verdict["id"]: verdict for verdict in verdicts}
     counts = Counter(verdict["verdict"] for verdict in verdicts)
+    judged = [verdict for verdict in verdicts if verdict["verdict"] in _JUDGED]
     metas = _metas(tables_dir)
     corpora = _corpora(metas)
     # Table 4 is the list of verdicts.
@@ -168,9 +172,12 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         run=run,
         verdicts=verdicts,
         counts=[(word, counts[word], means) for word, means in _VERDICT_MEANS.items()],
-        headlines=[by_id[name] for name in _HEADLINES if name in by_id],
+        judged=judged,
+        unjudged=[verdict for verdict in verdicts if verdict not in judged],
+        headlines=[by_id[name] for name in _HEADLINES if by_id.get(name) in judged],
         bars=list(_bars(run)),
         figures=figures.FIGURES,
+        drawn=[stem for stem in figures.FIGURES if text_of(f"{stem}.svg")],
         text_of=text_of,
         tables=[(stem, tables.TABLES[stem].title, *_table(stem, tables_dir)) for stem in stems],
         notes=_notes(verdicts),

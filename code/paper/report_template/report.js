@@ -3,12 +3,14 @@
   "use strict";
   const form = document.querySelector(".filter");
   const rows = Array.from(document.querySelectorAll(".verdicts tbody tr"));
+  const folded = document.querySelector(".unjudged");
   const fields = form.elements;
 
   function filter() {
     const verdict = fields.verdict.value;
     const experiment = fields.experiment.value;
     const words = fields.text.value.toLowerCase().split(/\s+/).filter(Boolean);
+    if (folded && (verdict || experiment || words.length)) folded.open = true;
     let shown = 0;
     for (const row of rows) {
       const data = row.dataset;
