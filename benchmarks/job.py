@@ -6,7 +6,7 @@ other cost as large as it can be: as it is (`plain`), loading in one process and
 Each in a process of its own, in turns; seconds are from the start of the process to its end, of the
 median round. `of_plain` is the same in shares of the plain job's of the same round. `processes`:
 that loaded, of the plain job as many as the job's rule chose. `peak_memory_mib` is of the process
-and all below it, once a second, shared pages once.
+and all below it, at most once a second, shared pages once.
 
 Each id has a file of its own bytes, of few pictures, and equal bytes are looked for. With
 `--repeat` few files come round again, and `deduplicate=false`. `files_gib` is what the ids' files

@@ -45,9 +45,6 @@ _VERDICT_MEANS = {
     claims.NOT_RUN: "we have no number",
 }
 
-#: Verdicts on a number: the page shows these first and folds the others.
-_JUDGED = (claims.HELD, claims.DIFFERS, claims.CANNOT_TELL)
-
 #: What in a figure's SVG would clash on a page: the prolog, matplotlib's metadata, its style rule
 #: (which would apply to the whole page), its comments.
 _UNWANTED = re.compile(
@@ -158,7 +155,7 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     verdicts = read_table(path) if path.is_file() else []
     by_id = {verdict["id"]: verdict for verdict in verdicts}
     counts = Counter(verdict["verdict"] for verdict in verdicts)
-    judged = [verdict for verdict in verdicts if verdict["verdict"] in _JUDGED]
+    judged = [verdict for verdict in verdicts if verdict["verdict"] in claims.JUDGED]
     metas = _metas(tables_dir)
     corpora = _corpora(metas)
     # Table 4 is the list of verdicts.

@@ -109,11 +109,16 @@ def test_what_was_not_judged_is_folded(run: tuple[Path, Path]) -> None:
     text = run[1].read_text(encoding="utf-8")
     first, _, rest = text.partition('<details class="unjudged">')
     folded, _, figures = rest.partition('<section id="figures"')
-    judged = {"held", "differs", "cannot-tell"}
-    assert set(re.findall(r'data-verdict="([^"]+)"', first)) <= judged
-    assert not set(re.findall(r'data-verdict="([^"]+)"', folded)) & judged
+    verdicts = [row["verdict"].replace(" ", "-") for row in read_table(run[0] / "claims.csv")]
+    judged = [verdict for verdict in verdicts if verdict in ("held", "differs", "cannot-tell")]
+    shown = re.findall(r'data-verdict="([^"]+)"', first)
+    assert shown == judged != []
+    hidden = re.findall(r'data-verdict="([^"]+)"', folded)
+    assert len(hidden) == len(verdicts) - len(judged) > 0
     cards = first.partition('class="cards"')[2].partition("</section>")[0]
-    assert not re.findall(r'class="badge not-\w+"', cards)
+    badges = re.findall(r'class="badge ([\w-]+)"', cards)
+    assert set(badges) <= set(judged)
+    assert badges
     drawn, _, absent = figures.partition('<details class="undrawn">')
     assert "Not drawn" not in drawn
     assert "<svg" not in absent.partition("</details>")[0]
