@@ -44,9 +44,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="photos, any formats")
     parser.add_argument("--n", type=int, default=40, help="of them, evenly spaced by name")
     choices = parser.parse_args()
-    paths = sorted(
-        path for path in choices.folder.iterdir() if path.suffix.lower() in (".jpg", ".jpeg")
-    )
+    folder = choices.folder.resolve()  # a list's relative paths are relative to the list
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".jpg", ".jpeg"))
     chosen = [paths[at] for at in np.linspace(0, len(paths) - 1, choices.n).astype(int)]
     save("families", list(compare(chosen)), TIMED)
 

@@ -181,8 +181,8 @@ def pack(runs: Sequence[Path], archive: Path) -> int:
     Returns: how many records were written.
 
     Raises:
-        UserError: a run has no record, one was edited, two runs measured one cell, or the disk is
-            full.
+        UserError: a run has no record, one was edited, two runs measured one cell, two records of
+            a protocol timed different code, or the disk is full.
     """
     keys: dict[str, list[str]] = {}
     members: dict[PurePosixPath, bytes | Path] = {}
@@ -243,6 +243,8 @@ def _joined(runs: Sequence[Path]) -> list[Path]:
     """
     #: Digest of a cell → its folder, and whether it was measured.
     chosen: dict[str, tuple[Path, bool]] = {}
+    #: Protocol → digest of the code it timed → the first record with that digest.
+    timed: dict[str, dict[str, Path]] = {}
     for run in runs:
         indices = sorted(run.glob("*/index.json"))
         folders = [folder for index in indices for folder in _indexed(run, index.parent.name)]
@@ -256,7 +258,22 @@ def _joined(runs: Sequence[Path]) -> list[Path]:
                 raise UserError(f"{first} and {folder} measured the same cell: delete one of them")
             if record.ok:
                 chosen[cell] = (folder, True)
+                codes = timed.setdefault(record.cell.protocol, {})
+                codes.setdefault(record.environment.get("code", ""), folder)
+    _refuse_mixed_code(timed)
     return [folder for folder, _ in chosen.values()]
+
+
+def _refuse_mixed_code(timed: Mapping[str, Mapping[str, Path]]) -> None:
+    """Raise UserError where two records of a protocol are of two states of the code.
+
+    Tables compare records with each other. `timed`: protocol → digest of the timed code → a record.
+    """
+    for protocol, folders in timed.items():
+        if len(folders) > 1:
+            first, second, *_ = folders.values()
+            differ = f"{first} and {second} timed different code ({protocol})"
+            raise UserError(f"{differ}: measure both at the same commit")
 
 
 def _index(keys: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -15,6 +16,8 @@ from wallclock.recipe import Recipe
 #: Major version of the CUDA that torch is built for → the oldest driver that runs it:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 _OLDEST_DRIVER = {12: 525, 13: 580}
+#: Bytes to and from swap that are worth a word: a machine at rest writes out some pages, too.
+SWAPPING = 100 * 2**20
 _OLDER_WHEELS = "`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu128 make setup LOCK=paper`"
 
 
@@ -46,6 +49,17 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
                 if quota > 0:
                     quotas.append(quota / period)
     return min(quotas, default=None)
+
+
+def swapped_bytes(root: Path = Path("/")) -> int:
+    """Bytes that this machine moved to and from swap since it started; 0 where nothing counts them.
+
+    The kernel counts the pages of all programs together. `root`: the folder that holds `proc`.
+    """
+    counters = root / "proc/vmstat"
+    lines = counters.read_text(encoding="ascii").splitlines() if counters.exists() else ()
+    pages = sum(int(line.split()[1]) for line in lines if line.startswith(("pswpin ", "pswpout ")))
+    return pages * resource.getpagesize()
 
 
 def set_threads(recipe: Recipe, *, uses_torch: bool) -> dict[str, int]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from wallclock.clock import StageProfiler
 from wallclock.errors import UserError, import_extra
-from wallclock.machine import ProcessTree, gpu_readings, nvml_handles
+from wallclock.machine import ProcessTree, gpu_readings, nvml_handles, swapped_bytes
 
 #: Upper bounds of the histogram's buckets, in seconds.
 BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-5, 3) for digit in (1, 2.5, 5))
@@ -34,6 +34,7 @@ METRICS: Mapping[str, str] = {
     "queue_batches": "Batches that wait: loaded, on the device, or before the sink.",
     "resident_memory_bytes": "Memory of the process and its children; shared pages count in each.",
     "cpu_cores": "CPU use of the process and its children since the last scrape.",
+    "swapped_bytes_total": "To and from the machine's swap since its start, of all programs.",
     "gpu_utilization_ratio": "Share of the last period in which a kernel ran, 0 to 1.",
     "gpu_memory_bytes": "Memory in use on the GPU, other processes' included.",
 }
@@ -149,6 +150,9 @@ class Exporter:
             for queue, length in loop.queues.items():
                 queues.add_metric([queue], length())
             yield from (total, failed, stages, queues)
+        swapped = family(counter, "swapped_bytes_total")
+        swapped.add_metric([], swapped_bytes())
+        yield swapped
         yield from self._machine(family, gauge)
 
     def _machine(self, family: Callable[..., Any], gauge: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 from rich.table import Column
 
-#: Redraws a second. More would take time from what is being measured.
+#: Redraws per second. More would take time from what is being measured.
 _REFRESH_HZ = 2
 #: Between two updates of a bar: rich walks through its last 1,000 for the rate.
 _UPDATE_S = 0.1

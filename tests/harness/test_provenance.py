@@ -1,7 +1,9 @@
 """What identifies a machine: quota, CPU, variables."""
 
+import resource
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness import provenance
@@ -38,6 +40,16 @@ def test_cgroup_quota(
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
     usable = {1.5: 2, 0.5: 1, 2.5: 3, None: 8}
     assert machine.usable_cores() == usable[quota]
+
+
+@pytest.mark.parametrize(("counters", "pages"), [("pswpin 3\npswpout 40\npgpgin 7\n", 43), ("", 0)])
+def test_swapped_bytes(counters: str, pages: int, tmp_path: Path) -> None:
+    assert machine.swapped_bytes(tmp_path) == 0
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/vmstat").write_text(f"nr_free_pages 5\n{counters}")
+    assert machine.swapped_bytes(tmp_path) == pages * resource.getpagesize()
+    swap = psutil.swap_memory()
+    assert machine.swapped_bytes() >= swap.sin + swap.sout
 
 
 def test_variables_that_matter_are_part_of_the_key() -> None:

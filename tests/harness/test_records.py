@@ -330,6 +330,24 @@ def test_a_cell_measured_in_one_of_two_runs_is_kept(
     assert [r for r in joined if r.cell == measured.cell] == [measured]
 
 
+@pytest.mark.parametrize("status", ["ok", "unavailable"])
+def test_records_of_two_states_of_the_code_are_refused(
+    two_runs: list[Path], tmp_path: Path, status: str
+) -> None:
+    """Nothing was timed where a cell was unavailable, so its code does not matter."""
+    (folder,) = (two_runs[1] / "frontier").glob(f"{KEPT}*-r2-*")
+    measured = records.load(folder)
+    changed = {**measured.environment, "code": "changed"}
+    records.write(folder, replace(measured, environment=changed, status=status))
+    archive = tmp_path / records.ARCHIVE
+    if status == "unavailable":
+        assert records.pack(two_runs, archive) == 6
+        return
+    with pytest.raises(UserError, match=rf"a/.* and {folder} timed different code \(loading\)"):
+        records.pack(two_runs, archive)
+    assert not archive.exists()
+
+
 @pytest.mark.parametrize("damage", ["absent", "truncated", "not an archive"])
 def test_unpack_refuses_damage(tmp_path: Path, damage: str) -> None:
     archive = tmp_path / records.ARCHIVE

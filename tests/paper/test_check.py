@@ -1,7 +1,11 @@
 """Reference runs: every edit of a record, an archive or a derived file is detected."""
 
+import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +20,7 @@ from tests.fixture_run import fixture_runs
 from wallclock.errors import UserError
 
 CSV = "cpu-baseline-stages.csv"
+REFERENCES = check.references(provenance.ROOT / "data" / "reference")
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +153,43 @@ def test_a_committed_reference_is_one_archive() -> None:
     archives = [reference / records.ARCHIVE for reference in check.references(folder)]
     assert sorted(folder.rglob("*.xz")) == archives != []
     assert not list(folder.rglob("record.json"))
+
+
+#: Prints protocol → digest of the code that it times, of the code that is first on the path.
+DIGESTS = """
+import json
+from harness import provenance
+from harness.protocols import registry
+print(json.dumps({
+    name: provenance.code_digest(registry.timed_by(name)) for name in registry.declarations()
+}))
+"""
+
+
+@pytest.mark.parametrize("reference", REFERENCES, ids=lambda path: path.name)
+def test_a_committed_reference_timed_the_code_of_the_commit_that_it_names(
+    reference: Path, tmp_path: Path
+) -> None:
+    """Records have several commits; what they timed is byte for byte the code of one of them."""
+    text = (reference / "README.md").read_text(encoding="utf-8")
+    commit = re.search(r"code of commit ([0-9a-f]{7,40})", text)
+    assert commit, "name it: code of commit abc1234"
+    archive = ["git", "archive", "--format=tar", f"--output={tmp_path}/code.tar", commit[1], "code"]
+    done = subprocess.run(archive, cwd=provenance.ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no history here: {done.stderr.strip()}")
+    shutil.unpack_archive(tmp_path / "code.tar", tmp_path)
+    path = os.environ | {"PYTHONPATH": str(tmp_path / "code")}
+    command = [sys.executable, "-c", DIGESTS]
+    printed = subprocess.run(command, env=path, capture_output=True, text=True, check=True)
+    expected = json.loads(printed.stdout)
+    records.unpack(reference / records.ARCHIVE, tmp_path / "runs")
+    differing = set()
+    for file in (tmp_path / "runs").glob("*/*/record.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        protocol, environment = record["cell"]["protocol"], record["environment"]
+        state = environment["after"]["git"]
+        assert not state["modified"], file
+        if record["status"] == "ok" and environment["code"] != expected[protocol]:
+            differing.add((file.parts[-3], protocol, state["commit"]))
+    assert differing == set()

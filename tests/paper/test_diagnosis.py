@@ -272,7 +272,7 @@ def test_page_holds_every_prediction(folder: Path) -> None:
     for number in range(1, 6):
         assert f">{number}. " in text
     assert (
-        "what nine of ten earlier predictions were off by: 21 % of a rate, 16 % of a gain" in text
+        "what nine of ten earlier predictions were off by: 17 % of a rate, 17 % of a gain" in text
     )
     assert job.render(folder, folder / "figures").paths == (path,)
     assert path.read_text(encoding="utf-8") == text

@@ -14,9 +14,6 @@ from tests.test_docs import DOCUMENTS, MARKED, TERM, sources, text_of
 from tests.test_measured_tables import TABLES
 from wallclock.errors import UserError
 
-#: Files whose provenance lacks commit and date, or the CPU's family: from before `benchmarks` wrote
-#: them. Each leaves this list when it is measured again.
-LACKING = {"parts", "buffers"}
 #: README has few lines: the page that it links to has those of its tables.
 STAND_IN = {"README.md": "docs/results.md"}
 EPYC = {
@@ -110,16 +107,14 @@ def measured() -> set[str]:
 
 
 def test_every_quoted_table_names_its_machine_commit_and_date() -> None:
-    lacking = set()
-    for name in measured():
+    for name in sorted(measured()):
         metas = footnotes.metas_of(footnotes.files()[name])
         assert metas, f"{name} has no provenance"
-        machines = [machine for meta in metas for machine in footnotes.machines_of(meta)]
-        has_family = all(machine.get("topology", {}).get("family") for machine in machines)
-        has_dates = all(meta.get("commits") and meta.get("measured") for meta in metas)
-        if not has_family or not has_dates:
-            lacking.add(name)
-    assert lacking == LACKING
+        for meta in metas:
+            assert meta.get("commits"), f"{name} has no commit: measure it again"
+            assert meta.get("measured"), f"{name} has no date: measure it again"
+            for machine in footnotes.machines_of(meta):
+                assert machine.get("topology", {}).get("family"), f"{name} has no CPU family"
 
 
 def quoted(text: str) -> set[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
 
 from experiments import ablation
 from paper.csvfile import read_table
@@ -175,6 +176,11 @@ def test_ladder_beside_its_source(tmp_path: Path) -> None:
     assert "40 to 60 requests per second, 1.33× to 2.00× rung 4" in closing_sentence(
         tmp_path, ["ladder"]
     )
+    rows = [{**row, "requests_per_s_max": "100"} for row in read_table(tmp_path / "ladder.csv")]
+    save(tmp_path / "ladder.csv", rows)
+    for axes in (drawn("fig-19-ladder", tmp_path).axes[at] for at in (0, 2)):
+        beside = {text.xy[0] for text in axes.texts if isinstance(text, Annotation)}
+        assert beside == {100}, "beside the fastest repeat"
     (tmp_path / "ladder-latency.csv").unlink()
     assert not markers(drawn("fig-19-ladder", tmp_path).axes[1].lines, "^")
     rows = read_table(tmp_path / "ladder.csv")

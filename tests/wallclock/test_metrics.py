@@ -231,3 +231,9 @@ def test_gpu_samples() -> None:
     with telemetry.recorded("cuda") as recorded:
         time.sleep(8 * telemetry._PERIOD_S)
     assert recorded.values["gpu_mem_mib"][0] > 0
+
+
+def test_swap_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor, "swapped_bytes", lambda: 8192)
+    with serve_metrics() as exporter:
+        assert value(scrape(exporter.port), "swapped_bytes") == 8192

@@ -113,7 +113,7 @@ class Feeders:
 
 
 class Rate(NamedTuple):
-    """Images a second of an actor, and what limits it."""
+    """Images per second of an actor, and what limits it."""
 
     img_per_s: float
     limit: str

@@ -29,7 +29,7 @@ from math import inf
 
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 
-#: Requests a second of rungs 1 to 4, and the batch of rung 4.
+#: Requests per second of rungs 1 to 4, and the batch of rung 4.
 PRINTED = (3.0, 9.0, 21.0, 28.0)
 BATCH = 8
 #: Of the machine; the rungs' threads for downloads and for callbacks.
@@ -84,7 +84,7 @@ def parts(
 
 
 def rate(rung: int, request: Parts, workers: int = VCPUS, batch: int = BATCH) -> float:
-    """Requests a second of a rung (1 to 5), by the predictor of images.
+    """Requests per second of a rung (1 to 5), by the predictor of images.
 
     Rung 5 does the host's part of the step in the threads that preprocess, as for a batch of one;
     its downloads and callbacks are as many as it takes.

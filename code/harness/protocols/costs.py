@@ -84,7 +84,7 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
     another image on: images differ in cost by more than processes slow each other down.
 
     Samples: each stage's calls of one process alone. Values, by the number of processes: `rates`,
-    images a second of all together, and `cpu_s`, CPU seconds of an image, which a competing process
+    images per second of all together, and `cpu_s`, CPU seconds per image, which a competing process
     does not lengthen; `mean_bytes` of an image; `other_cores` that other programs kept busy.
     """
     manifest = protocol.open_corpus(cell)

@@ -76,7 +76,7 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 
 def arrivals(rate: float, n: int, seed: int) -> list[float]:
-    """Seconds from the start to each of n Poisson arrivals at `rate` a second."""
+    """Seconds from the start to each of n Poisson arrivals at `rate` per second."""
     draw = random.Random(seed)
     return list(accumulate(draw.expovariate(rate) for _ in range(n)))
 

@@ -103,9 +103,8 @@ def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
     for y, row in enumerate(rows):
         rate = float(row["requests_per_s"])
         axes.barh(y, rate, height=0.6, color=style.BAR, **style.EDGE)
-        style.draw_range(
-            axes, (float(row["requests_per_s_min"]), float(row["requests_per_s_max"])), y
-        )
+        slowest, fastest = float(row["requests_per_s_min"]), float(row["requests_per_s_max"])
+        style.draw_range(axes, (slowest, fastest), y)
         expected = number(row["predicted_per_s"])
         if expected:
             axes.plot([expected, expected], [y - 0.38, y + 0.38], color=style.INK, lw=1.2, ls=":")
@@ -113,7 +112,7 @@ def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
         source = number(row["source_per_s"]) if row["device_kind"] != "cpu" else None
         if source:
             axes.plot(source, y, "D", ms=5, mfc="white", mec=style.INK)
-        right_end = max(rate, expected or 0, source or 0)
+        right_end = max(fastest, expected or 0, source or 0)
         style.write_beside_bar(axes, right_end, y, _bar_text(row))
     style.prepare_bar_axes(axes, [_name(row) for row in rows], margin=0.45)
     axes.set_xlabel("requests per second, full queue")

@@ -26,6 +26,7 @@ from wallclock.job.run import Tally
 from wallclock.job.settings import RANDOM, JobSettings
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
+from wallclock.machine import SWAPPING, swapped_bytes
 from wallclock.progress import format_duration
 
 #: Distributions whose versions a dataset names.
@@ -39,8 +40,10 @@ class Outcome:
     out: Path | str
     counts: Mapping[str, int]
     tally: Tally
-    #: Images a second that the estimate said; None for a job that is not estimated.
+    #: Images per second that the estimate said; None for a job that is not estimated.
     expected: float | None = None
+    #: To and from the machine's swap while it ran.
+    swapped_bytes: int = 0
     #: What its user must not overlook, again at the end.
     warning: str = ""
 
@@ -65,6 +68,9 @@ class Outcome:
         notes += [f"{rate:,.0f} images/s", f"limited by the {tally.limited_by}"]
         if self.expected and not tally.unread:  # it is about images that are read
             notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
+        if self.swapped_bytes >= SWAPPING:
+            swapped = f"{self.swapped_bytes / 1e6:,.0f} MB to and from swap"
+            notes.append(f"{swapped}: set fewer workers= or a smaller batch=")
         return f"{contents}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
 
 
@@ -155,11 +161,14 @@ def _start(
         about = _about(src, settings, identity, labels, columns.schema_of(items))
         dataset.describe({**about, "complete": False})
         job = _with_checkpoints(job, taken, identity, settings)
+        swapped = swapped_bytes()
         tally, expected = place.run(job, plan)
+        swapped = swapped_bytes() - swapped
         dataset.remove_leftovers()  # also what other processes left meanwhile
         counts = dataset.counts()
         dataset.describe({**about, "complete": True, "counts": counts})
-        return Outcome(store.out, counts, tally, expected, RANDOM if is_random else "")
+        warning = RANDOM if is_random else ""
+        return Outcome(store.out, counts, tally, expected, swapped, warning)
 
 
 def _tell_others(items: Items, console: Console) -> None:

@@ -32,7 +32,7 @@ def simulate(
     step_variation: float = 0.0,
     seed: int = 0,
 ) -> float:
-    """Batches a second in the steady state.
+    """Batches per second in the steady state.
 
     Times are log-normal with these means and variations (standard deviation over mean), drawn from
     `seed` and scaled so that the drawn mean is exact: the remaining difference to the slower side's

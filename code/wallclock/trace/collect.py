@@ -68,6 +68,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
             "python": platform.python_version(),
             **{name: text for file in files for name, text in file.versions.items()},
         },
+        swapped_bytes=ended.swapped_bytes,
     )
 
 

@@ -35,7 +35,7 @@ SLOWER_THAN_JPEG: Mapping[str, tuple[float, float]] = {
 }
 
 #: Nanoseconds of a pixel that a bilinear resize reads, and of one that it makes.
-RESIZE_NS = {"pillow": (2.5, 4.8), "torch": (0.35, 1.1)}
+RESIZE_NS = {"pillow": (3.2, 7.8), "torch": (0.36, 2.0)}
 
 
 def jpeg_ns(format: str, bytes_per_pixel: float | None, scale: int, *, with_pillow: bool) -> float:

@@ -136,6 +136,7 @@ class Trace:
     was read or decoded; before that the program imports and loads its model. None without images.
     `device`: name of the accelerator, empty without one; `device_busy_s`: its time in forward and
     backward passes by CUDA events, None without one. `versions`: Python and the traced libraries.
+    `swapped_bytes`: to and from the machine's swap while it ran.
     """
 
     command: tuple[str, ...]
@@ -149,6 +150,7 @@ class Trace:
     device: str = ""
     device_busy_s: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    swapped_bytes: int = 0
 
     def threads(self, *, of_workers: bool) -> list[Thread]:
         """The main thread of the main process; or every thread that loads images beside it.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wallclock.machine import swapped_bytes
 from wallclock.trace.inside import layout
 
 #: Signals that are sent on to the program. Those of a terminal it gets by itself.
@@ -28,7 +29,7 @@ class Ended:
     """How the program ran, as its parent saw it; times of the monotonic clock.
 
     `status`: as `os.waitstatus_to_exitcode` gives it, -n for signal n. `is_cut`: whether it was
-    still running after `--seconds`.
+    still running after `--seconds`. `swapped_bytes`: to and from the machine's swap meanwhile.
     """
 
     command: tuple[str, ...]
@@ -37,6 +38,7 @@ class Ended:
     started_ns: int
     ended_ns: int
     is_cut: bool = False
+    swapped_bytes: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -59,6 +61,7 @@ def run(
     awaited = {signal.SIGCHLD, *FORWARDED}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     try:
+        swapped = swapped_bytes()
         started_ns = time.perf_counter_ns()
         pid = os.posix_spawn(
             sys.executable,
@@ -69,9 +72,10 @@ def run(
         )
         status, is_cut = _attend(pid, awaited, seconds)
         ended_ns = time.perf_counter_ns()
+        swapped = swapped_bytes() - swapped
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Ended(tuple(words), pid, status, started_ns, ended_ns, is_cut)
+    return Ended(tuple(words), pid, status, started_ns, ended_ns, is_cut, swapped)
 
 
 def _environment(folder: Path, *, records_events: bool, records_paths: bool) -> dict[str, str]:

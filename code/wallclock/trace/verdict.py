@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 
+from wallclock.machine import SWAPPING
 from wallclock.trace.fixes import NOTICEABLE, Fixes
 from wallclock.trace.record import ImageKind
 from wallclock.trace.shares import LOADING, MODEL, OTHER, Row, Shares
@@ -177,6 +178,11 @@ def _notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
         yield (
             f"Its threads had a core for {percent(shares.core_share)} of the time that they were at"
             " work: something else was running. Trace it again on an idle machine."
+        )
+    if trace.swapped_bytes >= SWAPPING:
+        yield (
+            f"The machine moved {trace.swapped_bytes / 1e6:,.0f} MB to and from swap meanwhile:"
+            " its memory was short. Use fewer workers or smaller batches."
         )
     if shares.img_per_s > _SHORT_CALLS and shares.has_loading_threads:
         yield (

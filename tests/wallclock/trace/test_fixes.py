@@ -66,7 +66,7 @@ def test_scaled_decode_from_the_sizes() -> None:
     # 900 KB over 4.9 megapixels is 0.183 bytes per pixel.
     density = 9e5 / (2560 * 1920)
     left = (7 * density + 0.38 + 2.8 / 16) / (7 * density + 1.0 + 2.8)
-    resize_left = (2.5 * 640 * 480 + 4.8 * 224**2) / (2.5 * 2560 * 1920 + 4.8 * 224**2)
+    resize_left = (3.2 * 640 * 480 + 7.8 * 224**2) / (3.2 * 2560 * 1920 + 7.8 * 224**2)
     time = 8.0 - 6.0 * (1 - left) - 1.5 * (1 - resize_left)
     assert fix.gain == pytest.approx(8.0 / time)
     assert fix.code == 'image.draft("RGB", (280, 280))  # right after Image.open'

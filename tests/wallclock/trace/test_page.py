@@ -229,9 +229,9 @@ kind       number  stored       made       KB each  by
 what it would bring                                 gain  interval
   wallclock.open_images (threads, scaled decode)   3.5 ×  3.0 × to 4.1 ×
   thumbnails of 280 px, kept for the next runs     3.4 ×  2.9 × to 4.0 ×
-  wallclock.loader_for in your own dataset         3.0 ×  2.3 × to 3.6 ×
+  wallclock.loader_for in your own dataset         3.0 ×  2.3 × to 3.7 ×
   JPEGs decoded at a reduced scale                 2.7 ×  2.1 × to 3.5 ×
-  8 workers instead of 4                          1.78 ×  1.46 × to 2.2 ×
+  8 workers instead of 4                          1.78 ×  1.45 × to 2.2 ×
     # wallclock.open_images (threads, scaled decode)
     with wallclock.open_images(paths, size=224, batch=32) as batches:
         for batch in batches:
@@ -259,8 +259,8 @@ kind       number  stored       made       KB each  by
 
 what it would bring                                gain  interval
   wallclock.open_images (threads, scaled decode)   20 ×  11 × to 33 ×
-  thumbnails of 280 px, kept for the next runs     12 ×  9.7 × to 15 ×
-  8 workers instead of none                       5.9 ×  4.0 × to 8.4 ×
+  thumbnails of 280 px, kept for the next runs     12 ×  9.6 × to 15 ×
+  8 workers instead of none                       5.9 ×  4.0 × to 8.5 ×
   wallclock.loader_for in your own dataset        3.1 ×  2.4 × to 4.1 ×
   JPEGs decoded at a reduced scale                2.9 ×  2.2 × to 3.8 ×
   together: thumbnails + open_images               25 ×  19 × to 34 ×

@@ -126,6 +126,7 @@ def test_a_model_that_binds_with_a_gain_left() -> None:
         ({"exit_code": 130}, "The program ended by SIGINT after 10 s"),
         ({"exit_code": 255}, "The program ended with exit code 255"),
         ({"first_image_s": 7.0}, "Start-up took 7 s of 10 s"),
+        ({"swapped_bytes": 250_000_000}, "The machine moved 250 MB to and from swap meanwhile"),
     ],
 )
 def test_notes(changes: dict[str, object], note: str) -> None:

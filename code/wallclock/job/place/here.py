@@ -29,7 +29,7 @@ class Place(Protocol):
         """The digest of the model's weights, and what runs. Raises UserError: it cannot be had."""
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
-        """Embed and commit; what was done, and the images a second that the estimate said.
+        """Embed and commit; what was done, and the images per second that the estimate said.
 
         Raises UserError: more images failed than may, or the disk is full.
         """
