@@ -112,7 +112,7 @@ def link_images(folder: Path, n: int, to: Path) -> Path:
     """A folder of `n` names for a folder's JPEGs, which come round again."""
     if not to.exists():
         to.mkdir(parents=True)
-        files = sorted(folder.glob("*.jpg"))
+        files = sorted(folder.resolve().glob("*.jpg"))  # links are not relative to here
         for index in range(n):
             (to / f"{index:05}.jpg").symlink_to(files[index % len(files)])
     return to

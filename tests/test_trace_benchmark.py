@@ -27,6 +27,15 @@ def test_the_marks_go_and_the_blocks_stay(source: str) -> None:
     ast.parse(plain)
 
 
+def test_links_to_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos, linked = tmp_path / "photos", tmp_path / "elsewhere" / "linked"
+    photos.mkdir()
+    (photos / "a.jpg").write_bytes(b"a")
+    monkeypatch.chdir(tmp_path)
+    benchmark.link_images(Path("photos"), 2, linked)
+    assert [path.read_bytes() for path in sorted(linked.iterdir())] == [b"a", b"a"]
+
+
 def test_stages_by_hand_are_written_per_thread(tmp_path: Path) -> None:
     for index in range(3):
         (tmp_path / f"{index}.jpg").write_bytes(making.jpeg(300, 200, index))

@@ -16,9 +16,9 @@ from wallclock.recipe import Recipe
 #: Major version of the CUDA that torch is built for → the oldest driver that runs it:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 _OLDEST_DRIVER = {12: 525, 13: 580}
+_OLDER_WHEELS = "`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu128 make setup LOCK=paper`"
 #: Bytes to and from swap that are worth a word: a machine at rest writes out some pages, too.
 SWAPPING = 100 * 2**20
-_OLDER_WHEELS = "`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu128 make setup LOCK=paper`"
 
 
 def usable_cores() -> int:

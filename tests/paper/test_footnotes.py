@@ -82,8 +82,9 @@ def test_only_what_follows_a_marker_is_rewritten(tmp_path: Path) -> None:
     path = table(tmp_path, {"machine": EPYC}, system=["a", "b"])
     new = footnotes.rewritten("a\n<!--machine: toy-->old line\n<!--=toy-->3\n", {"toy": path})
     assert new == f"a\n<!--machine: toy-->{footnotes.describe(path)}.\n<!--=toy-->3\n"
-    by_path = footnotes.rewritten("<!--machine: families/amd-epyc-2-cores.csv-->", {})
-    assert by_path.endswith("; commit and date not recorded.")
+    families = "families/amd-epyc-2-cores.csv"
+    by_path = footnotes.rewritten(f"<!--machine: {families}-->", {})
+    assert by_path.endswith(f"-->{footnotes.describe(accuracy.REFERENCES / families)}.")
     with pytest.raises(UserError, match="gone-->: no CSV of this name"):
         footnotes.rewritten("<!--machine: gone-->", {"toy": path})
 
