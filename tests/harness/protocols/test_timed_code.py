@@ -44,6 +44,7 @@ NOT_TIMED = {
     "wallclock/checkpoint.py": "finds files of weights, whose digest is in the record",
     "wallclock/constraints.py": "checks settings before anything is read",
     "wallclock/files.py": "digests of lists and weights; sinks and jobs, which write, cover it",
+    "wallclock/predict/costs.py": "checks constants of the rungs when their module is imported",
     "wallclock/recipe.py": "the recipe's own fields, which the cell's key has",
     "wallclock/summary.py": "the images' sizes, for the record; who compares pixels covers it",
 }
@@ -67,6 +68,7 @@ REQUESTS = {
     "download_ms": 1.0,
     "callback_ms": 1.0,
     "preprocess_ms": 1.0,
+    "queue_size": 300,
     "serve": SERVE,
     "services": 1,
 }
