@@ -259,7 +259,7 @@ def _joined(runs: Sequence[Path]) -> list[Path]:
             if record.ok:
                 chosen[cell] = (folder, True)
                 codes = timed.setdefault(record.cell.protocol, {})
-                codes.setdefault(record.environment.get("code", ""), folder)
+                codes.setdefault(record.environment["code"], folder)
     _refuse_mixed_code(timed)
     return [folder for folder, _ in chosen.values()]
 

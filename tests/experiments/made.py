@@ -36,7 +36,8 @@ def record(
     corpus = Slice("synthetic", "small_256", 10, "digest", "")
     cell = Cell(experiment, protocol, label, 0, recipe, corpus, model, params)
     samples = samples or {"wall": [10 * S]}
-    return Record(cell, samples=samples, values=values, environment={"machine": MACHINE})
+    environment = {"machine": MACHINE, "code": "c0de"}
+    return Record(cell, samples=samples, values=values, environment=environment)
 
 
 def resolved(*overrides: str) -> Settings:

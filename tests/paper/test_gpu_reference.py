@@ -45,7 +45,7 @@ def measured(runs: Path, **values: Any) -> None:
         ),
     ]
     for record in taken:
-        whole = replace(record, environment={"machine": made.MACHINE, "before": state})
+        whole = replace(record, environment={**record.environment, "before": state})
         records.write(runs / "t4" / record.cell.label, whole)
     records.write_index(runs, "t4", [record.cell.label for record in taken])
 

@@ -111,8 +111,8 @@ def test_what_was_not_judged_is_folded(run: tuple[Path, Path]) -> None:
     folded, _, figures = rest.partition('<section id="figures"')
     verdicts = [row["verdict"].replace(" ", "-") for row in read_table(run[0] / "claims.csv")]
     judged = [verdict for verdict in verdicts if verdict in ("held", "differs", "cannot-tell")]
-    shown = re.findall(r'data-verdict="([^"]+)"', first)
-    assert shown == judged != []
+    in_sight = re.findall(r'data-verdict="([^"]+)"', first)
+    assert in_sight == judged != []
     hidden = re.findall(r'data-verdict="([^"]+)"', folded)
     assert len(hidden) == len(verdicts) - len(judged) > 0
     cards = first.partition('class="cards"')[2].partition("</section>")[0]

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.wallclock.test_clock import NODES, FakeClock, Node
+from tests.wallclock.trace.programs import trace_here
 from wallclock.clock import STAGES, StageProfiler
 from wallclock.trace.collect import collect
 from wallclock.trace.inside import layout
@@ -321,3 +322,9 @@ def test_idleness_of_a_thread_that_takes_no_image_is_not_told(traced: Traced) ->
     in_thread(feed)
     (_, feeder) = traced.trace().processes[0].threads
     assert {function.stage for function in feeder.spent} == {"send"}
+
+
+def test_swap_is_that_of_the_programs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([700, 1_000])
+    monkeypatch.setattr("wallclock.trace.run.swapped_bytes", lambda: next(readings))
+    assert trace_here(["-c", "pass"]).swapped_bytes == 300

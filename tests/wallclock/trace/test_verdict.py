@@ -130,6 +130,7 @@ def test_a_model_that_binds_with_a_gain_left() -> None:
     ],
 )
 def test_notes(changes: dict[str, object], note: str) -> None:
+    assert notes_of(replace(traces.SERIAL_DECODE, swapped_bytes=10_000_000)) == "", "at rest, too"
     assert notes_of(traces.SERIAL_DECODE) == ""
     assert note in notes_of(replace(traces.SERIAL_DECODE, **changes))  # type: ignore[arg-type]
 
