@@ -38,26 +38,6 @@ from wallclock.stages import decode as decode_stage
 from wallclock.stages import sinks, transfer
 from wallclock.stages.sinks import Vectors
 
-#: What each protocol times (`harness.protocols.registry`).
-TIMED = {
-    "ceiling": (
-        "harness.decoders",
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "harness.engines.loaders",
-        "harness.engines.pipeline",
-        "harness.engines.serial",
-        "harness.runtimes",
-        "wallclock.check",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-    ),
-    "decode": ("harness.decoders", "wallclock.stages.decode"),
-    "serialization": ("wallclock.files", "wallclock.stages.sinks"),
-}
-
 #: One iteration of a timed loop: processes some images and returns how many.
 Step: TypeAlias = Callable[[], int]
 

@@ -37,46 +37,6 @@ from wallclock.job import JobSettings
 from wallclock.machine import ProcessTree, usable_cores
 from wallclock.stages.decode import PixelArray
 
-#: What each protocol times (`harness.protocols.registry`); `fidelity` compares the pixels.
-TIMED = {
-    "cluster": (
-        "harness.decoders",
-        "harness.engines.pipeline",
-        "harness.jobs",
-        "harness.protocols.fidelity",
-        "harness.protocols.references",
-        "harness.systems",
-        "wallclock.budget",
-        "wallclock.check",
-        "wallclock.fetch",
-        "wallclock.files",
-        "wallclock.infer",
-        "wallclock.job",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.predict",
-        "wallclock.progress",
-        "wallclock.stages",
-        "wallclock.summary",
-    ),
-    "scaled": (
-        "harness.jobs",
-        "harness.systems",
-        "harness.testbed.ray_nodes",
-        "wallclock.budget",
-        "wallclock.check",
-        "wallclock.fetch",
-        "wallclock.files",
-        "wallclock.infer",
-        "wallclock.job",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.predict",
-        "wallclock.progress",
-        "wallclock.stages",
-    ),
-}
-
 #: Parts of this suite's own jobs.
 _PARTS = 8
 #: Batches or parts that a rate takes, at least.

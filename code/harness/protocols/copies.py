@@ -21,18 +21,6 @@ from wallclock.machine import set_threads
 from wallclock.stages.decode import make_image
 from wallclock.summary import median
 
-#: What the protocol times and compares (`harness.protocols.registry`).
-TIMED = {
-    "copies": (
-        "harness.corpora.copies",
-        "harness.measures",
-        "wallclock.jpeg",
-        "wallclock.stages.decode",
-        "wallclock.stages.resize",
-        "wallclock.summary",
-    )
-}
-
 
 def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Make the copies of `params.copies` in memory, by one thread, for `params.seconds` at most.

@@ -31,42 +31,6 @@ from wallclock.errors import UserError
 from wallclock.loader import Batch, Extras, Marks, loaded_px
 from wallclock.machine import set_threads, usable_cores
 
-#: What each protocol times (`harness.protocols.registry`).
-TIMED = {
-    "contention": (
-        "harness.decoders",
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "harness.engines.loaders",
-        "harness.engines.pipeline",
-        "harness.engines.serial",
-        "wallclock.check",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages.augment",
-        "wallclock.stages.decode",
-        "wallclock.stages.normalize",
-        "wallclock.stages.resize",
-    ),
-    "batch_transfer": (
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "wallclock.check",
-        "wallclock.jpeg",
-        "wallclock.loader",
-    ),
-    "step": (
-        "harness.engines.pipeline",
-        "harness.runtimes",
-        "wallclock.infer",
-        "wallclock.loader.prepare",
-        "wallclock.stages.forward",
-        "wallclock.stages.normalize",
-        "wallclock.stages.sinks",
-        "wallclock.stages.transfer",
-    ),
-}
-
 _WARM_UP_BATCHES = 8
 #: Times `params.seconds` after which a pass over costly images ends before all are loaded.
 _MOST = 4

@@ -43,25 +43,6 @@ from wallclock.stages import decode, forward, normalize, transfer
 from wallclock.stages.decode import PixelArray
 from wallclock.summary import cosine, median, quantile
 
-#: What makes the pixels and vectors of each protocol (`harness.protocols.registry`).
-TIMED = {
-    "fidelity": (
-        "harness.decoders",
-        "harness.engines.pipeline",
-        "harness.protocols.references",
-        "harness.runtimes",
-        "harness.measures",
-        "wallclock.check",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-        "wallclock.summary",
-    ),
-    "agreement": ("harness.decoders", "wallclock.stages.decode"),
-    "image_stats": ("harness.corpora.image_stats", "wallclock.stages.decode", "wallclock.summary"),
-}
-
 #: With whose pixels those of the others are compared.
 _REFERENCE_DECODER = "pil"
 #: Resized images, uint8 (px, px, 3), by image id.

@@ -33,17 +33,6 @@ from wallclock.stages import decode
 from wallclock.stages.decode import PixelArray
 from wallclock.summary import median
 
-#: What the protocol times and compares (`harness.protocols.registry`).
-TIMED = {
-    "formats": (
-        "harness.decoders",
-        "harness.measures",
-        "wallclock.jpeg",
-        "wallclock.stages.decode",
-        "wallclock.summary",
-    )
-}
-
 #: Name → Pillow's format and options. AVIF by one thread, so that files do not depend on the cores.
 ENCODINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "jpeg_baseline": ("JPEG", {"subsampling": "4:2:0"}),

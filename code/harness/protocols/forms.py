@@ -28,26 +28,6 @@ from wallclock.fetch import Reader
 from wallclock.loader import in_place_stages
 from wallclock.machine import set_threads
 
-#: What the protocol times (`harness.protocols.registry`).
-TIMED = {
-    "forms": (
-        "harness.corpora.abo.pack",
-        "harness.corpora.remote",
-        "harness.decoders",
-        "harness.protocols.storage",
-        "harness.testbed.ranges",
-        "harness.testbed.threaded",
-        "wallclock.check",
-        "wallclock.fetch",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages.augment",
-        "wallclock.stages.decode",
-        "wallclock.stages.normalize",
-        "wallclock.stages.resize",
-    )
-}
-
 FINISHES = ("bytes", "tensor")
 #: Passes over evicted files at most: of few small ones each takes milliseconds, evicting longer.
 _COLD_PASSES = 3

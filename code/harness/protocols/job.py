@@ -34,27 +34,6 @@ from wallclock.errors import UserError
 from wallclock.job import embed
 from wallclock.machine import ProcessTree, usable_cores
 
-#: What the protocol times (`harness.protocols.registry`): a whole job.
-TIMED = {
-    "job": (
-        "harness.corpora.distinct",
-        "harness.jobs",
-        "wallclock.budget",
-        "wallclock.check",
-        "wallclock.checkpoint",
-        "wallclock.fetch",
-        "wallclock.files",
-        "wallclock.infer",
-        "wallclock.job",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.orientation",
-        "wallclock.predict",
-        "wallclock.progress",
-        "wallclock.stages",
-    )
-}
-
 
 def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Run the job once and keep its samples. `params.settings`: of `embed`.

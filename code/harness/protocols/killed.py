@@ -20,33 +20,6 @@ from harness.systems import SYSTEMS
 from harness.testbed import killing, ray_nodes
 from wallclock.machine import usable_cores
 
-#: What the protocol times (`harness.protocols.registry`): whole jobs.
-TIMED = {
-    "killed": (
-        "harness.decoders",
-        "harness.engines.pipeline",
-        "harness.jobs",
-        "harness.protocols.cluster",
-        "harness.protocols.fidelity",
-        "harness.protocols.references",
-        "harness.systems",
-        "harness.testbed.killing",
-        "harness.testbed.ray_nodes",
-        "wallclock.budget",
-        "wallclock.check",
-        "wallclock.fetch",
-        "wallclock.files",
-        "wallclock.infer",
-        "wallclock.job",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.predict",
-        "wallclock.progress",
-        "wallclock.stages",
-        "wallclock.summary",
-    )
-}
-
 #: For a worker to appear that can be killed.
 _APPEARS_S = 30.0
 #: Moments that are drawn for a kill, at most: a job may end earlier than the undisturbed one.

@@ -29,25 +29,6 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.machine import usable_cores
 
-#: What the protocol times (`harness.protocols.registry`): rung 5 is the service, logging included.
-TIMED = {
-    "ladder": (
-        "harness.ladder",
-        "harness.predict.ladder",
-        "harness.testbed",
-        "wallclock.budget",
-        "wallclock.check",
-        "wallclock.fetch",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.metrics",
-        "wallclock.predict",
-        "wallclock.service",
-        "wallclock.stages",
-    )
-}
-
 
 def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One pass of `params.n` requests after the warm-up.

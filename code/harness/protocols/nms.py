@@ -17,9 +17,6 @@ from harness.spec import Cell
 from wallclock.clock import gc_disabled
 from wallclock.errors import Unavailable
 
-#: What the protocol times (`harness.protocols.registry`).
-TIMED = {"nms": ("harness.peers", "harness.suppression")}
-
 #: In turn, so that a drift of the machine touches all alike.
 _ROUNDS = 5
 

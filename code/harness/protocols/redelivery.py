@@ -23,22 +23,6 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.machine import usable_cores
 
-TIMED = {
-    "redelivery": (
-        "harness.ladder",
-        "harness.predict.ladder",
-        "harness.testbed",
-        "wallclock.check",
-        "wallclock.fetch",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.metrics",
-        "wallclock.service",
-        "wallclock.stages",
-    )
-}
-
 #: SQS's most.
 _MAX_RECEIVES = 1000
 

@@ -1,85 +1,123 @@
 """Protocols by name: the module that measures each, and the code that its records depend on.
 
-A module of this package declares what its protocols time, protocol by protocol:
-
-    TIMED = {"storage": ("wallclock.fetch",)}
-
-A package stands for all its modules. The declaration is read from the source, as a literal:
-importing the module would load torch, which the runner never does.
+A record's key has one digest of that code, so that a run that is resumed never reuses what another
+loop measured. It covers `TIMED`, the protocol's own module, and what that runs beside. It leaves
+out what no timed loop runs, such as the runner, the tables, trace, and for a loader's cell the
+embedding job: a fix there in the middle of a ten-hour run leaves its records valid.
 """
 
-import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from wallclock.errors import check_name
 
-#: What every cell depends on: the images' bytes, formats, geometry and errors, clocks, threads,
-#: page cache.
-IN_EVERY_CELL = (
+#: Modules and packages that any cell may run while its clock does.
+TIMED = (
     "harness.corpora.manifest",
     "harness.corpora.readers",
+    "harness.decoders",
+    "harness.disturbance",
+    "harness.engines.assemble",
+    "harness.engines.dataloader",
+    "harness.engines.loaders",
+    "harness.engines.on_device",
+    "harness.engines.pipeline",
+    "harness.engines.serial",
+    "harness.measures",
+    "harness.protocols.fidelity",
+    "harness.protocols.gpu_memory",
+    "harness.protocols.loop",
     "harness.protocols.protocol",
+    "harness.protocols.references",
+    "harness.protocols.sink_check",
+    "harness.runtimes",
+    "harness.telemetry",
     "wallclock.av1",
+    "wallclock.budget",
+    "wallclock.check",
     "wallclock.clock",
     "wallclock.errors",
-    "wallclock.fetch.reader",
+    "wallclock.fetch",
+    "wallclock.files",
     "wallclock.formats",
+    "wallclock.infer",
     "wallclock.isobmff",
+    "wallclock.jpeg",
+    "wallclock.loader",
     "wallclock.machine",
+    "wallclock.orientation",
     "wallclock.preprocess",
+    "wallclock.stages",
+    "wallclock.summary",
     "wallclock.tiff",
 )
 
+_OTHERS_LOADERS = ("harness.engines.third_party",)
+_JOB = ("harness.jobs", "wallclock.job", "wallclock.predict", "wallclock.progress")
+_CLUSTER = (*_JOB, "harness.systems", "harness.testbed.ray_nodes")
+_SERVICE = (
+    "harness.ladder",
+    "harness.predict.ladder",
+    "harness.testbed",
+    "wallclock.metrics",
+    "wallclock.predict",
+    "wallclock.service",
+)
+_TRAINING = ("harness.engines.training", "harness.protocols.costs", "harness.protocols.runtimes")
 
-@dataclass(frozen=True)
-class Declaration:
-    """A protocol: the module that defines it, and the modules and packages that it times."""
-
-    module: str
-    timed: tuple[str, ...]
-
-
-@cache
-def declarations() -> Mapping[str, Declaration]:
-    """Protocol → its declaration. Raises ValueError: two modules declare one protocol."""
-    protocols: dict[str, Declaration] = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        module = f"{__package__}.{path.stem}"
-        for name, timed in _declared_in(path).items():
-            if name in protocols:
-                raise ValueError(f"{module} and {protocols[name].module} declare {name}")
-            protocols[name] = Declaration(module, timed)
-    return protocols
+#: Protocol → its module in this package, then what it times beside `TIMED`.
+PROTOCOLS: Mapping[str, tuple[str, ...]] = {
+    "agreement": ("fidelity",),
+    "batch_transfer": ("costs",),
+    "ceiling": ("ceilings",),
+    "cluster": ("cluster", *_CLUSTER),
+    "contention": ("costs",),
+    "copies": ("copies", "harness.corpora.copies"),
+    "decode": ("ceilings",),
+    "fidelity": ("fidelity",),
+    "floor": ("serial",),
+    "formats": ("formats",),
+    "forms": (
+        "forms",
+        "harness.corpora.abo.pack",
+        "harness.corpora.remote",
+        "harness.protocols.storage",
+        "harness.testbed.ranges",
+        "harness.testbed.threaded",
+    ),
+    "image_stats": ("fidelity", "harness.corpora.image_stats"),
+    "job": ("job", *_JOB, "harness.corpora.distinct"),
+    "killed": ("killed", *_CLUSTER, "harness.protocols.cluster", "harness.testbed.killing"),
+    "ladder": ("ladder", *_SERVICE),
+    "layers": ("runtimes",),
+    "load_n": ("throughput", *_OTHERS_LOADERS),
+    "loading": ("throughput", *_OTHERS_LOADERS),
+    "nms": ("nms", "harness.suppression"),
+    "profiler": ("serial",),
+    "redelivery": ("redelivery", *_SERVICE),
+    "runtime": ("runtimes",),
+    "scaled": ("cluster", *_CLUSTER),
+    "serial": ("serial",),
+    "serialization": ("ceilings",),
+    "stage_fix": ("stage_fix",),
+    "step": ("costs",),
+    "storage": ("storage",),
+    "throughput": ("throughput",),
+    "train": ("train", *_TRAINING),
+    "train_step": ("train", *_TRAINING),
+}
 
 
 def module_of(protocol: str) -> str:
     """The module that defines a protocol. Raises UserError: there is no such protocol."""
-    return _declaration(protocol).module
+    module, *_ = PROTOCOLS[check_name(protocol, PROTOCOLS, "protocol")]
+    return f"{__package__}.{module}"
 
 
 def timed_by(protocol: str) -> tuple[str, ...]:
     """All code that a protocol's records depend on: module and package names, sorted.
 
-    Its own module, what that declares in `TIMED`, and `IN_EVERY_CELL`.
-
     Raises:
         UserError: there is no such protocol.
     """
-    declaration = _declaration(protocol)
-    return tuple(sorted({declaration.module, *declaration.timed, *IN_EVERY_CELL}))
-
-
-def _declaration(protocol: str) -> Declaration:
-    protocols = declarations()
-    return protocols[check_name(protocol, protocols, "protocol")]
-
-
-def _declared_in(path: Path) -> Mapping[str, tuple[str, ...]]:
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "TIMED":
-            declared: dict[str, tuple[str, ...]] = ast.literal_eval(statement.value)
-            return declared
-    return {}
+    module = module_of(protocol)
+    return tuple(sorted({*TIMED, module, *PROTOCOLS[protocol][1:]}))

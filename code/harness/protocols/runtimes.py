@@ -33,28 +33,6 @@ from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import forward, transfer
 from wallclock.summary import cosine, median, unit_length
 
-#: What each protocol times, and what its vectors are compared by (`harness.protocols.registry`).
-TIMED = {
-    "runtime": (
-        "harness.engines.pipeline",
-        "harness.runtimes",
-        "harness.measures",
-        "wallclock.check",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-        "wallclock.summary",
-    ),
-    "layers": (
-        "harness.engines.pipeline",
-        "wallclock.check",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-    ),
-}
-
 #: A row's name → recipe.runtime, recipe.compile, and the device it needs.
 VARIANTS = {
     "pytorch": ("pytorch", "none", "any"),

@@ -30,39 +30,6 @@ from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
 from wallclock.machine import set_threads
 from wallclock.stages import sinks
 
-#: What each protocol times (`harness.protocols.registry`).
-TIMED = {
-    "serial": (
-        "harness.decoders",
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "harness.engines.loaders",
-        "harness.engines.pipeline",
-        "harness.engines.serial",
-        "harness.runtimes",
-        "wallclock.check",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-    ),
-    "floor": ("harness.engines.pipeline", "harness.engines.serial"),
-    "profiler": (
-        "harness.decoders",
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "harness.engines.loaders",
-        "harness.engines.pipeline",
-        "harness.engines.serial",
-        "harness.runtimes",
-        "wallclock.check",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-    ),
-}
-
 #: Stages below this share of the wall time are too short for three clocks to agree on.
 _MIN_SHARE = 0.01
 

@@ -21,15 +21,6 @@ from wallclock.clock import gc_disabled
 from wallclock.errors import Unavailable, check_name
 from wallclock.stages import normalize, transfer
 
-#: What the protocol times (`harness.protocols.registry`).
-TIMED = {
-    "stage_fix": (
-        "harness.engines.assemble",
-        "wallclock.stages.normalize",
-        "wallclock.stages.transfer",
-    )
-}
-
 #: Stage → whether its fix needs a device with memory of its own.
 STAGES = {"normalize": True, "assemble": False, "h2d": True, "d2h": True}
 #: A vision transformer's patch of DINOv2, in pixels.

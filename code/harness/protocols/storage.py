@@ -17,9 +17,6 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import Unavailable
 
-#: Nothing but the reader, which every cell depends on (`harness.protocols.registry`).
-TIMED = {"storage": ()}
-
 
 def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Read every image through the corpus's own reader; nothing is decoded.

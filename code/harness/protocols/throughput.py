@@ -40,64 +40,6 @@ from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import sinks
 from wallclock.stages.decode import PixelArray
 
-#: What each protocol times and checks (`harness.protocols.registry`). Third-party loaders are
-#: measured alone.
-TIMED = {
-    "throughput": (
-        "harness.decoders",
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "harness.engines.loaders",
-        "harness.engines.pipeline",
-        "harness.engines.serial",
-        "harness.protocols.fidelity",
-        "harness.protocols.gpu_memory",
-        "harness.protocols.loop",
-        "harness.protocols.sink_check",
-        "harness.runtimes",
-        "harness.telemetry",
-        "wallclock.check",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-        "wallclock.summary",
-    ),
-    "loading": (
-        "harness.decoders",
-        "harness.disturbance",
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "harness.engines.loaders",
-        "harness.engines.on_device",
-        "harness.engines.pipeline",
-        "harness.engines.serial",
-        "harness.engines.third_party",
-        "harness.protocols.fidelity",
-        "harness.protocols.loop",
-        "harness.protocols.references",
-        "wallclock.check",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-        "wallclock.summary",
-    ),
-    "load_n": (
-        "harness.decoders",
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "harness.engines.loaders",
-        "harness.engines.pipeline",
-        "harness.engines.serial",
-        "harness.engines.third_party",
-        "harness.protocols.loop",
-        "wallclock.check",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-    ),
-}
-
 #: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,
 #: because some workers are ahead of others by a batch or two at either end.
 _MIN_BATCHES, _MIN_BURSTS = 12, 8

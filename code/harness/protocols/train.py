@@ -19,34 +19,6 @@ from wallclock.loader import Batch, Extras
 from wallclock.machine import set_threads
 from wallclock.stages import augment
 
-#: What each protocol times (`harness.protocols.registry`).
-TIMED = {
-    "train_step": (
-        "harness.engines.training",
-        "harness.protocols.costs",
-        "wallclock.loader.prepare",
-        "wallclock.stages.augment",
-        "wallclock.stages.normalize",
-        "wallclock.stages.transfer",
-    ),
-    "train": (
-        "harness.decoders",
-        "harness.engines.assemble",
-        "harness.engines.dataloader",
-        "harness.engines.loaders",
-        "harness.engines.pipeline",
-        "harness.engines.serial",
-        "harness.engines.training",
-        "harness.protocols.loop",
-        "harness.protocols.runtimes",
-        "wallclock.check",
-        "wallclock.infer",
-        "wallclock.jpeg",
-        "wallclock.loader",
-        "wallclock.stages",
-    ),
-}
-
 #: Positions of a stream that is effectively endless.
 _ENDLESS = 1_000_000
 
