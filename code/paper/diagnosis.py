@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -23,18 +22,18 @@ from paper.labels import SETS
 from paper.pages import render_page, segment
 from paper.rendering import Rendering
 from paper.terminal import print_line, print_table
-from wallclock.files import pretty_json, write_text
-from wallclock.job.recipe_file import FORMAT, can_run
+from wallclock.files import write_text
 from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR
+from wallclock.recipe import DTYPES, FAST
 from wallclock.summary import median
 
 STEM = "diagnosis"
-#: The file that `wallclock embed … recipe=` takes, beside the tables.
-RECIPE = "recipe.json"
 #: The tables that a diagnosis is made from.
 CSVS = (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV)
 _PAPERS_SETS = provenance.ROOT / "data" / "paper" / "image-sets.csv"
 
+#: What a job fixes: `wallclock embed` has no settings for these.
+_OF_A_JOB = ("engine", "decoder", "resizer", "interpolation", "dct_scale", "normalize_on")
 #: On a terminal, stages below this share of the time are not named.
 _NAMED_SHARE = 0.01
 
@@ -188,18 +187,11 @@ def load(folder: Path) -> Diagnosis | None:
 
 
 def render(tables_dir: Path, figures_dir: Path) -> Rendering:
-    """Write `diagnosis.html` from the diagnosis in `tables_dir`, and there `recipe.json`.
-
-    Equal tables give equal bytes. Without a setup to recommend there is no `recipe.json`.
+    """Write `diagnosis.html` from the diagnosis in `tables_dir`. Equal tables give equal bytes.
 
     Raises UserError if a CSV is damaged.
     """
     diagnosis = load(tables_dir)
-    chosen = recommended_recipe(diagnosis) if diagnosis else None
-    if chosen:
-        write_text(tables_dir / RECIPE, pretty_json(chosen))
-    else:
-        (tables_dir / RECIPE).unlink(missing_ok=True)
     if diagnosis is None:
         return Rendering(STEM, (), f"no {STAGES_CSV}")
     meta = (tables_dir / STAGES_CSV).with_suffix(".meta.json").read_text(encoding="utf-8")
@@ -223,8 +215,7 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         fastest=max(number(row["high_img_per_s"]) or 0.0 for row in (*alone, *stacked)),
         first=diagnosis.first(),
         errors=(percent(RATE_ERROR, 0), percent(GAIN_ERROR, 0)),
-        chosen=chosen,
-        recipe_path=RECIPE,
+        embed_command=embed_command(diagnosis),
         about=json.loads(meta),
         csvs=CSVS,
     )
@@ -232,36 +223,27 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     return Rendering(STEM, (figures_dir / f"{STEM}.html",))
 
 
-def recommended_recipe(diagnosis: Diagnosis) -> dict[str, Any] | None:
-    """The fastest recommended setup that a job can run, as `recipe=FILE` takes it; None: none."""
-    candidates = []
-    for row in diagnosis.predictions:
-        fields = _job_fields(row)
-        kind = row["kind"] in ("alone", "stacked")
-        if kind and not row["copies"] and can_run(fields) and _diagnosis.is_recommended(row):
-            candidates.append((_diagnosis.gain_of(row), row, fields))
-    if not candidates:
-        return None
-    gain, row, fields = max(candidates, key=lambda candidate: candidate[0])
-    together = "all before it, " if row["kind"] == "stacked" else ""
-    return {
-        "format": FORMAT,
-        "device": row["device_kind"],
-        "fix": f"{together}{row['fix'].removeprefix('+ ')}",
-        "speedup": round(gain, 3),
-        "measured": bool(row["measured_speedup"]),
-        "recipe": fields,
-    }
+def embed_command(diagnosis: Diagnosis) -> str:
+    """The `make embed` command of the fastest recommended setup that a job can run; empty: none."""
+    settings = {name: str(getattr(FAST, name)) for name in _OF_A_JOB}
+    runnable = [
+        row
+        for row in diagnosis.predictions
+        if row["kind"] in ("alone", "stacked")
+        and not row["copies"]
+        and row["dtype"] in DTYPES["pytorch"]
+        and all(row[name] == value for name, value in settings.items())
+        and _diagnosis.is_recommended(row)
+    ]
+    if not runnable:
+        return ""
+    row = max(runnable, key=_diagnosis.gain_of)
+    args = f"batch={row['batch_size']} dtype={row['dtype']} workers={row['workers']}"
+    args += f" device={row['device_kind']}"
+    return f'make embed IMAGES=/path/to/images OUT=/path/to/vectors ARGS="{args}"'
 
 
-def _job_fields(row: Row) -> dict[str, Any]:
-    """A row's choices as fields of a job's recipe."""
-    texts = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on", "engine", "dtype")
-    numbers = ("workers", "batch_size")
-    return {name: row[name] for name in texts} | {name: int(row[name]) for name in numbers}
-
-
-def print_diagnosis(diagnosis: Diagnosis, page: Path, recipe: Path, console: Console) -> None:
+def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
     """Print where the time goes, what to fix first, what each fix will bring, and the proof."""
     headline, verdict, proof = diagnosis.words
     total = sum(number(row["ms_per_image"]) or 0 for row in diagnosis.stages)
@@ -279,8 +261,8 @@ def print_diagnosis(diagnosis: Diagnosis, page: Path, recipe: Path, console: Con
     if diagnosis.elsewhere:
         unproved = f"Predicted, not measured: run it with PROVE=1 on the {diagnosis.device} itself."
     console.print(Text(proof or unproved, style="bold"))
-    if recipe.is_file():
-        print_line(f"The fastest setup: python -m wallclock embed SRC OUT recipe={recipe}", console)
+    if command := embed_command(diagnosis):
+        print_line(f"The fastest setup that a job can run: {command}", console)
     print_line(f"Every stage, image statistic, check and library version: {page}", console)
 
 

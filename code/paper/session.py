@@ -140,8 +140,7 @@ def _print_diagnosis(settings: Settings, console: Console) -> None:
         reasons = [record.reason for record in diagnose if record.reason]
         reason = reasons[0] if reasons else "no cell was measured"
         raise UserError(f"nothing to diagnose: {reason}")
-    page, recipe = settings.figures / "diagnosis.html", settings.out / diagnosis.RECIPE
-    diagnosis.print_diagnosis(job, page, recipe, console)
+    diagnosis.print_diagnosis(job, settings.figures / "diagnosis.html", console)
 
 
 def _print_corpora(plan: Plan, console: Console) -> None:

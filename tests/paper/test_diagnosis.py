@@ -1,7 +1,6 @@
 """The diagnosis' words: a starved GPU, a busy CPU, the fix to begin with; screen and page."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from paper.session import closing_sentence
 from tests.fixture_run import FIXTURES
 from tests.paper.tables import Row, save
 from wallclock.clock import STAGES
+from wallclock.constraints import build, values_of
 from wallclock.job.settings import JobSettings
 
 #: Predictions of a real run, proved: DINOv2 on two CPU cores, 200 photos.
@@ -200,8 +200,8 @@ def test_what_may_gain_nothing_is_not_recommended() -> None:
     assert case(prediction("present", "a", 1.0), proved).first() == proved
 
 
-def test_the_recipe_file_is_the_fastest_that_a_job_can_run(folder: Path) -> None:
-    """What embed takes: threads, no copies, a library that it has; and clear of its interval."""
+def test_the_command_is_the_fastest_setup_that_a_job_can_run(folder: Path) -> None:
+    """What embed runs: threads, no copies, its decoder; recommended; on screen and page."""
     threads = {"engine": "threads", "decoder": "simplejpeg", "resizer": "torch"}
     threads |= {"interpolation": "bilinear", "dct_scale": "auto", "normalize_on": "device"}
     threads |= {"dtype": "fp32", "workers": "2"}
@@ -210,23 +210,19 @@ def test_the_recipe_file_is_the_fastest_that_a_job_can_run(folder: Path) -> None
         prediction("alone", "processes", 3.0, **{**threads, "engine": "dataloader"}),
         prediction("alone", "copies", 2.9, **threads, copies="thumbnails"),
         prediction("alone", "another library", 2.8, **{**threads, "decoder": "turbojpeg"}),
+        prediction("alone", "another runtime", 2.7, **{**threads, "dtype": "int8"}),
         prediction("alone", "threads", 2.0, **threads),
         prediction("stacked", "+ batches of 64", 2.2, **{**threads, "batch_size": 64}),
         prediction("stacked", "+ unsure", 1.1, **threads),
     ]
+    command = job.embed_command(case(*rows))
+    settings = "batch=64 dtype=fp32 workers=2 device=cuda"
+    assert command == f'make embed IMAGES=/path/to/images OUT=/path/to/vectors ARGS="{settings}"'
+    build(JobSettings, values_of(JobSettings, settings.split()), "")
     save(folder / diagnose.PREDICTIONS_CSV, rows, list(rows[0]))
-    job.render(folder, folder / "figures")
-    chosen = json.loads((folder / job.RECIPE).read_text(encoding="utf-8"))
-    assert (chosen["fix"], chosen["speedup"]) == ("all before it, batches of 64", 2.2)
-    assert chosen["measured"] is False
-    assert chosen["recipe"] == {**threads, "workers": 2, "batch_size": 64}
-    settings = JobSettings(recipe=str(folder / job.RECIPE), device="cpu")
-    (folder / job.RECIPE).write_text(json.dumps(chosen | {"device": "cpu"}), encoding="utf-8")
-    recipe = settings.resolved_recipe("cpu")
-    assert (recipe.decoder, recipe.batch_size, recipe.workers) == ("simplejpeg", 64, 2)
-    save(folder / diagnose.PREDICTIONS_CSV, rows[:4], list(rows[0]))
-    job.render(folder, folder / "figures")
-    assert not (folder / job.RECIPE).exists(), "an earlier diagnosis' recipe does not stay"
+    (page,) = job.render(folder, folder / "figures").paths
+    assert settings in page.read_text(encoding="utf-8")
+    assert job.embed_command(case(*rows[:5])) == ""
 
 
 def test_a_failed_proof_is_no_confirmation(folder: Path) -> None:
@@ -250,14 +246,12 @@ def test_screen_ranks_fixes_and_names_the_page(folder: Path) -> None:
     diagnosis = job.load(folder)
     assert diagnosis is not None
     console = Console(file=io.StringIO(), width=160, color_system=None)
-    job.render(folder, folder / "figures")
-    page, recipe = Path("figures/diagnosis.html"), folder / job.RECIPE
-    job.print_diagnosis(diagnosis, page, recipe, console)
+    job.print_diagnosis(diagnosis, Path("figures/diagnosis.html"), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "First: bf16 forward pass. Measured: 1.94 times as fast (predicted 1.92," in text
     assert "Where the time goes, 48.8 ms per image: decode 51 %, resize 39 %" in text
-    assert f"recipe={recipe}" in text
+    assert "can run: make embed IMAGES=/path/to/images OUT=/path/to/vectors ARGS=" in text
     assert text.index("bf16 forward pass   ") < text.index("this suite's threaded engine")
     assert "21.1" in text  # what bf16 reached when it was proved
     assert f"{len(diagnosis.proved)} predictions measured end to end" in text

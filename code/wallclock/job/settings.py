@@ -8,7 +8,6 @@ from typing import Annotated
 from wallclock import checkpoint, machine
 from wallclock.constraints import Help, OneOf, Range
 from wallclock.errors import UsageError, UserError, check_name
-from wallclock.job.recipe_file import ChosenRecipe, read_recipe
 from wallclock.preprocess import Preprocess
 from wallclock.processor import read_processor
 from wallclock.recipe import (
@@ -69,13 +68,13 @@ class JobSettings:
         Help("the vector; auto: projection if it has that, else tower"),
     ] = "auto"
     normalize: Annotated[bool, Help("scale vectors to length 1")] = False
-    recipe: Annotated[str, Help("fast; pillow, the slow reference; or a file of make diagnose")] = (
-        "fast"
-    )
+    recipe: Annotated[
+        str, OneOf(tuple(RECIPES)), Help("fast; or pillow, the slow reference of verify")
+    ] = "fast"
     progressive: Annotated[
         str, OneOf(PROGRESSIVE), Help("scans of a progressive JPEG that are decoded")
     ] = "full"
-    batch: Annotated[int, Range(0, 65_536), Help("images of a batch; 0: as recipe says, or 64")] = 0
+    batch: Annotated[int, Range(0, 65_536), Help("images per batch; 0: 64")] = 0
     device: Annotated[
         str,
         OneOf(("auto", "cpu", "cuda")),
@@ -138,15 +137,10 @@ class JobSettings:
         return "cuda" if gpus else "cpu"
 
     def resolved_recipe(self, device: str) -> Recipe:
-        """The recipe with its device, batch and precision.
-
-        Raises UsageError: there is no such recipe, or its file is not one that this job can run.
-        """
-        recipe = RECIPES.get(self.recipe) or self._chosen(device).recipe
+        """The recipe with its device, batch and precision."""
+        recipe = RECIPES[self.recipe]
         # A CPU emulates FP16.
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
-        if self.recipe not in RECIPES:
-            auto = recipe.dtype
         recipe = replace(
             recipe,
             device=device,
@@ -158,19 +152,15 @@ class JobSettings:
         scales = recipe.dct_scale == "auto"
         return replace(recipe, progressive=self.progressive if scales else "full")
 
-    def _chosen(self, device: str) -> ChosenRecipe:
-        """The recipe in a file. Raises UsageError as `resolved_recipe`."""
-        return read_recipe(self.recipe, device, RECIPES)
-
     def resolved(self, device: str) -> Resolved:
         """The recipe and the model, with what the model's own image processor says.
 
-        Raises as `resolved_recipe`, `resolved_model` and `read_processor` do.
+        Raises as `resolved_model` and `read_processor` do.
         """
         recipe, model = self.resolved_recipe(device), self.resolved_model()
         is_auto = self.preprocess == "auto"
         processor = None
-        notes = [] if self.recipe in RECIPES else [self._chosen(device).note]
+        notes = []
         if model.weights != "none":
             try:
                 processor = read_processor(model)
