@@ -3,8 +3,7 @@
 Method. A batch of the corpus's images goes through the network, first without, then under
 torch.profiler, every module labelled with its name. `layers.csv` has the modules in the network's
 order, each with all that is in it; `operators.csv` the operators that take longest, each without
-what it calls. The trace of the profiled batches goes to `figures/trace-forward.json.gz`, for
-ui.perfetto.dev. On a GPU all times are the device's.
+what it calls. On a GPU all times are the device's.
 """
 
 from dataclasses import replace

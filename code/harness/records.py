@@ -155,12 +155,6 @@ def load_experiment(runs: Path, experiment: str) -> list[Record]:
     return [load(folder) for folder in _indexed(runs, experiment)]
 
 
-def attachment(runs: Path, experiment: str, name: str) -> Path | None:
-    """The first file of this name in the experiment's records, in index order; None if absent."""
-    paths = (folder / name for folder in _indexed(runs, experiment))
-    return next((path for path in paths if path.is_file()), None)
-
-
 def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
     """Each measured cell and the seconds it took. Seals are not checked, damaged files skipped."""
     for path in sorted(runs.glob("*/*/record.json")):

@@ -24,7 +24,7 @@ from wallclock.files import pretty_json, write_bytes
 
 _FIGURES = "figures"
 _UNDERIVED = ("README.md", records.ARCHIVE)
-_OMITTED = (".png", ".pdf", ".tex", ".trace.json", ".json.gz", "/report.html", META)
+_OMITTED = (".png", ".pdf", ".tex", "/report.html", META)
 
 
 def references(folder: Path) -> list[Path]:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import experiments
-from experiments import layers
 from harness import records
 from harness.records import Record
-from paper import claims, diagnosis, figures, footnotes, limits_page, perfetto, report, tables
+from paper import claims, diagnosis, figures, footnotes, limits_page, report, tables
 from paper.claims import Verdict
 from paper.csvfile import write_table
 from paper.rendering import Rendering
@@ -31,7 +30,7 @@ class Published:
 
     tables: list[Path]
     n_failures: int
-    #: Figures, tables for people, traces, diagnosis, report; also those that could not be made.
+    #: Figures, tables for people, diagnosis, report; also those that could not be made.
     renderings: list[Rendering]
     verdicts: list[Verdict]
 
@@ -86,9 +85,6 @@ def _outputs() -> Iterator[tuple[str, tuple[str, ...], _Render]]:
         yield stem, figure.csvs, partial(figures.render, stem)
     for stem, table in tables.TABLES.items():
         yield stem, table.csvs, partial(tables.render, stem)
-    for stem, csv in perfetto.TRACES.items():
-        yield stem, (csv,), partial(perfetto.render, stem)
-    yield perfetto.FORWARD_STEM, tuple(layers.TABLES), perfetto.render_forward
     yield diagnosis.STEM, diagnosis.CSVS, diagnosis.render
     yield limits_page.STEM, limits_page.CSVS, limits_page.render
 

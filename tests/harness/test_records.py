@@ -233,8 +233,6 @@ def test_index_selects_and_orders(tmp_path: Path) -> None:
     write_run(tmp_path)
     assert [record.cell.repeat for record in records.load_experiment(tmp_path, "serial")] == [1, 0]
     assert records.load_experiment(tmp_path, "decoders") == []
-    assert records.attachment(tmp_path, "serial", "absent.json") is None
-    assert records.attachment(tmp_path, "decoders", "absent.json") is None
 
 
 def test_durations_skip_unfinished_records(tmp_path: Path) -> None:

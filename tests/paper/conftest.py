@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paper import figures, perfetto, report, tables
+from paper import figures, report, tables
 from paper.figures import style
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import Copy, as_on_t4, copy_tables
@@ -37,8 +37,6 @@ def _render(folder: Path, source: Path) -> Path:
             figures.render(stem, data, drawn)
     for stem in tables.TABLES:
         tables.render(stem, data, drawn)
-    for stem in perfetto.TRACES:
-        perfetto.render(stem, data, drawn)
     report.render(data, drawn)
     return folder
 

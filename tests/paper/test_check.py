@@ -57,7 +57,7 @@ def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) 
     names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
     assert {CSV, "claims.csv", "failures.csv", "README.md", records.ARCHIVE} <= names
     assert "figures/table-2-end-to-end.md" in names
-    left_out = (".png", ".pdf", ".tex", ".trace.json", ".meta.json", "report.html")
+    left_out = (".png", ".pdf", ".tex", ".meta.json", "report.html")
     assert not any(name.endswith(left_out) for name in names)
     assert check.check(reference) == {}
     assert check.references(reference.parent) == [reference]

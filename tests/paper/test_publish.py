@@ -8,7 +8,6 @@ import pytest
 from paper import claims, diagnosis
 from paper.__main__ import main
 from paper.figures import FIGURES
-from paper.perfetto import TRACES
 from paper.publish import publish
 from paper.tables import TABLES
 from tests.fixture_run import fixture_runs
@@ -27,7 +26,7 @@ def test_every_output_has_files_or_a_reason(tmp_path: Path) -> None:
     assert [path.name for path in published.tables] == [CSV]
     outputs = {output.stem: output for output in published.renderings}
     pages = ["diagnosis", "what-limits-my-job", "report"]
-    assert list(outputs) == [*FIGURES, *TABLES, *TRACES, "trace-forward", *pages]
+    assert list(outputs) == [*FIGURES, *TABLES, *pages]
     written = {stem for stem, output in outputs.items() if output.paths}
     assert written == {"table-2-end-to-end", "table-4-reproducibility", "report"}
     assert all(output.paths or output.skipped for output in outputs.values())
@@ -67,10 +66,7 @@ def test_run_redraws_only_what_it_touches(tmp_path: Path) -> None:
 
 def test_outputs_without_records_are_removed(tmp_path: Path) -> None:
     write_records(tmp_path / "runs")
-    stale = (
-        *("fig-07-pipeline.mmd", "fig-07-pipeline.png", "table-1-serialization.tex"),
-        "fig-06-timeline-baseline.trace.json",
-    )
+    stale = ("fig-07-pipeline.mmd", "fig-07-pipeline.png", "table-1-serialization.tex")
     kept = ("fig-99-of-mine.png", "notes.md", ".gitkeep")
     (tmp_path / "figures").mkdir()
     for name in (*stale, *kept):

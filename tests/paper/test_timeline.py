@@ -1,6 +1,5 @@
-"""Recorded spans: the window that is shown, utilization of a lane, figure 6, and the trace."""
+"""Recorded spans: the window that is shown, utilization of a lane, and figure 6."""
 
-import json
 from collections import defaultdict
 from dataclasses import astuple
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any
 import pytest
 
 from experiments import opt, t4
-from paper import perfetto, spans
+from paper import spans
 from paper.csvfile import read_table
 from paper.rendering import NothingToDrawError
 from paper.spans import Span, Window
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import Copy, Row, drawn, edit, save, words
+from tests.paper.tables import Copy, Row, drawn, save, words
 from wallclock.clock import STAGES
 
 STEM = "fig-06-cpu-gpu-timeline"
@@ -145,45 +144,3 @@ class TestFigure:
         (folder / t4.TIMELINE_CSV).unlink()
         with pytest.raises(NothingToDrawError, match="no two forward passes"):
             drawn(STEM, folder)
-
-
-class TestTrace:
-    STEM = "fig-06-timeline-baseline.trace"
-
-    def test_every_span_on_a_named_thread(self, tmp_path: Path) -> None:
-        (path,) = perfetto.render(self.STEM, fixture_tables(), tmp_path / "one").paths
-        trace = json.loads(path.read_text(encoding="utf-8"))
-        assert trace["displayTimeUnit"] == "ms"
-        assert trace["otherData"]["device"] == "AMD EPYC (2 cores)"
-        events = trace["traceEvents"]
-        names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-        recorded = spans.parse_spans(read_table(fixture_tables() / t4.TIMELINE_CSV))
-        assert list(names.values()) == spans.lanes(recorded)
-        complete = [event for event in events if event["ph"] == "X"]
-        assert len(complete) == len(recorded)
-        assert min(event["ts"] for event in complete) == 0
-        assert all(event["dur"] > 0 and event["tid"] in names for event in complete)
-        again = perfetto.render(self.STEM, fixture_tables(), tmp_path / "two").paths[0]
-        assert again.read_bytes() == path.read_bytes()
-
-    def test_rounding_makes_no_overlap(self) -> None:
-        machine = dict.fromkeys(COLUMNS, "1")
-        times = {
-            "forward": ("gpu", "10000.1", "9.99"),
-            "d2h": ("gpu", "10010", "1"),
-            "wait": ("main", "9999", "20"),
-        }
-        rows = [
-            {**machine, "lane": lane, "stage": stage, "start_ms": start, "duration_ms": duration}
-            for stage, (lane, start, duration) in times.items()
-        ]
-        complete = [event for event in perfetto.events(rows) if event["ph"] == "X"]
-        times_us = {event["name"]: (event["ts"], event["dur"]) for event in complete}
-        assert times_us == {"wait": (0, 20_000), "forward": (1100, 9900), "d2h": (11_000, 1000)}
-
-    def test_no_spans_no_trace(self, copy: Copy, tmp_path: Path) -> None:
-        folder = copy(t4.TIMELINE_CSV)
-        edit(folder / t4.TIMELINE_CSV, duration_ms="")
-        skipped = perfetto.render(self.STEM, folder, tmp_path).skipped
-        assert skipped == f"no span in {t4.TIMELINE_CSV}"
-        assert perfetto.render("fig-06-timeline-optimized.trace", folder, tmp_path).skipped

@@ -3,7 +3,7 @@
 `runtime`: by one runtime. The batch is real images of the corpus and lies on the device before the
 clock starts. The last run's vectors are compared with those of PyTorch in FP32, computed in this
 process before; under pretrained weights so are those of further images, and their nearest
-neighbours. `layers`: by operator and module, with a trace.
+neighbours. `layers`: by operator and module.
 """
 
 import os
@@ -42,9 +42,6 @@ VARIANTS = {
     "onnxruntime-tensorrt": ("tensorrt", "none", "cuda"),
     "onnxruntime-cpu": ("onnxruntime", "none", "cpu"),
 }
-
-#: The trace that is kept with the record; chrome://tracing and ui.perfetto.dev open it.
-TRACE = "trace-forward.json.gz"
 
 _PREFIX = "module::"
 
@@ -273,7 +270,6 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     progress(n * recipe.batch_size)
     on_gpu = recipe.device == "cuda"
     profile = _profile(network, run_batch, move.synchronize, n)
-    profile.export_chrome_trace(str(work / TRACE))
     events = calls_by_name(profile.key_averages())
     time_of = "device_time_total" if on_gpu else "cpu_time_total"
 
@@ -301,7 +297,7 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "modules": modules,
         "profiled_ms": max(module["ms"] for module in modules),
     }
-    return Measurement({"batch": samples}, values, keep=[work / TRACE])
+    return Measurement({"batch": samples}, values)
 
 
 def calls_by_name(averages: Iterable[Any]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from wallclock.trace.run import Ended, run
 OPTIONS = {
     "--json": ("FILE", "write the trace and the verdict as JSON"),
     "--html": ("FILE", "write the report as a page of HTML"),
-    "--perfetto": ("FILE", "write every call as trace events, for ui.perfetto.dev"),
     "--seconds": ("N", "interrupt the program after N seconds, as Ctrl-C does"),
     "--try": ("", "then measure open_images on the program's own images"),
 }
@@ -32,7 +31,6 @@ class Request:
     program: tuple[str, ...]
     json: Path | None = None
     html: Path | None = None
-    perfetto: Path | None = None
     seconds: float = 0.0
     tries: bool = False
 
@@ -100,24 +98,14 @@ def trace(words: Sequence[str]) -> int:
     Raises UserError: a file cannot be written, or a library of the report is missing.
     """
     request = parse(words)
-    for path in filter(None, (request.json, request.html, request.perfetto)):
+    for path in filter(None, (request.json, request.html)):
         _check_writable(path)
     page = import_extra("wallclock.trace.page", "wallclock trace", "embed")
     console = import_extra("rich.console", "wallclock trace", "embed").Console(stderr=True)
     folder = Path(tempfile.mkdtemp(prefix="wallclock-trace-"))
     try:
-        ended = run(
-            request.program,
-            folder,
-            seconds=request.seconds,
-            records_events=request.perfetto is not None,
-            records_paths=request.tries,
-        )
+        ended = run(request.program, folder, request.seconds, records_paths=request.tries)
         traced, paths = collect(folder, ended), image_paths(folder)
-        if request.perfetto is not None:
-            from wallclock.trace.events import write_events
-
-            write_events(folder, ended, request.perfetto)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     page.report(traced, console)

@@ -47,12 +47,7 @@ class Ended:
 
 
 def run(
-    words: Sequence[str],
-    folder: Path,
-    *,
-    seconds: float,
-    records_events: bool = False,
-    records_paths: bool = False,
+    words: Sequence[str], folder: Path, seconds: float = 0.0, *, records_paths: bool = False
 ) -> Ended:
     """Run `python words…` with counters in `folder` until it ends, or for so many seconds.
 
@@ -66,7 +61,7 @@ def run(
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, *words],
-            _environment(folder, records_events=records_events, records_paths=records_paths),
+            _environment(folder, records_paths=records_paths),
             setsigmask=before,
             setsigdef=_RESTORED,
         )
@@ -78,7 +73,7 @@ def run(
     return Ended(tuple(words), pid, status, started_ns, ended_ns, is_cut, swapped)
 
 
-def _environment(folder: Path, *, records_events: bool, records_paths: bool) -> dict[str, str]:
+def _environment(folder: Path, *, records_paths: bool) -> dict[str, str]:
     bootstrap = str(Path(layout.__file__).parent / "bootstrap")
     # An empty entry would be the current folder.
     paths = [bootstrap, os.environ.get("PYTHONPATH", "")]
@@ -86,7 +81,6 @@ def _environment(folder: Path, *, records_events: bool, records_paths: bool) -> 
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         layout.FOLDER_VARIABLE: str(folder),
-        **({layout.EVENTS_VARIABLE: "1"} if records_events else {}),
         **({layout.PATHS_VARIABLE: "1"} if records_paths else {}),
     }
 

@@ -112,7 +112,7 @@ def run_plainly(
 def trace_here(words: Sequence[str]) -> Trace:
     """Trace `python words…` with the streams, folder and environment of this process."""
     with tempfile.TemporaryDirectory() as folder:
-        ended = run(words, Path(folder), seconds=0, records_events=False)
+        ended = run(words, Path(folder))
         return collect(Path(folder), ended)
 
 

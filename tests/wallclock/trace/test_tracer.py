@@ -306,7 +306,7 @@ def test_a_full_disk_loses_counts_and_nothing_else(
     in_thread(lambda: traced.call("a", 10))
     assert len(traced.trace().processes[0].threads) == 1
     with pytest.raises(OSError, match="No space left"):
-        Counters(str(traced.folder), 5, records_events=False)
+        Counters(str(traced.folder), 5)
 
 
 def test_a_file_that_was_cut_is_left_out(traced: Traced) -> None:

@@ -15,16 +15,11 @@ class Counters:
     Raises OSError: the file cannot be made, or the disk is full.
     """
 
-    def __init__(self, folder: str, now: int, records_events: bool) -> None:
+    def __init__(self, folder: str, now: int) -> None:
         self.pid = os.getpid()
         self.path = os.path.join(folder, f"{self.pid}-{now}{layout.COUNTERS}")
         self._memory = _map(self.path, layout.FILE_BYTES, layout.HEAD_BYTES)
         self.words = memoryview(self._memory).cast("q")
-        self._events: memoryview | None = None
-        if records_events:
-            self._events_path = os.path.join(folder, f"{self.pid}-{now}{layout.EVENTS}")
-            events = _map(self._events_path, layout.EVENTS_BYTES, layout.WORD)
-            self._events = memoryview(events).cast("q")
         self._free: list[int] = []
         self.words[layout.PID] = self.pid
         self.words[layout.PARENT] = os.getppid()
@@ -62,15 +57,6 @@ class Counters:
         """The words of a region."""
         start = layout.region_at(index)
         return self.words[start : start + layout.REGION_WORDS]
-
-    def ring(self, index: int) -> memoryview | None:
-        """The words of a region's events; None where events are not recorded."""
-        if self._events is None:
-            return None
-        start = index * layout.RING_WORDS
-        if not _allocate(self._events_path, start * layout.WORD, layout.RING_WORDS * layout.WORD):
-            return None
-        return self._events[start : start + layout.RING_WORDS]
 
     def overflow(self) -> memoryview | None:
         """The region for the sums of threads without one."""

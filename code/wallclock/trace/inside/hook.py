@@ -63,7 +63,6 @@ def install() -> None:
     global tracer
     made = tracer = Tracer(
         os.environ[layout.FOLDER_VARIABLE],
-        records_events=bool(os.environ.get(layout.EVENTS_VARIABLE)),
         records_paths=bool(os.environ.get(layout.PATHS_VARIABLE)),
     )
     patcher = Patcher(made)

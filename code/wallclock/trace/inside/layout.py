@@ -4,13 +4,11 @@ A head, a text, then a region per thread. Only its thread writes a region, witho
 is sparse: what no thread uses takes no space.
 """
 
-#: Ends of the names of files: counters, the optional ring of events, the optional paths of images.
+#: Ends of the names of files: counters, and the optional paths of images.
 COUNTERS = ".counters"
-EVENTS = ".events"
 PATHS = ".paths"
-#: Environment variables: the folder for the files; set to record events, or paths, too.
+#: Environment variables: the folder for the files; set to record paths, too.
 FOLDER_VARIABLE = "WALLCLOCK_TRACE"
-EVENTS_VARIABLE = "WALLCLOCK_TRACE_EVENTS"
 PATHS_VARIABLE = "WALLCLOCK_TRACE_PATHS"
 #: Paths that a process records at most.
 N_PATHS = 512
@@ -76,12 +74,6 @@ OVERFLOW = N_REGIONS - 1
 HEAD_BYTES = HEAD_WORDS * WORD + TEXT_BYTES
 REGION_BYTES = REGION_WORDS * WORD
 FILE_BYTES = HEAD_BYTES + N_REGIONS * REGION_BYTES
-
-# --- events: a ring per region: how many there were, then slot, start, end of each --------------
-EVENT_WORDS = 3
-N_EVENTS = 1 << 14
-RING_WORDS = 1 + EVENT_WORDS * N_EVENTS
-EVENTS_BYTES = N_REGIONS * RING_WORDS * WORD
 
 
 def region_at(index: int) -> int:

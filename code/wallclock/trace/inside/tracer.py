@@ -55,15 +55,13 @@ class Tracer:
         folder: str,
         *,
         clock: Callable[[], int] = time.perf_counter_ns,
-        records_events: bool = False,
         records_paths: bool = False,
     ) -> None:
         self.clock = clock
         self.local: Any = _local()
         self.made: dict[int, Call] = {}
         self.counting: dict[int, str] = {}
-        self._folder, self._records_events = folder, records_events
-        self._records_paths = records_paths
+        self._folder, self._records_paths = folder, records_paths
         self._slots: dict[tuple[str, str], int] = {}
         self._stages = {layout.OUTSIDE: ""}
         self._formats: dict[str, int] = {}
@@ -72,7 +70,7 @@ class Tracer:
         #: Called when the process ends by itself.
         self.at_end: list[Callable[[], None]] = []
         self._loaders: set[str] = set()
-        self._begin(Counters(folder, clock(), records_events))
+        self._begin(Counters(folder, clock()))
 
     def _begin(self, counters: Counters) -> None:
         """Count in a new file; this thread is the main one."""
@@ -94,7 +92,7 @@ class Tracer:
         self.local.__dict__.clear()
         self.at_end.clear()  # a device cannot be used on both sides of a fork
         try:
-            counters = Counters(self._folder, self.clock(), self._records_events)
+            counters = Counters(self._folder, self.clock())
         except OSError as error:
             self.complain("a forked process", error)
             counters = NoCounters()
@@ -165,7 +163,6 @@ class Tracer:
                 view = scratch.words
             else:
                 view = self.counters.region(index)
-            self.local.ring = None if index is None else self.counters.ring(index)
         if not view[layout.BEGAN]:
             view[layout.BEGAN] = now
             _write_name(view, self.is_main())
@@ -226,8 +223,6 @@ class Tracer:
         view[slot + 1] += 1
         view[1] = now
         view[0] = entered[0]
-        if self._records_events:
-            self.record(slot, entered[1], now)
 
     def drop(self, entered: tuple[int, int]) -> None:
         """Close it as if it had not been opened: its time is that of the function around it."""
@@ -239,18 +234,9 @@ class Tracer:
         view[1] = now
         view[0] = outer
 
-    def record(self, slot: int, started: int, ended: int) -> None:
-        """Write an event to the thread's ring, over the oldest one."""
-        ring = self.local.ring
-        if ring is not None:
-            at = 1 + ring[0] % layout.N_EVENTS * layout.EVENT_WORDS
-            ring[at], ring[at + 1], ring[at + 2] = slot, started, ended
-            ring[0] += 1
-
     def timed(self, function: Call, slot: int) -> Call:
         """`function`, counted. `enter` and `leave` are written out: this is the common case."""
         local, clock, begin_thread = self.local, self.clock, self.begin_thread
-        record = self.record if self._records_events else None
         outside = layout.OUTSIDE
 
         def traced(*args: Any, **kwargs: Any) -> Any:
@@ -273,8 +259,6 @@ class Tracer:
                 view[slot + 1] += 1
                 view[1] = now
                 view[0] = outer
-                if record is not None:
-                    record(slot, started, now)
 
         wrapper = in_the_place_of(function, traced)
         self.made[id(wrapper)] = wrapper
