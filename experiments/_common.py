@@ -17,7 +17,7 @@ __all__ = ["Cell", "Plan", "Recipe", "Record"]
 #: An experiment's part of the configuration.
 Options = Mapping[str, Any]
 Records = Sequence[Record]
-Row = dict[str, object]
+Row = dict[str, Any]
 #: CSV → its rows.
 Tables = dict[str, list[Row]]
 

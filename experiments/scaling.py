@@ -9,12 +9,11 @@ shares of a run's time, to which its noise is proportional; R² is of seconds.
 Parquet files: the process from its start to its end. With `files=distinct` each id has a file of
 its own bytes, of `n_unique` pictures, and `deduplicate` looks for equal bytes; with `repeated` each
 picture is one file, under many ids. `main_ms_per_image`: CPU of the main process's two threads,
-which add up under one interpreter's lock. `what=predicted` is computed from it and from the loader
-alone, for more cores (`_many_cores`). `vs_line` is how much longer it took than the
-line through the runs up to 100,000 images says; `of_loader`, the rate of its loop, parts committed,
-in that of the loader alone on as many images, both without their start; `rss_growth`, by how much
-its memory later exceeded what it was when 100,000 were done. `scaling-over-time.csv` has the
-longest job while it ran.
+which add up under one interpreter's lock. `vs_line` is how much longer it took than the line
+through the runs up to 100,000 images says; `of_loader`, the rate of its loop, parts committed, in
+that of the loader alone on as many images, both without their start; `rss_growth`, by how much its
+memory later exceeded what it was when 100,000 were done. `scaling-over-time.csv` has the longest
+job while it ran.
 
 What grows with n may be allocated before the first image is done. `peak_memory_mib`, of the process
 and all below it, is therefore compared between jobs of different n: `memory_mib_per_100k` is the
@@ -27,7 +26,7 @@ from dataclasses import replace
 from functools import partial
 from math import log
 
-from experiments import _common, _many_cores
+from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._sentences import MeasuredRows
 from experiments._sentences import rate as rate_in_words
@@ -44,7 +43,7 @@ COLUMNS = _common.columns(
     "n_images n_unique files deduplicate repeats wall_s wall_s_min wall_s_max img_per_s",
     "page_cache peak_memory_mib memory_mib_per_100k memory_exponent",
     "startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line of_loader",
-    "rss_growth main_ms_per_image limited_by",
+    "rss_growth main_ms_per_image",
     "speedup_vs_one_thread median_kb median_megapixels origin status reason",
 )
 OVER_TIME_CSV = "scaling-over-time.csv"
@@ -112,7 +111,6 @@ def tables(records: Records) -> Tables:
         _fit_memory([row for row in series if row["what"] == "job"])
         _compare([row for row in series if row["what"] == "threads"])
         _compare_with_loader(series)
-        rows += [dict.fromkeys(COLUMNS) | row for row in _many_cores.predicted(series)]
     longest = max(jobs, key=_common.count, default=None)
     filled: Tables = {CSV: rows}
     if longest:
@@ -198,13 +196,11 @@ def _fit(series: Sequence[Row]) -> None:
     startup, slope, r2 = _line(series)
     for row in series:
         row |= {"fit_startup_s": startup, "fit_ms_per_image": slope * 1e3, "fit_r2": r2}
-    shorter = [row for row in series if int(str(row["n_images"])) <= _UP_TO]
+    shorter = [row for row in series if row["n_images"] <= _UP_TO]
     if 2 < len(shorter) < len(series):
         startup, slope, _ = _line(shorter)
         for row in series:
-            row["vs_line"] = (
-                _number(row, "wall_s") / (startup + slope * _number(row, "n_images")) - 1
-            )
+            row["vs_line"] = row["wall_s"] / (startup + slope * row["n_images"]) - 1
 
 
 def _fit_memory(series: Sequence[Row]) -> None:
@@ -213,10 +209,10 @@ def _fit_memory(series: Sequence[Row]) -> None:
     It takes at least three points, and as many images as it is said of: what a short job grows by
     are its buffers.
     """
-    counts = [_number(row, "n_images") for row in series]
+    counts = [row["n_images"] for row in series]
     if len(series) < 3 or max(counts) < _UP_TO:
         return
-    mib = [_number(row, "peak_memory_mib") for row in series]
+    mib = [row["peak_memory_mib"] for row in series]
     _, slope, _ = linear_fit(counts, mib)
     _, exponent, _ = linear_fit([log(n) for n in counts], [log(value) for value in mib])
     for row in series:
@@ -224,13 +220,9 @@ def _fit_memory(series: Sequence[Row]) -> None:
 
 
 def _line(series: Sequence[Row]) -> tuple[float, float, float]:
-    counts = [_number(row, "n_images") for row in series]
-    walls = [_number(row, "wall_s") for row in series]
+    counts = [row["n_images"] for row in series]
+    walls = [row["wall_s"] for row in series]
     return linear_fit(counts, walls, [1 / wall for wall in walls])
-
-
-def _number(row: Row, column: str) -> float:
-    return float(str(row[column]))
 
 
 def _compare_with_loader(series: Sequence[Row]) -> None:
@@ -239,9 +231,9 @@ def _compare_with_loader(series: Sequence[Row]) -> None:
     for row in series:
         alone = loaded.get(row["n_images"])
         if row["what"] == "job" and alone:
-            loop_s = _number(row, "wall_s") * (1 - _number(row, "startup_share"))
-            begin_s = float(str(alone.get("fit_startup_s") or 0.0))
-            row["of_loader"] = (_number(alone, "wall_s") - begin_s) / loop_s
+            loop_s = row["wall_s"] * (1 - row["startup_share"])
+            begin_s = alone.get("fit_startup_s") or 0.0
+            row["of_loader"] = (alone["wall_s"] - begin_s) / loop_s
 
 
 def _compare(series: Sequence[Row]) -> None:
@@ -249,8 +241,7 @@ def _compare(series: Sequence[Row]) -> None:
     if single is None:
         return
     for row in series:
-        gain = _number(row, "img_per_s") / _number(single, "img_per_s")
-        row["speedup_vs_one_thread"] = gain
+        row["speedup_vs_one_thread"] = row["img_per_s"] / single["img_per_s"]
 
 
 def sentence(rows: MeasuredRows) -> str:

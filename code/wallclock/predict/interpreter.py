@@ -1,8 +1,6 @@
 """The interpreter's lock: what threads of one process wait for, however many cores there are."""
 
-from dataclasses import replace
-
-from wallclock.predict.costs import StageCosts, check
+from wallclock.predict.costs import check
 
 #: Seconds for which an image holds its process's interpreter lock: so many, and this share of its
 #: loading. A 256 px image of 0.25 ms holds it 60 to 75 µs, an original of 4 ms 50 to 200 µs.
@@ -17,13 +15,3 @@ def locked_s(load_s: float) -> float:
     """
     check("load_s", load_s)
     return min(load_s, _LOCKED_S + _LOCKED_SHARE * load_s)
-
-
-def in_one_process(costs: StageCosts) -> StageCosts:
-    """The costs of loaders that are threads of the main process.
-
-    What they do under the lock moves from `decode_s`, for which there is a core each, to
-    `serialize_s`, for which there is one: the sum is the same, and the latter may set the pace.
-    """
-    locked = min(costs.decode_s, locked_s(costs.load_s))
-    return replace(costs, decode_s=costs.decode_s - locked, serialize_s=costs.serialize_s + locked)
