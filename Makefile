@@ -143,4 +143,4 @@ lock: ## rebuild the locks from the .in files
 	@bash scripts/lock.sh $(PYTHON)
 
 clean: ## delete everything that a command regenerates
-	@git clean -fdXq data figures site && rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@git clean -fdXq data docs/generated figures site && rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

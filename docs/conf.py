@@ -2,9 +2,11 @@
 
 The source tree is the checkout itself, so that a link is the same here and in the files. What a
 document links to beside documents is copied into the site; a link to a folder is its text alone.
+Tables that no document repeats become pages of the site alone (docs/pages.py, docs/generated/).
 Needs requirements-docs.lock, and nothing from the network: no fonts, no scripts.
 """
 
+import os
 import re
 import shutil
 import sys
@@ -19,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "code"), str(ROOT)]
 
 import wallclock  # noqa: E402
+from docs import pages  # noqa: E402
 from paper import report  # noqa: E402
 
 project = "wallclock"
@@ -26,7 +29,7 @@ author = "The wallclock authors"
 release = version = wallclock.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "data/reference/*/README.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/generated/*.md", "data/reference/*/README.md"]
 exclude_patterns = [".*", "site", "figures", "data/corpora", "data/runs", "code", "tests"]
 source_suffix = {".md": "markdown"}
 
@@ -49,6 +52,11 @@ python_maximum_signature_line_length = 88
 #: Where the report of the reference run is in the site.
 REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
 REPORT = "report.html"
+#: What documents link to → the page that the site has in its place.
+GENERATED = {
+    ROOT / "docs" / "columns.txt": ROOT / "docs" / "generated" / "columns.md",
+    REFERENCE / "figures" / "table-4-reproducibility.md": ROOT / "docs" / "generated" / "claims.md",
+}
 
 _ENTRY = re.compile(r"^- \[([^]]+)\]\(([^)#]+)\.md\)", re.MULTILINE)
 _LINK = re.compile(r"\[([^]]+)\]\(([^)#]+)\)")
@@ -58,12 +66,13 @@ _OPTIONS = {"class": "   :members:\n", "module": "   :members:\n"}
 
 def _contents() -> str:
     """The site's menu: the lists of docs/README.md, under their headings."""
-    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    index = ROOT / "docs" / "README.md"
+    text = _links_of_the_site(index.read_text(encoding="utf-8"), index.parent)
     menu = "```{toctree}\n:hidden:\n\ndocs/README\n```\n"
     for section in text.split("\n## ")[1:]:
         caption = section.splitlines()[0]
-        pages = [f"{text} </docs/{name}>" for text, name in _ENTRY.findall(section)]
-        entries = "\n".join(pages).replace("/docs/../", "/")
+        lines = [f"{text} </docs/{name}>" for text, name in _ENTRY.findall(section)]
+        entries = "\n".join(lines).replace("/docs/../", "/")
         menu += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
     return menu
 
@@ -73,22 +82,29 @@ def _directive(match: re.Match[str]) -> str:
     return f"```{{eval-rst}}\n.. auto{kind}:: {name}\n{_OPTIONS.get(kind, '')}```\n"
 
 
+def _links_of_the_site(text: str, folder: Path) -> str:
+    """A document's text, with links that lead somewhere on the site."""
+
+    def link(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        path = (folder / target).resolve()
+        if page := GENERATED.get(path):
+            return f"[{text}]({os.path.relpath(page, folder)})"
+        return text if path.is_dir() else match[0]
+
+    return _LINK.sub(link, text)
+
+
 def adapt(app: Sphinx, document: str, content: list[str]) -> None:
     """Add what a file does not have: the menu, the docstrings, a link to the report."""
-    folder = (ROOT / document).parent
-
-    def without_link(match: re.Match[str]) -> str:
-        text, target = match.groups()
-        return text if (folder / target).is_dir() else match[0]
-
-    content[0] = _LINK.sub(without_link, content[0])
+    content[0] = _links_of_the_site(content[0], (ROOT / document).parent)
     if document == root_doc:
         content[0] += f"\n{_contents()}"
     elif document == "docs/api":
         content[0] = _DIRECTIVE.sub(_directive, content[0])
-    elif document == "docs/gallery":
-        link = f'- <a href="../{REPORT}">The report of the reference run</a>, with every table'
-        content[0] = content[0].replace("\n\n## ", f"\n{link}\n\n## ", 1)
+    elif document == "docs/README":
+        name = "the report of the reference run"
+        content[0] = content[0].replace(name, f'<a href="../{REPORT}">{name}</a>', 1)
 
 
 def parse_sections(
@@ -112,8 +128,14 @@ def write_pages(app: Sphinx, error: Exception | None) -> None:
         shutil.copy(figures / REPORT, site / REPORT)
 
 
+def generate(app: Sphinx, config: Any) -> None:
+    """Write the pages that are not committed."""
+    pages.write(ROOT / "docs" / "generated")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect what this file adds."""
+    app.connect("config-inited", generate)
     app.connect("source-read", adapt)
     app.connect("autodoc-process-docstring", parse_sections)
     app.connect("build-finished", write_pages)

@@ -29,7 +29,7 @@ _SHORT_COMMIT = 7
 
 def documents() -> list[Path]:
     """The Markdown files of the checkout's top and of docs/."""
-    return sorted([*provenance.ROOT.glob("*.md"), *(provenance.ROOT / "docs").rglob("*.md")])
+    return sorted([*provenance.ROOT.glob("*.md"), *(provenance.ROOT / "docs").glob("*.md")])
 
 
 def files() -> dict[str, Path]:

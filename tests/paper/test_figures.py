@@ -60,6 +60,7 @@ class TestRendering:
             )
             drawings.append(path.read_text())
         assert drawings[0] == drawings[1]
+        assert "<title>A line</title>" in drawings[0]
         names = re.findall(r'clipPath id="(\w+)"', drawings[0])
         assert len(names) == len(set(names)) == 2
         assert set(re.findall(r"url\(#(\w+)\)", drawings[0])) == set(names)

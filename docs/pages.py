@@ -1,0 +1,194 @@
+"""The pages that `make docs` makes: the columns of every table, and the numbers of the paper.
+
+The meanings of columns are in docs/columns.txt. Which columns a table has is known by the
+experiments, the commands and the committed files of the benchmarks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import experiments
+from experiments import predict
+from harness.provenance import ROOT
+from paper import claims, compare, drift, publish
+from paper.claims import CLAIMS, Claim
+from paper.csvfile import read_columns
+from wallclock.clock import STAGES
+from wallclock.job.dataset import ROWS
+
+SOURCE = ROOT / "docs" / "columns.txt"
+REFERENCES = ROOT / "data" / "reference"
+#: What `python -m paper.accuracy` pools, with the columns of an experiment.
+POOLED = REFERENCES / "predictions" / "accuracy.csv"
+#: Folders of data/reference whose tables a benchmark writes, and the module that does.
+BENCHMARKS: Mapping[str, str] = {
+    "fast-parts": "benchmarks.fast parts",
+    "dct-margin": "benchmarks.fast margin",
+    "progressive": "benchmarks.progressive",
+    "preprocess": "benchmarks.preprocess",
+    "families": "benchmarks.families",
+    "imports": "benchmarks.imports",
+    "loader": "benchmarks.loader",
+    "ceiling": "benchmarks.ceiling",
+    "trace": "benchmarks.trace",
+    "tried": "benchmarks.tried",
+    "job": "benchmarks.job",
+    "rows": "benchmarks.rows",
+    "examples": "examples.measure",
+}
+#: Tables of commands, of a run and of a job: name → what writes them, and their columns.
+OTHERS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "claims.csv": ("every run: a row per number of the paper", claims.COLUMNS),
+    "failures.csv": ("every run: a row per image that failed", publish._FAILURE_COLUMNS),
+    "drift.csv": ("`make drift`: a row per measure", drift.COLUMNS),
+    "compare.csv": ("`make compare`: a row per measure", compare.COLUMNS),
+    "part-*.parquet": (
+        "`wallclock embed`: a row per image, followed by the other columns of the list",
+        ["id", "vector", *ROWS.names[1:]],
+    ),
+    "_failures/part-*.jsonl": (
+        "`wallclock embed`: an object per image without a vector",
+        ["id", "stage", "reason"],
+    ),
+}
+COLUMNS_PAGE = """\
+# Columns of every table
+
+Tables are CSV files in UTF-8 with a header line. An empty cell has no value. `X_min` and `X_max`
+are the lowest and the highest repeat of `X`, unless a line says otherwise.
+"""
+_COLUMNS_HEAD = "\n| column | unit | meaning |\n|---|---|---|\n"
+CLAIMS_PAGE = """\
+# Every number of the paper
+
+The lines of `data/paper/claims.csv`. Figures and tables are named as the article numbers them. Its
+Figures 1 to 9 are fig-01, fig-01b, fig-03, fig-02, fig-04, fig-05, fig-06, fig-07 and fig-10 here.
+
+| claim | experiment | output | paper | allowed | applies to | where in the source |
+|---|---|---|---|---|---|---|
+"""
+_NEEDS = {
+    "any": "any machine",
+    "cuda": "any CUDA GPU",
+    "t4-gpu": "a Tesla T4",
+    "t4": "a Tesla T4 beside 16 cores",
+    "t4-8": "a Tesla T4 beside 8 cores",
+    "abo": "the paper's images",
+}
+
+
+class Meaning(NamedTuple):
+    """Unit and meaning of a column."""
+
+    unit: str
+    text: str
+
+
+@dataclass
+class Definitions:
+    """Column → meaning: in all tables, and by table."""
+
+    shared: dict[str, Meaning] = field(default_factory=dict)
+    of: dict[str, dict[str, Meaning]] = field(default_factory=dict)
+    #: Definitions that some table uses: (table, or empty for shared; name).
+    used: set[tuple[str, str]] = field(default_factory=set)
+
+    def meaning(self, table: str, column: str) -> Meaning | None:
+        """What a column means in a table: its own definition wins over the shared one."""
+        stage, _, rest = column.partition("_")
+        name = f"<stage>_{rest}" if stage in STAGES and rest.startswith(("s", "share")) else column
+        own = self._look_up(self.of.get(table, {}), table, column)
+        return own or self._look_up(self.shared, "", name)
+
+    def _look_up(
+        self, definitions: Mapping[str, Meaning], table: str, column: str
+    ) -> Meaning | None:
+        if column in definitions:
+            self.used.add((table, column))
+            return definitions[column]
+        name, _, end = column.rpartition("_")
+        if end in ("min", "max") and name in definitions:
+            extreme = "lowest" if end == "min" else "highest"
+            return Meaning(definitions[name].unit, f"{extreme} of the repeats")
+        return None
+
+
+@cache
+def definitions() -> Definitions:
+    """The meanings in docs/columns.txt."""
+    read = Definitions()
+    sections = [read.shared]
+    for line in SOURCE.read_text(encoding="utf-8").splitlines():
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("["):
+            sections = [read.of.setdefault(name, {}) for name in line[1:-1].split()]
+            continue
+        name, unit, meaning = (part.strip() for part in line.split("|"))
+        for section in sections:
+            assert name not in section, f"{name} is defined twice"
+            section[name] = Meaning(unit, meaning)
+    return read
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page; `section` is its name in columns.txt."""
+
+    name: str
+    section: str
+    origin: str
+    columns: Sequence[str]
+
+
+def tables() -> Iterator[Table]:
+    """Every table, in the order of the page."""
+    for name in (*experiments.ORDER, *experiments.ON_REQUEST):
+        module = experiments.load(name)
+        question = str(module.__doc__).strip().splitlines()[0]
+        for csv, columns in module.TABLES.items():
+            yield Table(csv, csv, f"experiment `{name}`: {question}", columns)
+    for name, (origin, columns) in OTHERS.items():
+        yield Table(name, name, origin, columns)
+    name = POOLED.relative_to(REFERENCES).as_posix()
+    yield Table(name, predict.ACCURACY_CSV, "`python -m paper.accuracy`", read_columns(POOLED))
+    for folder, module_name in BENCHMARKS.items():
+        for path in sorted((REFERENCES / folder).glob("*.csv")):
+            origin = f"`python -m {module_name}`"
+            yield Table(f"{folder}/{path.name}", folder, origin, read_columns(path))
+
+
+def columns_page() -> str:
+    """Every table with the unit and the meaning of its columns."""
+    parts = [COLUMNS_PAGE]
+    for table in tables():
+        parts.append(f"\n## {table.name}\n\nWritten by {table.origin}\n{_COLUMNS_HEAD}")
+        for name in table.columns:
+            meaning = definitions().meaning(table.section, name) or Meaning("", "")
+            parts.append(f"| `{name}` | {meaning.unit} | {meaning.text} |\n")
+    return "".join(parts)
+
+
+def claims_page() -> str:
+    """Every claim: its experiment, its table, its tolerance and where it stands."""
+    return CLAIMS_PAGE + "".join(map(_claim_line, claims.load(CLAIMS)))
+
+
+def _claim_line(claim: Claim) -> str:
+    allowed = "at most" if claim.tolerance is None else f"± {claim.tolerance:.0%}"
+    where = claim.where
+    if claim.other_value is not None:
+        where += f". Elsewhere {claim.other_value:,.6g}: {claim.other_where}"
+    paper = f"{claim.paper_value:,.6g} {claim.unit}"
+    parts = (claim.id, claim.experiment, claim.csv, paper, allowed, _NEEDS[claim.needs], where)
+    return f"| {' | '.join(parts)} |\n"
+
+
+def write(folder: Path) -> None:
+    """Write both pages into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (("columns", columns_page()), ("claims", claims_page())):
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
