@@ -15,7 +15,8 @@ from harness.corpora import folder, image_stats, readers
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
-from harness.engines.loaders import CyclicPositions, open_loader
+from harness.engines.loaders import open_loader
+from harness.engines.positions import CyclicPositions
 from harness.spec import CorpusSpec
 from tests import making
 from wallclock.check import validate

@@ -7,18 +7,16 @@ with open_loader(manifest, recipe, model, positions) as loader:
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.corpora.manifest import Manifest
-from wallclock.loader import LazyBatches, Loader
+from harness.engines.pipeline import ManifestFeed
+from wallclock.loader import BuildInPlace, Loader, ThreadLoader, in_place_stages
 from wallclock.machine import set_threads
-from wallclock.recipe import ENGINES, ModelSpec, Recipe, Statistics
-
-if TYPE_CHECKING:
-    from wallclock.loader import BuildInPlace, ThreadLoader
+from wallclock.recipe import ModelSpec, Recipe, Statistics
 
 
 def open_loader(
@@ -40,7 +38,7 @@ def open_loader(
         Unavailable: what it needs is not here.
         UserError: no such engine.
     """
-    # Imported here: a process that decodes for OpenCV or Pillow need not load torch.
+    # Imported here: a process whose loader needs no torch does not load it.
     if recipe.engine == "serial":
         from harness.engines.serial import SerialLoader
 
@@ -61,34 +59,15 @@ def open_threads(
     recipe: Recipe,
     model: ModelSpec,
     positions: Sequence[Sequence[int]],
-    build: "BuildInPlace | None" = None,
-) -> "ThreadLoader":
+    build: BuildInPlace = in_place_stages,
+) -> ThreadLoader:
     """The product's loader of threads over the manifest's valid images.
 
-    `build`: binds each thread's stages, by default as a job does.
+    `build` binds each thread's stages, by default as a job does.
     """
-    from harness.engines.pipeline import ManifestFeed
-    from wallclock.loader import ThreadLoader, in_place_stages
-
     set_threads(recipe, uses_torch=False)
     feed = ManifestFeed(manifest, recipe, model)
-    return ThreadLoader(feed, recipe, model, positions, build or in_place_stages)
-
-
-def prefetched_batches(recipe: Recipe) -> int:
-    """Batches that a loader of this suite may have loaded before the clock starts."""
-    if recipe.engine == "threads":
-        from wallclock.loader import ring_size
-
-        return ring_size(recipe)
-    if recipe.engine == "dataloader":
-        return recipe.workers * recipe.prefetch + 1
-    return 1
-
-
-def burst_of(recipe: Recipe) -> int:
-    """Batches of a loader of this suite that arrive together."""
-    return max(recipe.workers, 1) if recipe.engine in ENGINES[1:] else 1
+    return ThreadLoader(feed, recipe, model, positions, build)
 
 
 def to_pixels(images: Any, statistics: Statistics) -> npt.NDArray[np.uint8]:
@@ -101,24 +80,3 @@ def to_pixels(images: Any, statistics: Statistics) -> npt.NDArray[np.uint8]:
     levels = (array.transpose(0, 2, 3, 1) * std + mean) * 255
     rounded: npt.NDArray[np.uint8] = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
     return rounded
-
-
-class CyclicPositions(LazyBatches):
-    """Batches of positions over `n_items` images, again and again, computed when indexed.
-
-    Args:
-        n: images in all.
-    """
-
-    def __init__(self, n_items: int, batch_size: int, n: int) -> None:
-        self._n_items, self._n = n_items, n
-        self.batch_size = batch_size
-
-    def __len__(self) -> int:
-        return -(-self._n // self.batch_size)
-
-    def batch(self, index: int) -> list[int]:
-        """See `LazyBatches`."""
-        first = index * self.batch_size
-        last = min(first + self.batch_size, self._n)
-        return [position % self._n_items for position in range(first, last)]

@@ -29,7 +29,7 @@ class SerialLoader(Loader):
     def __init__(
         self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Sequence[Any]
     ) -> None:
-        from harness.engines.dataloader import ImageDataset  # needs torch; `run` does not
+        from harness.engines.dataset import ImageDataset  # needs torch; `run` does not
 
         self.version = "wallclock serial"
         self.settings = f"one thread; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}"

@@ -25,7 +25,8 @@ import numpy as np
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest, failure_rows
 from harness.engines import pipeline
-from harness.engines.loaders import CyclicPositions, open_threads
+from harness.engines.loaders import open_threads
+from harness.engines.positions import CyclicPositions
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell

@@ -21,7 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from harness.corpora.manifest import Manifest
 from harness.engines import assemble
-from harness.engines.dataloader import ImageDataset, torch_loader
+from harness.engines.dataloader import torch_loader
+from harness.engines.dataset import ImageDataset
 from harness.engines.pipeline import DeviceStages, device_stages
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress

@@ -22,9 +22,9 @@ import numpy as np
 from harness import disturbance, export, telemetry
 from harness.corpora import manifest as manifests
 from harness.engines import loaders, pipeline
-from harness.engines.loaders import CyclicPositions
 from harness.engines.on_device import OnDevice
 from harness.engines.pipeline import DeviceStages
+from harness.engines.positions import CyclicPositions, burst_of, prefetched_batches
 from harness.protocols import fidelity, protocol
 from harness.protocols.gpu_memory import GpuMemory
 from harness.protocols.loop import PassResult, after, run_pass, steady, workers_since
@@ -169,7 +169,7 @@ def _batches_needed(cell: Cell) -> int:
     cold = cell.params.get("page_cache") == "cold"
     if recipe.device == "cpu" and cell.model.weights != "none" and not cold:
         return 1
-    minimum = max(loaders.prefetched_batches(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
+    minimum = max(prefetched_batches(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
     return max(minimum, int(cell.params.get("batches", 0)))
 
 
@@ -183,10 +183,10 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
     measured in complete bursts, and loading goes on behind the last measured batch as it did before
     the first: what was half done when the clock started is half done when it stops.
     """
-    size, burst = recipe.batch_size, loaders.burst_of(recipe)
+    size, burst = recipe.batch_size, burst_of(recipe)
     total = max(n, -(-at_least // burst) * burst * size if at_least > 1 else size)
     measured = [list(range(start, min(start + size, total))) for start in range(0, total, size)]
-    prefetched = loaders.prefetched_batches(recipe)
+    prefetched = prefetched_batches(recipe)
     warm = prefetched if len(measured) >= prefetched else max(1, len(measured) // 2)
     full = list(range(size))
     warm_up = [full] * warm

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.engines import loaders
-from harness.engines.loaders import CyclicPositions
+from harness.engines.positions import CyclicPositions
 from harness.engines.training import PARTS, Trainer, Training
 from harness.protocols import protocol
 from harness.protocols.costs import timed_by_size

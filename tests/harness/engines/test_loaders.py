@@ -14,8 +14,10 @@ from harness.corpora import folder
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Manifest
 from harness.engines import third_party
-from harness.engines.dataloader import ImageDataset, torch_loader
-from harness.engines.loaders import CyclicPositions, open_loader, to_pixels
+from harness.engines.dataloader import torch_loader
+from harness.engines.dataset import ImageDataset
+from harness.engines.loaders import open_loader, to_pixels
+from harness.engines.positions import CyclicPositions
 from harness.measures import psnr_db
 from harness.spec import CorpusSpec
 from tests import making

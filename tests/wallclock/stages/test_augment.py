@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from harness.engines import pipeline
-from harness.engines.loaders import CyclicPositions, open_loader, to_pixels
+from harness.engines.loaders import open_loader, to_pixels
+from harness.engines.positions import CyclicPositions
 from tests import making
 from tests.harness.engines.conftest import MODEL, manifest_in
 from wallclock.check import Inspector
