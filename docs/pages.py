@@ -27,7 +27,6 @@ POOLED = REFERENCES / "predictions" / "accuracy.csv"
 BENCHMARKS: Mapping[str, str] = {
     "fast-parts": "benchmarks.fast parts",
     "dct-margin": "benchmarks.fast margin",
-    "progressive": "benchmarks.progressive",
     "preprocess": "benchmarks.preprocess",
     "families": "benchmarks.families",
     "imports": "benchmarks.imports",

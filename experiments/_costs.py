@@ -22,15 +22,7 @@ from wallclock.summary import median
 LEAST_PASSES = 3
 
 #: The choices of a recipe that the cost of loading an image depends on.
-LOADER_FIELDS = (
-    "decoder",
-    "resizer",
-    "interpolation",
-    "dct_scale",
-    "progressive",
-    "normalize_on",
-    "augment",
-)
+LOADER_FIELDS = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on", "augment")
 #: The parts of a training step that are its time on the device; an embedding's has the one.
 _ON_DEVICE = ("augment", "forward", "backward", "optimizer")
 

@@ -141,7 +141,7 @@ def _corpora(plan: Plan, options: Options) -> list[Slice]:
 def _choices(recipe: Recipe) -> dict[str, object]:
     names = ["name", "decoder", "resizer", "interpolation", "dtype"]
     if recipe.dct_scale != "full":
-        names += ["dct_scale", "dct_margin", "progressive"]
+        names += ["dct_scale", "dct_margin"]
     return {name: getattr(recipe, name) for name in names}
 
 

@@ -19,7 +19,7 @@ from wallclock.recipe import ENGINES
 #: Not taken over from the recipe `fast`: its own fixes, or the user's business.
 _NOT_A_FIX = ("name", "device", "sink", "dtype")
 #: Of a loader, what matters for JPEGs alone: Pillow decodes every other format in every recipe.
-_OF_JPEGS = ("decoder", "dct_scale", "progressive")
+_OF_JPEGS = ("decoder", "dct_scale")
 #: Times as many workers where they wait for the storage.
 _WAITING = 4
 #: CPU flags of arithmetic in half precision; without one, a CPU emulates it.

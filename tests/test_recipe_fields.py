@@ -17,7 +17,6 @@ NOT_COLUMNS: Mapping[str, str] = {
     "prefetch": "the column `settings`, in the loader's words",
     "pin_memory": "the columns `device_kind` and `engine` decide it by default",
     "torch_threads": "only the recipe `cpu` sets it: conf/recipe/cpu.yaml",
-    "progressive": "full in every recipe of the study; a job says it in _dataset.json",
 }
 
 

@@ -14,7 +14,6 @@ from wallclock.recipe import Limits
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 #: Markers with a length and a payload.
 _WITH_LENGTH = frozenset(range(0x02, 0xFF)) - frozenset(range(0xD0, 0xDA))
-SOF_PROGRESSIVE = 0xC2
 SOS = 0xDA
 EOI = 0xD9
 ANY_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}

@@ -12,11 +12,10 @@ from typing import Annotated, TypeAlias
 
 from wallclock.constraints import OneOf, Range
 
-#: How stages overlap, how DataLoader's workers start, how much of a progressive JPEG is decoded
-#: (`stages/decode/scans.py`), where training images are augmented, how the network is compiled.
+#: How stages overlap, how DataLoader's workers start, where training images are augmented, how the
+#: network is compiled.
 ENGINES = ("serial", "dataloader", "threads")
 START_METHODS = ("fork", "forkserver", "spawn")
-PROGRESSIVE = ("full", "exact")
 AUGMENT = ("none", "cpu", "device")
 COMPILERS = ("none", "compile", "cuda_graphs")
 #: Runtime of the forward pass → its dtypes.
@@ -89,8 +88,6 @@ class Recipe:
     #: `dct_margin` times the target's. At 1.25 one of 577 images lost more than 1 dB on INTER_AREA.
     dct_scale: Annotated[str, OneOf(("full", "auto"))] = "full"
     dct_margin: Annotated[float, Range(1, 1000)] = 1.25
-    #: Scans of progressive JPEGs: all; or with dct_scale=auto those that change a pixel (exact).
-    progressive: Annotated[str, OneOf(PROGRESSIVE)] = "full"
     #: Where pixels become normalized floats: on the device, uint8 crosses the bus, a quarter of the
     #: bytes.
     normalize_on: Annotated[str, OneOf(("host", "device"))] = "host"

@@ -10,17 +10,7 @@ from wallclock.constraints import Help, OneOf, Range
 from wallclock.errors import UsageError, UserError, check_name
 from wallclock.preprocess import Preprocess
 from wallclock.processor import read_processor
-from wallclock.recipe import (
-    DTYPES,
-    FAST,
-    POOLS,
-    PROGRESSIVE,
-    SINKS,
-    Count,
-    ModelSpec,
-    Positive,
-    Recipe,
-)
+from wallclock.recipe import DTYPES, FAST, POOLS, SINKS, Count, ModelSpec, Positive, Recipe
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
 #: Pillow: the reference of `verify`.
@@ -71,9 +61,6 @@ class JobSettings:
     recipe: Annotated[
         str, OneOf(tuple(RECIPES)), Help("fast; or pillow, the slow reference of verify")
     ] = "fast"
-    progressive: Annotated[
-        str, OneOf(PROGRESSIVE), Help("scans of a progressive JPEG that are decoded")
-    ] = "full"
     batch: Annotated[int, Range(0, 65_536), Help("images per batch; 0: 64")] = 0
     device: Annotated[
         str,
@@ -141,7 +128,7 @@ class JobSettings:
         recipe = RECIPES[self.recipe]
         # A CPU emulates FP16.
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
-        recipe = replace(
+        return replace(
             recipe,
             device=device,
             dtype=auto if self.dtype == "auto" else self.dtype,
@@ -149,8 +136,6 @@ class JobSettings:
             workers=self.workers or recipe.workers,
             sink=self.sink,
         )
-        scales = recipe.dct_scale == "auto"
-        return replace(recipe, progressive=self.progressive if scales else "full")
 
     def resolved(self, device: str) -> Resolved:
         """The recipe and the model, with what the model's own image processor says.

@@ -215,8 +215,7 @@ def _settings_of(dataset: Dataset) -> JobSettings:
         "pool": "tower",
         "weights": "random" if about["identity"]["model"]["weights"] == "random" else "pretrained",
     }
-    # The plain loop decodes every scan; older versions had a third value of `progressive`.
-    return build(JobSettings, {**older, **about["settings"], "progressive": "full"}, "")
+    return build(JobSettings, {**older, **about["settings"]}, "")
 
 
 def _check_weights(resolved: Resolved, dataset: Dataset, name: str) -> None:

@@ -17,7 +17,6 @@ from wallclock.preprocess import Size, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, decode, normalize, resize
 from wallclock.stages.augment import Augmentation
-from wallclock.stages.decode import scans
 from wallclock.stages.pixels import PixelArray
 
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
@@ -295,7 +294,6 @@ class DecodeImage:
         if recipe.preprocess != "squash":
             preprocess = preprocess_of(recipe, px, sizes_differ=True)
             self._choose_scale = ChooseScale(preprocess, recipe.dct_margin)
-        self._cuts = recipe.progressive == "exact"
         #: The name of the decoder, read back.
         self.decoder = decode.name_of(self._decode)
 
@@ -305,10 +303,7 @@ class DecodeImage:
             return self._decode_other(data)
         if self._scaling is None:
             return self._decode(data)
-        scale = self._choose_scale(image)
-        if self._cuts and image.process == "progressive":
-            data = scans.cut(data, scale)
-        return self._decode(data, scale, image.current_size)
+        return self._decode(data, self._choose_scale(image), image.current_size)
 
     def _scale(self, image: Image) -> int:
         assert self._scaling is not None

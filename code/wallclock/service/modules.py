@@ -18,14 +18,11 @@ from wallclock.infer.network import open_embedder
 from wallclock.job.settings import MOCK, JobSettings
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
 from wallclock.preprocess import preprocess_of
-from wallclock.recipe import DTYPES, FAST, POOLS, PROGRESSIVE, Limits, ModelSpec
+from wallclock.recipe import DTYPES, FAST, POOLS, Limits, ModelSpec
 from wallclock.service.logs import event
 from wallclock.service.module import Module, Request
 
 _Side = Annotated[int, Range(1, 4096)]
-_Progressive = Annotated[
-    str, OneOf(PROGRESSIVE), Help("scans of a progressive JPEG that are decoded")
-]
 _MaxPixels = Annotated[int, Help("pixels above which an image is refused by its header")]
 
 
@@ -37,7 +34,6 @@ class Pixels(Module):
     Args:
         size: side of the square images in pixels, to which `squash` resizes.
         preprocess: squash, or another geometry: the text of a `Preprocess`, with its own sizes.
-        progressive: how much of a progressive JPEG is decoded: full or exact.
         max_pixels: above which an image is refused by its header.
 
     Raises UserError: a setting out of range, or a library that is not installed.
@@ -46,7 +42,6 @@ class Pixels(Module):
     def __init__(
         self,
         size: Annotated[_Side, Help("side of the square images in pixels")] = 224,
-        progressive: _Progressive = "full",
         max_pixels: _MaxPixels = Limits.max_pixels,
         preprocess: Annotated[
             str, Help("squash, or as in shortest:256,crop:224,bicubic")
@@ -54,8 +49,7 @@ class Pixels(Module):
     ) -> None:
         limits = build(Limits, {"max_pixels": max_pixels}, "")
         self._size = check(_Side, size, "size")
-        progressive = check(_Progressive, progressive, "progressive")
-        self._recipe = replace(FAST, progressive=progressive, preprocess=preprocess)
+        self._recipe = replace(FAST, preprocess=preprocess)
         geometry = preprocess_of(self._recipe, self._size)
         self._canvas = geometry.canvas
         self._reader = SourceReader(limits, fetches_ahead=False)
@@ -91,7 +85,7 @@ class Embedding(Pixels):
         device: auto, cpu or cuda.
         dtype: auto, or one that PyTorch's network may have (conf/recipe).
         batch: the most images that `process` gets.
-        progressive: as of `Pixels`; so is `max_pixels`.
+        max_pixels: as of `Pixels`.
         weights: pretrained; random, a DINOv2 that learnt nothing, for tests of speed.
         pool: which vector, as of `wallclock embed`; likewise `preprocess`
             and `normalize`.
@@ -115,7 +109,6 @@ class Embedding(Pixels):
             Help("precision; auto: fp16 on a GPU, else fp32"),
         ] = "auto",
         batch: int = 0,
-        progressive: _Progressive = "full",
         max_pixels: _MaxPixels = Limits.max_pixels,
         weights: Annotated[
             str,
@@ -140,7 +133,6 @@ class Embedding(Pixels):
             "normalize": normalize,
             "device": device,
             "dtype": dtype,
-            "progressive": progressive,
             "batch": batch,
         }
         job = build(JobSettings, values, "")
@@ -148,7 +140,7 @@ class Embedding(Pixels):
         recipe, network = resolved.recipe, resolved.model
         for note in resolved.notes:
             event(logging.WARNING, "model", note=note)
-        super().__init__(network.input_px, progressive, max_pixels, recipe.preprocess)
+        super().__init__(network.input_px, max_pixels, recipe.preprocess)
         self._embedder = None
         if model != MOCK:
             try:

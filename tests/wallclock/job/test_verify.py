@@ -57,17 +57,6 @@ def test_settings_that_were_typed(options: dict[str, Any], photos: Path, tmp_pat
     assert verify(tmp_path / "out", n=N).faults == ()
 
 
-def test_a_setting_that_older_versions_had(photos: Path, tmp_path: Path) -> None:
-    """`progressive=early`: a loss that `verify` measures as it does any other."""
-    FAMILIES["vit"](tmp_path / "model")
-    embed(photos, tmp_path / "out", model=str(tmp_path / "model"), device="cpu")
-    path = tmp_path / "out" / "_dataset.json"
-    about = json.loads(path.read_text(encoding="utf-8"))
-    about["settings"]["progressive"] = about["identity"]["recipe"]["progressive"] = "early"
-    path.write_text(json.dumps(about), encoding="utf-8")
-    assert verify(tmp_path / "out", n=N).faults == ()
-
-
 @pytest.mark.parametrize(
     ("name", "typed"), [("preprocess", "squash"), ("pool", "mean"), ("preprocess", "none,crop:224")]
 )

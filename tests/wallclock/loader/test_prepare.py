@@ -15,7 +15,6 @@ from wallclock.loader.prepare import DecodeImage, InPlaceStages, in_place_stages
 from wallclock.recipe import FAST, Limits, ModelSpec
 from wallclock.stages import decode, resize
 from wallclock.stages.augment import Augmentation
-from wallclock.stages.decode import scans
 
 MODEL = ModelSpec("none", "none", input_px=32)
 #: A quarter of the width, half of the height.
@@ -75,19 +74,6 @@ def test_the_scale_is_of_what_is_used(drawn: Any, scale: int, recorder: Recorder
     decode_image = DecodeImage(replace(FAST, augment="cpu"), 32)
     decode_image(info(400, 400, augmentation=drawn), b"data")
     assert recorder.asked == [(b"data", scale, (400, 400))]
-
-
-@pytest.mark.parametrize("progressive", ["full", "exact"])
-@pytest.mark.parametrize("process", ["baseline", "progressive"])
-def test_scans_are_left_out_where_the_recipe_says_so(
-    progressive: str, process: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scans, "cut", lambda data, scale: b"cut at 1/%d" % scale)
-    DecodeImage(replace(FAST, progressive=progressive), 32)(
-        info(400, 400, process=process), b"whole"
-    )
-    is_cut = (progressive, process) == ("exact", "progressive")
-    assert recorder.asked[0][0] == (b"cut at 1/8" if is_cut else b"whole")
 
 
 @pytest.mark.parametrize(("pixels", "is_held"), [(LARGE_PIXELS, False), (LARGE_PIXELS + 1, True)])

@@ -65,7 +65,6 @@ def test_the_limit_on_pixels_is_a_setting() -> None:
         ({"model": "no-such"}, "model=no-such: give a hub id"),
         ({"device": "tpu"}, "no device is called 'tpu'"),
         ({"model": "null", "max_pixels": 0}, "max_pixels=0: give a whole number"),
-        ({"model": "null", "progressive": "late"}, "no progressive is called 'late'"),
     ],
 )
 def test_settings_that_cannot_be_met(settings: dict[str, Any], message: str) -> None:
