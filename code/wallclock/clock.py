@@ -14,11 +14,14 @@ generator a call; experiment `profiler` measures both and writes `profiler-overh
 """
 
 import gc
+import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from time import perf_counter_ns
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 #: The stages before the device, and those that move a batch through it.
 LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
@@ -29,9 +32,13 @@ STAGES = (*LOADING_STAGES, *DEVICE_STAGES, "serialize")
 #: Nanoseconds that never go back.
 Clock: TypeAlias = Callable[[], int]
 Call: TypeAlias = Callable[[], object]
+#: Begins a named range, and ends the innermost one.
+Nvtx: TypeAlias = tuple[Callable[[str], object], Call]
 
 #: Containers that may be new until the youngest are looked at; Python's own limit is 700.
 _COLLECTED_AFTER = 5_000
+
+T = TypeVar("T")
 
 
 class Stage:
@@ -71,22 +78,23 @@ class Stage:
             self.failed += 1
 
 
-class _Synced:
-    """A stage that waits for the device before its clock starts, and before it stops."""
+class _Between:
+    """A stage with a call before its clock starts, and one before it stops."""
 
-    __slots__ = ("_inner", "_synchronize")
+    __slots__ = ("_after", "_before", "_inner")
 
-    def __init__(self, inner: Stage, synchronize: Call) -> None:
+    def __init__(self, inner: "OpenStage", before: Call, after: Call) -> None:
         self._inner = inner
-        self._synchronize = synchronize
+        self._before = before
+        self._after = after
 
     def __enter__(self) -> None:
-        self._synchronize()
+        self._before()
         self._inner.__enter__()
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            self._synchronize()
+            self._after()
         except BaseException as lost:
             kind = type(lost)
             raise
@@ -95,7 +103,7 @@ class _Synced:
 
 
 #: What `with profiler.stage(name)` enters.
-OpenStage: TypeAlias = Stage | _Synced
+OpenStage: TypeAlias = Stage | _Between
 
 
 class StageProfiler:
@@ -107,6 +115,8 @@ class StageProfiler:
             whichever later stage first needs its result.
         synced: the stages that call it. Only those pay for it.
         clock: a test may pass one that it turns itself.
+        nvtx: NVTX's push and pop, around every stage; by default torch's where Nsight Systems
+            runs this process, else none.
 
     Not thread-safe on purpose (a lock would cost more than the clock): one profiler per thread.
     Another thread may read it meanwhile.
@@ -117,13 +127,15 @@ class StageProfiler:
         synchronize: Call | None = None,
         synced: frozenset[str] = frozenset(DEVICE_STAGES),
         clock: Clock = perf_counter_ns,
+        nvtx: Nvtx | None = None,
     ) -> None:
         self._synchronize = synchronize
         self._synced = synced
         self._clock = clock
+        self._nvtx = nvtx or active_nvtx()
         self._started: list[int] = []
         self._stages: dict[str, Stage] = {}
-        #: Name → what `stage` returns: the stage, with its synchronization.
+        #: Name → what `stage` returns: the stage, with its NVTX range and its synchronization.
         self._entered: dict[str, OpenStage] = {}
 
     def stage(self, name: str, count: int = 1) -> OpenStage:
@@ -146,8 +158,11 @@ class StageProfiler:
     def _create(self, name: str) -> OpenStage:
         stage = Stage(self._clock, self._started)
         entered: OpenStage = stage
+        if self._nvtx is not None:
+            push, pop = self._nvtx
+            entered = _Between(entered, partial(push, name), pop)
         if self._synchronize is not None and name in self._synced:
-            entered = _Synced(stage, self._synchronize)
+            entered = _Between(entered, self._synchronize, self._synchronize)
         self._stages[name] = stage
         self._entered[name] = entered
         return entered
@@ -174,6 +189,45 @@ class StageProfiler:
     def _copied(self) -> list[tuple[str, Stage]]:
         # A copy, in one step: the profiler's thread may add a stage while another one reads.
         return list(self._stages.items())
+
+
+def active_nvtx() -> Nvtx | None:
+    """NVTX's push and pop if Nsight Systems runs this process and torch was built for CUDA."""
+    if "NSYS_PROFILING_SESSION_ID" not in os.environ:
+        return None
+    import torch
+
+    if torch.version.cuda is None:
+        return None
+    return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+
+
+def in_ranges(stages: T, names: Mapping[str, str]) -> T:
+    """A dataclass of callables whose calls are NVTX ranges; as it is where nothing records them.
+
+    `names`: field → the range's name; fields that it lacks are left out.
+    """
+    nvtx = active_nvtx()
+    if nvtx is None:
+        return stages
+    begin, end = nvtx
+
+    def ranged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            begin(name)
+            try:
+                return function(*arguments)
+            finally:
+                end()
+
+        return call
+
+    changes = {
+        field: ranged(name, getattr(stages, field))
+        for field, name in names.items()
+        if hasattr(stages, field)
+    }
+    return replace(stages, **changes)  # type: ignore[type-var]
 
 
 @contextmanager

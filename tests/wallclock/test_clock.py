@@ -2,10 +2,12 @@
 
 import gc
 import inspect
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -191,6 +193,41 @@ def test_count_and_failures(fake: FakeClock) -> None:
     assert profiler.counts == {"forward": 44, "h2d": 40}
     assert durations(profiler) == {"forward": [0, 0, 0, 0], "h2d": [32, 1, 7]}
     assert profiler.failures == {"forward": 1, "h2d": 0}
+
+
+def test_ranges_enclose_what_is_timed(fake: FakeClock) -> None:
+    events: list[str] = []
+
+    def push(name: str) -> None:
+        events.append(f"push {name} at {fake.now}")
+
+    nvtx = push, lambda: events.append(f"pop at {fake.now}")
+    synchronize = trace(fake, events, waiting=100)
+    profiler = StageProfiler(synchronize, frozenset({"forward"}), fake, nvtx)
+    with pytest.raises(KeyError), profiler.stage("outer"), profiler.stage("forward", 8):  # noqa: PT012
+        fake.now += 5
+        raise KeyError
+    outer, inside = ["push outer at 1000", "pop at 1205"], ["push forward at 1100", "pop at 1205"]
+    syncs = ["sync at 1000", "sync at 1105"]
+    assert events == [outer[0], syncs[0], inside[0], syncs[1], inside[1], outer[1]]
+    assert durations(profiler) == {"forward": [105], "outer": [100]}
+    assert profiler.failures == {"outer": 1, "forward": 1}
+
+
+@pytest.mark.parametrize(("session", "built_for"), [("1", "13.0"), ("1", None), (None, "13.0")])
+def test_nsight_asks_for_ranges(
+    session: str | None, built_for: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[str] = []
+    nvtx = SimpleNamespace(range_push=pushed.append, range_pop=lambda: pushed.append("pop"))
+    cuda, version = SimpleNamespace(nvtx=nvtx), SimpleNamespace(cuda=built_for)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, version=version))
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    if session:
+        monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", session)
+    with StageProfiler().stage("decode"):
+        pass
+    assert pushed == (["decode", "pop"] if session and built_for else [])
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
+from wallclock.clock import in_ranges
 from wallclock.errors import image_errors
 from wallclock.fetch import Reader
 from wallclock.infer import Embedder, Vectors, open_embedder
@@ -110,6 +111,10 @@ class ManifestFeed(Feed):
         return self._item_at(position)
 
 
+#: Field of the stages → the name of its NVTX range.
+_LOADING = {name: name for name in ("read", "decode", "resize", "normalize", "assemble")}
+
+
 def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
     """Bind the stages before the device. Raises as `in_place_stages` does."""
     px = loaded_px(recipe, model)
@@ -117,7 +122,7 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
     labels, resize_image = _resize_stage(recipe, px)
     reader = readers.make(manifest)
     on_host = recipe.normalize_on == "host"
-    return LoadStages(
+    stages = LoadStages(
         read=image_errors("read", reader.layout, reader.__call__),
         prefetch=reader.prefetch,
         decode=decode_image.__call__,
@@ -127,6 +132,8 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
         assemble=np.stack,
         labels={"decoder": decode_image.decoder, "layout": reader.layout} | labels,
     )
+    # Those of engine `serial` are ranges already: its stage profiler sees to that.
+    return stages if recipe.engine == "serial" else in_ranges(stages, _LOADING)
 
 
 def _resize_stage(
@@ -167,7 +174,7 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
     """
     embedder = open_embedder(recipe, model, forward.cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
-    return DeviceStages(
+    stages = DeviceStages(
         h2d=embedder.h2d,
         forward=embedder.forward,
         d2h=embedder.d2h,
@@ -179,6 +186,7 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
         finish=sink.close,
         output=sink.path,
     )
+    return stages if recipe.engine == "serial" else in_ranges(stages, {"serialize": "serialize"})
 
 
 def null_stages() -> tuple[LoadStages, DeviceStages]:

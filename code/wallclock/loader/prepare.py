@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import LARGE_PIXELS, Image
+from wallclock.clock import in_ranges
 from wallclock.errors import Unavailable, UserError, image_errors
 from wallclock.fetch.reader import Reader
 from wallclock.loader.place import ChooseScale, KeepShape, PlaceImage
@@ -119,13 +120,14 @@ def in_place_stages(
         destination = as_destination(scratch)
         fill_row = _fill_through(fill_row, destination, scratch, finish, store or _copy)
         as_destination = _unchanged
-    return InPlaceStages(
+    stages = InPlaceStages(
         read=image_errors("read", reader.layout, reader.__call__),
         decode=decode_image.__call__,
         as_destination=as_destination,
         resize_into=fill_row,
         labels={"decoder": decode_image.decoder, "layout": reader.layout} | labels,
     )
+    return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
 
 
 def own_shape_stages(
@@ -156,13 +158,14 @@ def own_shape_stages(
         resize_own = of_plain if image.plain_jpeg else of_others
         store(image, resize_own(image, pixels), row)
 
-    return InPlaceStages(
+    stages = InPlaceStages(
         read=image_errors("read", reader.layout, reader.__call__),
         decode=decode_image.__call__,
         as_destination=_unchanged,
         resize_into=resize_and_store,
         labels=labels | {"resizer": of_plain.name, "preprocess": str(preprocess)},
     )
+    return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
 
 
 def _resizers(recipe: Recipe, mode: str) -> tuple[str, str]:
