@@ -48,30 +48,6 @@ TABLES: Mapping[str, Table] = {
             "PSNR, worst": "psnr_db_min",
         },
     ),
-    "loader": Table(
-        "results.md",
-        "loader/amd-epyc-2-cores.csv",
-        {
-            "images": "images",
-            "loop": "loader",
-            "images/s": "img_per_s",
-            "of a list's": "vs_open_images",
-            "least": "vs_open_images_min",
-            "greatest": "vs_open_images_max",
-        },
-    ),
-    "rows": Table(
-        "results.md",
-        "rows/amd-epyc-2-cores.csv",
-        {
-            "step": "step",
-            "rows": "n_rows",
-            "wall time, s": "seconds",
-            "CPU time, s": "cpu_s",
-            "memory, MiB": "peak_mib",
-            "slope": "slope",
-        },
-    ),
     "traced": Table(
         "trace.md",
         "trace/amd-epyc-2-cores.csv",
@@ -101,21 +77,6 @@ TABLES: Mapping[str, Table] = {
             "least": "gain_min",
             "greatest": "gain_max",
             "inside": "inside",
-        },
-    ),
-    "ceiling": Table(
-        "results.md",
-        "ceiling/amd-epyc-2-cores.csv",
-        {
-            "images": "images",
-            "threads": "threads",
-            "C, µs": "c_cpu_us",
-            "open_images, µs": "our_cpu_us",
-            "decode and resize, µs": "calls_us",
-            "share": "share",
-            "least": "share_min",
-            "greatest": "share_max",
-            "aim": "least",
         },
     ),
 }
