@@ -48,7 +48,6 @@ class CorpusSpec:
     #: Concurrent GETs, and tries per object.
     threads: Annotated[int, Range(1, 1024)] = 32
     attempts: Positive = 6
-    connect_timeout_s: float = 5.0
     #: Without a byte received.
     read_timeout_s: Annotated[float, Range(0.001, 3600)] = 20.0
     #: Image set → of how many of the 256 two-hex-digit folders it is sampled.

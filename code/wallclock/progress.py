@@ -1,7 +1,4 @@
-"""How far a run is and how long it will take: bars on a terminal, lines elsewhere, estimates.
-
-A cell's duration is estimated from earlier records of this machine, else from the paper's figures.
-"""
+"""How far a run is and how long it will take: bars on a terminal, lines elsewhere."""
 
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -43,14 +40,9 @@ class CorpusProgress:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
-        self._bytes = 0
         self._last_line, self._updated_s = time.monotonic(), 0.0
         #: What limits the step, where that is known.
         self.limited_by = ""
-
-    def add_bytes(self, n: int) -> None:
-        """So many bytes of the current step have been received over a network."""
-        self._bytes += n
 
     def __call__(self, done: int, total: int, step: str) -> None:
         """`done` of `total` images have passed the step."""
@@ -59,15 +51,13 @@ class CorpusProgress:
             return
         self._updated_s = now
         if is_new:
-            self._tasks[step], self._bytes = self._progress.add_task(step, total=total, note=""), 0
+            self._tasks[step] = self._progress.add_task(step, total=total, note="")
         task_id, console = self._tasks[step], self._progress.console
         self._progress.update(task_id, completed=done, total=total)
         # The first image, which may stand for many of an earlier run, is not in rich's rate.
         task = self._progress.tasks[task_id]
         left = format_duration(task.time_remaining or 0)
         note = f"{task.speed or 0:,.0f} images/s · {left} left"
-        if self._bytes and task.elapsed:
-            note = f"{self._bytes / 1e6 / task.elapsed:,.1f} MB/s · {note}"
         if self.limited_by:
             note += f" · {self.limited_by} limits"
         if not console.is_terminal and now - self._last_line > LINE_INTERVAL_S:

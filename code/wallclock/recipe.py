@@ -1,9 +1,8 @@
-"""The frozen descriptions that travel from the configuration to a measurement.
+"""The choices of a run as plain frozen data: a recipe, a model, limits of an image.
 
-Nothing here knows Hydra or torch: a `Cell` is plain data, so that it can be hashed into a key,
-written into a record and sent to a fresh process as JSON. The dataclasses are the schema of the
-configuration: their fields' annotations are what `settings` accepts, their defaults what `conf/`
-need not repeat.
+Nothing here knows torch: recipe and model are hashed into the key of a measurement, written into
+its record and sent to other processes as JSON. The fields' annotations say which values are
+accepted.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ from harness.corpora.manifest import Item, Manifest
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.protocols.storage import disk_bytes
-from harness.spec import Cell
+from harness.spec import Cell, CorpusSpec
 from harness.testbed.ranges import RangeFile, RangeReader, Ranges, serving
 from wallclock.clock import gc_disabled
 from wallclock.errors import Unavailable
@@ -187,14 +187,16 @@ class _Run:
             return readers.make(self._manifest)
         if form == "files_s3":
             # Imported where it is needed: boto3 takes a second.
-            from harness.corpora.abo.store import BucketSpec, CorpusStore
+            from harness.corpora.abo.store import CorpusStore
             from harness.corpora.remote import RemoteReader
 
             endpoint = f"http://127.0.0.1:{port}"
             threads = len(self._finishes)
-            return RemoteReader(
-                CorpusStore(BucketSpec(self._where, "us-east-1", endpoint, threads))
+            bucket, region = self._where, "us-east-1"
+            spec = CorpusSpec(
+                "abo", bucket=bucket, region=region, endpoint=endpoint, threads=threads
             )
+            return RemoteReader(CorpusStore(spec))
         ranges = Ranges(port, self._where)
         if readers.storage_of(self._manifest) == "parquet":
             table = readers.PARQUET_FILE

@@ -1,23 +1,17 @@
-"""Fetching: threads that GET, validate and rename, and one loop that records what arrived.
+"""Fetching: threads GET, check and rename images; one loop records what arrived.
 
-Memory is bounded: a body goes to its temporary file in chunks; long bodies and images that cannot
-be decoded row by row are validated one at a time; results wait in a bounded queue. Nothing blocks
-for ever: sockets have timeouts, and if no object arrives for a while the fetch ends with one line.
+Every GET ends, as sockets have timeouts. A store that fails or refuses again and again ends the
+fetch with one line.
 """
 
-import errno
 import io
 import json
-import math
 import os
-import queue
 import shutil
 import stat
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext, suppress
 from dataclasses import astuple, replace
 from functools import partial
@@ -28,28 +22,19 @@ from harness.corpora.manifest import Item
 from wallclock.check import check_body, read_header
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch import PermanentError, TransientError, retry
-from wallclock.fetch.s3 import CHUNK_BYTES
-from wallclock.files import sha256_file
+from wallclock.files import sha256_file, why_unwritable, write_bytes
 from wallclock.recipe import Limits
 
-#: How often results are collected, in seconds, and how many may wait.
-_POLL_S = 0.02
-_MAX_RESULTS = 4096
-#: How long busy threads are joined when the fetch ends early, in seconds.
-_SHUTDOWN_TIMEOUT_S = 1.0
-#: Read timeouts without a new object after which the fetch is stuck.
-_STUCK_TIMEOUTS = 6
+#: Objects requested before all earlier ones are recorded.
+_CHUNK = 4096
 #: Refusals in a row, without one image, that mean the store and not the objects; fewer if there
 #: are not so many objects, but of very few each may be gone.
 _REFUSED_IN_A_ROW = 200
 _MIN_REFUSED = 8
 #: Bytes that stay free on the disk.
 _FREE_BYTES = 64 << 20
-
-#: The suffix of temporary names; no path of the catalogue has it.
-_PART = ".part"
 #: The end of a message about a run that can be resumed.
-_RESUME = "what has arrived is kept, the same command goes on"
+_RESUME = "run the same command again to resume"
 
 
 class Fetch:
@@ -63,20 +48,15 @@ class Fetch:
         self._root = root
         self._limits = limits
         self._entries = entries
-        self._waiting = deque(entries)
-        self._n_threads = min(store.spec.threads, len(entries))
-        self._results: queue.Queue[tuple[Item, Item | BaseException]] = queue.Queue(_MAX_RESULTS)
-        self._large_image_lock = threading.RLock()
+        self._large_image_lock = threading.Lock()
         self._stop = threading.Event()
-        self._began = self._last_arrival = time.monotonic()
-        #: Objects without a row since the last image, objects refused, and why the last was.
+        #: Objects that failed since the last image, and objects that were refused.
         self._failed = 0
         self._refused = 0
-        self._reason = ""
         self._any_image = False
 
-    def run(self, arrived: Callable[[Sequence[Item]], None]) -> dict[str, Item]:
-        """Return the rows of all entries by path; `arrived` gets them as they come.
+    def run(self, arrived: Callable[[Item], None]) -> dict[str, Item]:
+        """Return the rows of all entries by path; `arrived` gets each as it comes.
 
         An image that the store refuses, or that is damaged in the store itself, gets a row with
         stage and reason. Everything else is retried until it is complete.
@@ -86,39 +66,31 @@ class Fetch:
         """
         items: dict[str, Item] = {}
         failed: list[tuple[Item, TransientError]] = []
-        # Daemons: a thread that hangs in the resolver must not keep the process alive.
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._n_threads)]
+        for left in self._root.glob("*/.*.tmp"):  # by a run that was killed
+            left.unlink()
+        pool = ThreadPoolExecutor(self._store.spec.threads)
         try:
-            _remove_parts(self._root)
-            for thread in threads:
-                thread.start()
-            while len(items) + len(failed) < len(self._entries):
-                # Polling costs the threads less than a wake-up for each result.
-                time.sleep(_POLL_S)
-                rows = []
-                for entry, result in [self._results.get() for _ in range(self._results.qsize())]:
-                    self._count(result)
-                    if isinstance(result, Item):
-                        rows.append(result)
-                    elif isinstance(result, TransientError):
-                        failed.append((entry, result))
-                    else:
-                        raise result
-                items |= {row.path: row for row in rows}
-                arrived(rows)
-                self._check_progress()
+            for start in range(0, len(self._entries), _CHUNK):
+                chunk = self._entries[start : start + _CHUNK]
+                futures = {pool.submit(self._get, entry): entry for entry in chunk}
+                for future in as_completed(futures):
+                    entry = futures[future]
+                    try:
+                        row = future.result()
+                    except TransientError as error:
+                        failed.append((entry, error))
+                        self._count_failure(error)
+                        continue
+                    self._count(row)
+                    items[entry.path] = row
+                    arrived(row)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
-            full = f"no space left in {self._root} ({error.strerror})"
-            raise UserError(f"{full}; free some; {_RESUME}") from error
+            if why := why_unwritable(error, self._root):
+                raise UserError(why) from error
+            raise
         finally:
             self._stop.set()
-            deadline = time.monotonic() + _SHUTDOWN_TIMEOUT_S
-            for thread in threads:
-                if thread.is_alive():
-                    thread.join(max(0.0, deadline - time.monotonic()))
-            _remove_parts(self._root)
+            pool.shutdown(cancel_futures=True)
         if failed:
             entry, reason = failed[0]
             raise UserError(
@@ -127,87 +99,60 @@ class Fetch:
             )
         return items
 
-    def _count(self, result: Item | BaseException) -> None:
-        if not isinstance(result, Item):
-            self._failed += 1
-            self._reason = str(result)
-            return
-        self._last_arrival = time.monotonic()
-        if result.failed_stage == "read":
+    def _count_failure(self, error: TransientError) -> None:
+        """Raise `UserError` if so many objects in a row failed that the store is at fault."""
+        self._failed += 1
+        if self._failed >= max(2 * self._store.spec.threads, _MIN_REFUSED):
+            raise UserError(f"{self._store.host} keeps failing: {error}; {_RESUME}")
+
+    def _count(self, row: Item) -> None:
+        """Raise `UserError` if the store has refused all, or the disk is almost full."""
+        if row.failed_stage == "read":
             self._refused += 1
-            self._reason = result.failed_reason
         else:
             self._failed = 0
             self._any_image = True
-
-    def _check_progress(self) -> None:
-        """Raise `UserError` if there is none, `OSError` if the disk is almost full."""
-        now, host = time.monotonic(), self._store.host
-        self._store.check_reachable(math.inf if self._failed else now - self._began)
-        # Two failures of each thread are the store's, not an object's.
-        if self._failed >= max(2 * self._n_threads, _MIN_REFUSED):
-            raise UserError(f"{host} keeps failing: {self._reason}; {_RESUME}")
-        max_refused = min(_REFUSED_IN_A_ROW, max(len(self._entries), _MIN_REFUSED))
-        if self._refused >= max_refused and not self._any_image:
+        most = min(_REFUSED_IN_A_ROW, max(len(self._entries), _MIN_REFUSED))
+        if self._refused >= most and not self._any_image:
             raise UserError(
-                f"{host} refused the first {self._refused} objects: {self._reason}; check "
-                "corpus.bucket, corpus.endpoint and who may read there"
+                f"{self._store.host} refused the first {self._refused} objects: "
+                f"{row.failed_reason}; check corpus.bucket, corpus.endpoint and who may read there"
             )
-        stuck_s = _STUCK_TIMEOUTS * self._store.spec.read_timeout_s
-        if now - self._last_arrival > stuck_s:
-            raise UserError(f"nothing has arrived from {host} for {stuck_s:.0f} s; {_RESUME}")
         if shutil.disk_usage(self._root).free < _FREE_BYTES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise UserError(f"no space left in {self._root}; free some; {_RESUME}")
 
-    def _work(self) -> None:
-        attempts = self._store.spec.attempts
-        with suppress(IndexError):
-            while not self._stop.is_set():
-                entry = self._waiting.popleft()
-                result: Item | BaseException
-                try:
-                    result = retry(partial(self._get, entry, set()), attempts, self._stop.wait)
-                except PermanentError as error:
-                    result = entry.with_failure(ImageError("read", str(error)))
-                except BaseException as error:  # noqa: BLE001 - raised again by `run`
-                    result = error
-                if not self._stop.is_set():
-                    self._results.put((entry, result))
+    def _get(self, entry: Item) -> Item:
+        get = partial(self._get_once, entry, set())
+        try:
+            return retry(get, self._store.spec.attempts, self._stop.wait)
+        except PermanentError as error:
+            return entry.with_failure(ImageError("read", str(error)))
 
-    def _get(self, entry: Item, suspects: set[str]) -> Item:
-        """GET, validate, rename.
+    def _get_once(self, entry: Item, suspects: set[str]) -> Item:
+        """GET, check, rename.
 
         Without a checksum only the image itself can show corruption: an invalid one must arrive
         twice with the same digest (`suspects`).
         """
-        path = self._root / entry.path
-        make_folder(path.parent)
-        # In the same folder: threads that all write into one folder would contend for its lock.
-        temporary = path.with_name(f".{path.name}.{threading.get_native_id()}{_PART}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with open(os.open(temporary, flags, 0o644), "wb") as file:
-            key = self._prefix + entry.path
-            info = self._store.get(key, self._limits.max_bytes, file.write)
-            file.flush()
-            os.utime(file.fileno(), ns=(info.modified_ns, info.modified_ns))
+        data, info = self._store.get_bytes(self._prefix + entry.path, self._limits.max_bytes)
         item = replace(
             entry, bytes=info.bytes, sha256=info.sha256, etag=info.etag, mtime_ns=info.modified_ns
         )
-        large = self._large_image_lock
         try:
-            with large if item.bytes > CHUNK_BYTES else nullcontext():
-                data = temporary.read_bytes()
-                header = read_header(data, self._limits)
-                with nullcontext() if header.row_decodable else large:
-                    check_body(data, header)
+            header = read_header(data, self._limits)
+            # Decoded as a whole, one image may take as much memory as all the others.
+            with nullcontext() if header.row_decodable else self._large_image_lock:
+                check_body(data, header)
             item = item.with_header(header)
         except ImageError as error:
             item = item.with_failure(error)
         if not item.valid and not info.verified and info.sha256 not in suspects:
             suspects.add(info.sha256)
             raise TransientError("corrupted in transit, as it seems; the store has no checksum")
-        if not self._stop.is_set():
-            os.replace(temporary, path)
+        path = self._root / entry.path
+        make_folder(path.parent)
+        write_bytes(path, data, sync=False)
+        os.utime(path, ns=(info.modified_ns, info.modified_ns))
         return item
 
 
@@ -283,11 +228,3 @@ def intact_items(
         # Hashing releases the GIL.
         results = pool.map(intact, items)
         return {item.path: item for item, ok in zip(items, results, strict=True) if ok}
-
-
-def _remove_parts(root: Path) -> None:
-    """Remove what a killed run left under temporary names."""
-    for folder in root.iterdir():
-        if not folder.is_symlink():
-            for part in folder.glob(f".*{_PART}"):
-                part.unlink(missing_ok=True)

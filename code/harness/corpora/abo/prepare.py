@@ -22,7 +22,7 @@ from harness.corpora import ProgressHook
 from harness.corpora import manifest as manifests
 from harness.corpora.abo import fetch, plan
 from harness.corpora.abo.plan import Catalogue
-from harness.corpora.abo.store import BucketSpec, CorpusStore
+from harness.corpora.abo.store import CorpusStore
 from harness.corpora.manifest import Item, Manifest
 from harness.spec import CorpusSpec, Slice
 from wallclock.errors import UserError
@@ -116,7 +116,7 @@ def _files(images: _List, n: int, progress: ProgressHook) -> Manifest:
     if saved is not None and len(items) == n and not journal.exists():
         images.check_pinned(before[:n])
         return saved
-    with closing(CorpusStore(bucket_of(images.spec))) as store:
+    with closing(CorpusStore(images.spec)) as store:
         entries = _catalogue(images, store).sample(images.image_set, n)
         images.check_pinned(entries)
         _fetch_licence(store, images.base / "licence")
@@ -128,18 +128,15 @@ def _files(images: _List, n: int, progress: ProgressHook) -> Manifest:
         needed = 1.1 * len(missing) * OBJECT_BYTES[images.image_set]
         fetch.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
         counter = itertools.count(n - len(missing) + 1)
-        # A progress bar that shows MB/s counts bytes too.
-        add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
         prefix = plan.FOLDERS[images.image_set]
         limits = images.spec.limits
         with open(journal, "ab", buffering=0) as file:
 
-            def arrived(rows: Sequence[Item]) -> None:
+            def arrived(row: Item) -> None:
                 # A refusal is final only at the end: if the store failed, the next run retries.
-                fetch.append(file, [item for item in rows if item.failed_stage != "read"])
-                for item in rows:
-                    progress(next(counter), n, f"fetching {images.image_set}")
-                    add_bytes(item.bytes)
+                if row.failed_stage != "read":
+                    fetch.append(file, [row])
+                progress(next(counter), n, f"fetching {images.image_set}")
 
             items |= fetch.Fetch(store, prefix, images.root, limits, missing).run(arrived)
     # An earlier, longer list keeps its rows.
@@ -195,19 +192,6 @@ def _fetch_licence(store: CorpusStore, folder: Path) -> None:
         "licence": _LICENCES.get(relied_on, "CC BY 4.0"),
     }
     write_text(summary, pretty_json(credit))
-
-
-def bucket_of(spec: CorpusSpec) -> BucketSpec:
-    """The store of a corpus."""
-    return BucketSpec(
-        spec.bucket,
-        spec.region,
-        spec.endpoint,
-        spec.threads,
-        spec.attempts,
-        spec.connect_timeout_s,
-        spec.read_timeout_s,
-    )
 
 
 @contextmanager

@@ -112,7 +112,6 @@ def corpus(store: FaultyStore, tmp_path: Path) -> Corpus:
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back off as a local store allows."""
     monkeypatch.setattr("wallclock.fetch.retries.backoff_s", lambda attempt: 0.02)
-    monkeypatch.setattr("harness.corpora.abo.fetch._SHUTDOWN_TIMEOUT_S", 0.1)
 
 
 def intact(manifest: Manifest, objects: Mapping[str, bytes] = OBJECTS) -> bool:

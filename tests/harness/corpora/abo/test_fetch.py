@@ -31,7 +31,7 @@ def test_every_image_arrives_with_its_row(corpus: Corpus, store: FaultyStore) ->
     assert corpus.progress[-1] == (N, N, "fetching small_256")
     # One GET an image, the catalogue, two licence files (one is not there), the README.
     assert store.total == N + 4
-    assert not list(manifest.root.rglob("*.part"))
+    assert not list(manifest.root.rglob("*.tmp"))
 
 
 def test_an_independent_s3_server_gives_the_same(corpus: Corpus, moto: str, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_refused_object_has_a_failure_row(
 
 def test_next_run_requests_only_what_failed(corpus: Corpus, store: FaultyStore) -> None:
     store.decide = always("500", SMALL[7])
-    line = rf"1 of {N} objects could not be fetched .*{SMALL[7]}: 500 InternalError; what has"
+    line = rf"1 of {N} objects could not be fetched .*{SMALL[7]}: 500 InternalError; run the"
     with pytest.raises(UserError, match=line):
         corpus()
     before = store.total
@@ -108,20 +108,12 @@ def test_next_run_requests_only_what_failed(corpus: Corpus, store: FaultyStore) 
     assert store.total == before + 1
 
 
-KEPT = "what has arrived is kept, the same command goes on"
-SHORT = {"store._DOWNLOAD_TIMEOUT_S": 0.1, "store.CONNECT_DEADLINE_S": 2.0}
+KEPT = "run the same command again to resume"
 #: What is broken, for which keys, what shortens the wait, and the message.
 HOPELESS: list[tuple[str, str, dict[str, float], str]] = [
     ("500", "/small/", {}, f"keeps failing: 500 InternalError; {KEPT}"),
     ("reset", "/small/", {}, f"keeps failing: .*; {KEPT}"),
     ("404", "/small/", {"fetch._REFUSED_IN_A_ROW": 10}, r"refused the first \d\d .*404 NoSuchKey"),
-    (
-        "stall",
-        SMALL[5],
-        {"fetch._STUCK_TIMEOUTS": 0.06},
-        f"nothing has arrived from .* 1 s; {KEPT}",
-    ),
-    ("stall", "/metadata/", SHORT, r"\.gz: not complete in 0 s"),
     ("bucket", "", {}, r"no bucket amazon-berkeley-objects .* check corpus\.bucket"),
     ("404", "/metadata/", {}, r"has no images/metadata/.*gz .* check corpus\.endpoint"),
     ("403", "", {}, r"403 AccessDenied.*check corpus\.endpoint"),
@@ -165,19 +157,16 @@ def test_unreachable_store_is_one_line(
     monkeypatch.setattr("harness.corpora.abo.store.CONNECT_DEADLINE_S", 2.0)
     line = rf"cannot reach {host}: .*corpus\.endpoint.*corpus=synthetic"
     with pytest.raises(UserError, match=line) as caught:
-        Corpus(tmp_path, f"http://{host}")(connect_timeout_s=5.0)
+        Corpus(tmp_path, f"http://{host}")()
     assert "\n" not in str(caught.value)
 
 
-def test_store_that_goes_away(
-    corpus: Corpus, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_that_goes_away(corpus: Corpus, store: FaultyStore) -> None:
     """The catalogue is there already; the images are requested first."""
     corpus(n=1)
-    monkeypatch.setattr("harness.corpora.abo.store.CONNECT_DEADLINE_S", 1.0)
     store.decide = always("silent")
-    with pytest.raises(UserError, match=r"cannot reach 127\.0\.0\.1:\d+: "):
-        corpus(n=9, read_timeout_s=30.0)
+    with pytest.raises(UserError, match=r"8 of 8 objects could not be fetched from 127\.0\.0\.1"):
+        corpus(n=9, read_timeout_s=0.2)
 
 
 @pytest.mark.parametrize(("checksum", "requests"), [("etag", 10), ("none", 12)])
@@ -199,8 +188,7 @@ def test_image_damaged_in_the_store_keeps_its_row(
 
 
 def test_long_object_arrives_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("wallclock.fetch.s3", "harness.corpora.abo.fetch"):
-        monkeypatch.setattr(f"{module}.CHUNK_BYTES", 3000)
+    monkeypatch.setattr("wallclock.fetch.s3.CHUNK_BYTES", 3000)
     large = bucket.objects(3, 70)
     for number, key in enumerate(key for key in large if "/small/" in key):
         large[key] = making.jpeg(200, 200, number, quality=99)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from harness.corpora.abo import plan
-from harness.corpora.abo.prepare import bucket_of
 from harness.corpora.abo.store import CorpusStore
 from harness.corpora.manifest import Manifest
 from harness.corpora.remote import RemoteReader
@@ -28,7 +27,7 @@ def remote(corpus: Corpus) -> Manifest:
 
 @pytest.fixture
 def reader(corpus: Corpus, remote: Manifest, store: FaultyStore) -> Iterator[RemoteReader]:
-    bucket_store = CorpusStore(bucket_of(corpus.spec()))
+    bucket_store = CorpusStore(corpus.spec())
     reader = RemoteReader(bucket_store, plan.FOLDERS[remote.image_set])
     store.counts.clear()
     yield reader

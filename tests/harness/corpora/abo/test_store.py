@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from harness.corpora.abo import fetch as fetching
-from harness.corpora.abo import prepare
 from harness.corpora.abo.store import CorpusStore
 from tests.harness.corpora.abo import bucket
 from tests.harness.corpora.abo.conftest import OBJECTS, Corpus, N, intact
@@ -66,9 +65,9 @@ def test_invalid_endpoint_is_one_line(tmp_path: Path, endpoint: str) -> None:
 
 def test_host_of_aws_and_without_a_password(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path, "http://me:secret@127.0.0.1:9000")
-    assert CorpusStore(prepare.bucket_of(corpus.spec())).host == "127.0.0.1:9000"
+    assert CorpusStore(corpus.spec()).host == "127.0.0.1:9000"
     aws = "amazon-berkeley-objects.s3.us-east-1.amazonaws.com"
-    assert CorpusStore(prepare.bucket_of(corpus.spec(endpoint=""))).host == aws
+    assert CorpusStore(corpus.spec(endpoint="")).host == aws
 
 
 def test_large_images_are_decoded_one_at_a_time(
