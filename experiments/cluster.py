@@ -14,15 +14,8 @@ gate are those of `frontier`, of each system's own pictures. In a second pass on
 is cut in half: `rows_lost` are good images without a vector, `damaged_delivered` damaged ones with
 one; a job that ends at the first of them is `aborted`, and Ray runs once more with any number of
 failed blocks allowed (`errored_`).
-
-`cluster-kills.csv`: the job on two nodes on this machine, killed at random moments; a node is a
-raylet. Where the command ends, it is run again. `rows_once_share`: of all images, those that are
-there once, with the bytes of an undisturbed job. `cluster-published.csv`: what the vendors say of
-their own jobs, beside the rows above; nothing of it was measured here. Ours with a model that
-sleeps, on one node, two and four, is what `fleet` is checked by (`fleet-check.csv`).
 """
 
-import csv
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -42,7 +35,6 @@ from experiments._common import (
 )
 from experiments._sentences import MeasuredRows
 from experiments._words import SHORT_SETS, percent
-from harness import provenance
 from harness.spec import Slice
 from harness.systems import SYSTEMS
 from wallclock.errors import UserError, check_name
@@ -50,43 +42,24 @@ from wallclock.summary import median
 
 ON_REQUEST = True
 CSV = "cluster.csv"
-KILLS_CSV = "cluster-kills.csv"
-PUBLISHED_CSV = "cluster-published.csv"
-_SHARED = _common.columns("system image_set corpus device device_kind cores")
-_END = _common.columns("library settings origin status reason")
-_MIXED = _common.columns("rows_lost damaged_delivered aborted")
 COLUMNS = _common.columns(
-    _SHARED,
-    "batch_size n_images pass_s repeats",
+    "system image_set corpus device device_kind cores batch_size n_images pass_s repeats",
     "img_per_s img_per_s_min img_per_s_max img_per_s_per_core",
     "share_of_ours share_of_ours_min share_of_ours_max",
     "cost_over_one_process cost_over_one_process_min cost_over_one_process_max",
     "startup_s job_s stored_kb_per_image",
     "peak_memory_mib",
     _common.FIDELITY_COLUMNS,
-    "level damaged",
-    _MIXED,
-    "errored_rows_lost errored_aborted median_kb median_megapixels",
-    _END,
+    "level damaged rows_lost damaged_delivered aborted errored_rows_lost errored_aborted",
+    "median_kb median_megapixels library settings origin status reason",
 )
-KILLS_COLUMNS = _common.columns(
-    _SHARED,
-    "victim n_images rounds job_s lost_s lost_s_max rows_once_share",
-    "missing doubled different aborted",
-    _END,
-)
-PUBLISHED_COLUMNS = _common.columns(
-    "system published job image_set nodes instance vcpus gpus usd_per_hour n_images seconds",
-    "img_per_s img_per_s_per_vcpu img_per_s_per_gpu usd_per_million origin link note status",
-)
-TABLES = {CSV: COLUMNS, KILLS_CSV: KILLS_COLUMNS, PUBLISHED_CSV: PUBLISHED_COLUMNS}
-_PUBLISHED = provenance.ROOT / "data" / "paper" / "batch-systems.csv"
+TABLES = {CSV: COLUMNS}
 #: What the others are compared with, and the same job without Ray.
 OURS, ONE_PROCESS = "ours-ray", "ours"
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
-    """Every system on every image set; then with damaged files; then killed."""
+    """Every system on every image set; then with damaged files."""
     names = [check_name(name, SYSTEMS, "system") for name in options["systems"] or SYSTEMS]
     sizes = options["corpus"]
     wanted = [check_name(name, sizes, "image set") for name in options["image_sets"] or sizes]
@@ -105,10 +78,6 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     damaged = {"damaged": options["damaged"], "fidelity": {}}
     if mixed := corpora.get(options["damaged_set"]):
         grid += [_cell(plan, options, name, mixed, "damaged", damaged) for name in names]
-    if small := corpora.get(options["kills"]["image_set"]):
-        grid += [_killed(plan, options, name, small) for name in names]
-    if (small := corpora.get(options["scale"]["image_set"])) and OURS in names:
-        grid += [_scaled(plan, options, nodes, small) for nodes in options["scale"]["nodes"]]
     return grid
 
 
@@ -134,43 +103,20 @@ def _cell(
         **(lasting if what == "job" else {}),
         **(changes or {}),
     }
-    batch_size = params.pop("batch", 0) or options["batch_size"][corpus.image_set]
-    recipe = Recipe(name, batch_size=batch_size)
-    protocol = what if what in ("killed", "scaled") else "cluster"
+    recipe = Recipe(name, batch_size=options["batch_size"][corpus.image_set])
     label = f"{name}-{what}"
-    new = cell(plan, "cluster", protocol, label, recipe, corpus, repeat=repeat, params=params)
+    new = cell(plan, "cluster", "cluster", label, recipe, corpus, repeat=repeat, params=params)
     return replace(new, model=mock_model(plan))
 
 
-def _killed(plan: Plan, options: Options, name: str, corpus: Slice) -> Cell:
-    kills = options["kills"]
-    names = ("rounds", "service_ms", "batch", "limit_s")
-    changes = {"n": kills["images"], "seed": plan.settings.seed, "fidelity": {}}
-    changes |= {name: kills[name] for name in names}
-    return _cell(plan, options, name, corpus, "killed", changes)
-
-
-def _scaled(plan: Plan, options: Options, nodes: int, corpus: Slice) -> Cell:
-    scale = options["scale"]
-    changes = {name: scale[name] for name in ("service_ms", "batch", "shard")}
-    changes |= {"n": scale["images"], "nodes": nodes, "fidelity": {}}
-    new = _cell(plan, options, OURS, corpus, "scaled", changes)
-    return replace(new, label=f"{OURS}-on-{nodes}")
-
-
 def tables(records: Records) -> Tables:
-    """A row for each system and images, for each system and victim, for each published number."""
+    """A row for each system and image set."""
     rows: list[Row] = []
-    killed: list[Row] = []
     mixed: dict[object, Record] = {}
     for repeats in _common.groups(records).values():
         first = repeats[0]
         params = first.cell.params
-        if first.cell.protocol == "killed":
-            killed += _kill_rows(first)
-        elif first.cell.protocol == "scaled":
-            continue  # of `fleet`
-        elif params["damaged"]:
+        if params["damaged"]:
             mixed[params["system"], first.cell.images.image_set] = first
         else:
             row = _common.new_row(repeats, COLUMNS) | {"system": params["system"]}
@@ -183,7 +129,7 @@ def tables(records: Records) -> Tables:
             other["system"]: other for other in rows if other["image_set"] == row["image_set"]
         }
         _compare(row, others)
-    return {CSV: rows, KILLS_CSV: killed, PUBLISHED_CSV: [*_published(), *map(_beside, rows)]}
+    return {CSV: rows}
 
 
 def _measured(repeats: Records) -> Row:
@@ -235,78 +181,6 @@ def _shares(name: str, row: Row, base: Row) -> Row:
         if isinstance(rate, float) and isinstance(over, float):
             shares[f"{name}{end}"] = rate / over
     return shares
-
-
-def _kill_rows(record: Record) -> list[Row]:
-    params = record.cell.params
-    values = record.values
-    row = _common.new_row([record], KILLS_COLUMNS) | {"system": params["system"]}
-    if not record.ok:
-        return [row | {"victim": victim} for victim in SYSTEMS[params["system"]].victims]
-    shared = row | {name: values[name] for name in ("n_images", "cores", "job_s")}
-    return [shared | _kill_columns(victim, values) for victim in values["kills"]]
-
-
-def _kill_columns(victim: str, values: Mapping[str, Any]) -> Row:
-    """What was lost where that victim was killed."""
-    kills = values["kills"][victim]
-    wrong = kills["missing"] + kills["doubled"] + kills["different"]
-    total = values["n_images"] * kills["attempts"]
-    lost_s = kills["lost_s"]
-    return {
-        "victim": victim,
-        "rounds": kills["rounds"],
-        "lost_s": median(lost_s) if lost_s else None,
-        "lost_s_max": max(lost_s, default=None),
-        "rows_once_share": 1 - wrong / total,
-        "missing": kills["missing"],
-        "doubled": kills["doubled"],
-        "different": kills["different"],
-        "aborted": "; ".join(dict.fromkeys(kills["aborted"])) or "no",
-    }
-
-
-def _published() -> list[Row]:
-    """What vendors published, with what follows from it."""
-    with _PUBLISHED.open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
-    return [
-        {**dict.fromkeys(PUBLISHED_COLUMNS), **line, **_rates(line), "origin": "published"}
-        for line in lines
-    ]
-
-
-def _rates(line: Mapping[str, str]) -> Row:
-    rate = float(line["n_images"]) / float(line["seconds"])
-    nodes = int(line["nodes"])
-    vcpus = nodes * int(line["vcpus"])
-    gpus = nodes * int(line["gpus"])
-    row: Row = {"img_per_s": rate, "img_per_s_per_vcpu": rate / vcpus, "status": "ok"}
-    if gpus:
-        row["img_per_s_per_gpu"] = rate / gpus
-    if line["usd_per_hour"]:
-        row["usd_per_million"] = nodes * float(line["usd_per_hour"]) / 3600 / rate * 1e6
-    return row
-
-
-def _beside(row: Row) -> Row:
-    """One of our rows as a row of the published ones: of this machine, without a GPU."""
-    return {
-        **dict.fromkeys(PUBLISHED_COLUMNS),
-        "system": row["system"],
-        "job": "mock model, generated images",
-        "image_set": row["image_set"],
-        "nodes": 1,
-        "instance": row["device"],
-        "vcpus": row["cores"],
-        "gpus": 0,
-        "n_images": row["n_images"],
-        "img_per_s": row["img_per_s"],
-        "img_per_s_per_vcpu": row.get("img_per_s_per_core"),
-        "origin": row["origin"],
-        "note": row["reason"],
-        "status": row["status"],
-    }
 
 
 def sentence(rows: MeasuredRows) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.testbed.killing import Job, kill_at_random
+from tests.killing import Job, kill_at_random
 
 SLOW = pytest.mark.slow
 #: Four vectors in order, in two steps with a pause between them. `safe` writes beside

@@ -11,7 +11,6 @@ from rich.progress import Progress
 
 from harness import records
 from harness.spec import Cell
-from harness.systems import SYSTEMS
 from wallclock.progress import LINE_INTERVAL_S, format_duration
 from wallclock.recipe import ModelSpec
 
@@ -29,8 +28,6 @@ _FP16 = {"cuda": 264 / 1006, "cpu": 4.0}
 _START_JOB_S = 10.0
 #: Protocols that run the model.
 _EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime", "layers"})
-#: Protocols of whole jobs, whose pass has a length of its own.
-_JOBS = frozenset({"cluster", "scaled", "killed"})
 
 
 class CellProgress:
@@ -90,8 +87,8 @@ class Estimator:
         return fixed + (earlier_s - fixed) * (_images(cell) / earlier_n if earlier_n else 1)
 
     def _from_paper(self, cell: Cell) -> float:
-        if cell.protocol in _JOBS:
-            return _whole_jobs_s(cell)
+        if cell.protocol == "cluster":
+            return _whole_job_s(cell)
         embeds = cell.protocol in _EMBEDS
         n, recipe = _images(cell), cell.recipe
         load = 0.0
@@ -139,17 +136,10 @@ class Estimator:
         return start + max(n * seconds, timed)
 
 
-def _whole_jobs_s(cell: Cell) -> float:
-    """Seconds of jobs of `cluster`: a pass that says how long one lasts, then that one; kills."""
-    params, jobs = cell.params, 1
-    nodes = int(params.get("nodes", 1))
-    asleep_s = float(params.get("service_ms", 0)) / 1e3 * int(params["n"]) / cell.recipe.batch_size
-    if cell.protocol == "killed":  # each is begun twice
-        jobs = 2 * int(params["rounds"]) * len(SYSTEMS[params["system"]].victims)
-        asleep_s *= jobs / 2
-    elif params.get("least_s"):
-        jobs, asleep_s = 2, float(params["least_s"])
-    return jobs * _START_JOB_S + asleep_s / nodes
+def _whole_job_s(cell: Cell) -> float:
+    """Seconds of a `cluster` cell: a pass that tells how long one lasts, then that one."""
+    least_s = float(cell.params.get("least_s", 0))
+    return 2 * _START_JOB_S + least_s if least_s else _START_JOB_S
 
 
 def _images(cell: Cell) -> int:

@@ -289,7 +289,7 @@ def redelivery() -> list[Record]:
 
 
 def cluster() -> list[Record]:
-    """100 images a second by ours on Ray, 25 by Ray's own way, twice; damaged; killed. No Daft."""
+    """100 images a second by ours on Ray, 25 by Ray's own way, twice; damaged. No Daft."""
     about = {"cores": 2, "n_images": 500, "job_s": 30.0, "startup_s": 8.0, "library": "ray 2"}
     about |= {"peak_memory_mib": 900.0, "stored_bytes": 75_000_000, "settings": "one actor"}
     pixels = {"psnr_db": 60.0, "psnr_db_p5": 58.0, "psnr_db_min": 56.0}
@@ -297,15 +297,11 @@ def cluster() -> list[Record]:
 
     def job(name: str, what: str, values: Mapping[str, Any], n: int = 0, repeat: int = 0) -> Record:
         params = {"system": name, "damaged": 100 if what == "damaged" else 0}
-        protocol = "killed" if what == "killed" else "cluster"
         counted = {**about, **values, **({"n_loaded": n} if n else {})}
         samples = {"wall": [S]} if n else {"none": [0]}
-        new = record("cluster", protocol, f"{name}-{what}", counted, params, samples)
+        new = record("cluster", "cluster", f"{name}-{what}", counted, params, samples)
         return replace(new, cell=replace(new.cell, repeat=repeat))
 
-    lost = {"missing": 0, "doubled": 0, "different": 0, "aborted": [], "rounds": 1, "attempts": 1}
-    kept = {victim: {**lost, "lost_s": [4.0, 6.0]} for victim in ("worker", "node", "driver")}
-    bad = {**kept, "node": {**lost, "doubled": 100, "lost_s": [9.0], "aborted": ["RayError: x"]}}
     mixed = {"damaged": 5, "lost": 0, "delivered": 0, "aborted": ""}
     errored = {"aborted": "", "lost": 45, "delivered": 0}
     daft = replace(job("daft", "job", {}), status="unavailable", reason="daft is not installed")
@@ -317,6 +313,4 @@ def cluster() -> list[Record]:
         replace(daft, samples={}, values={}),
         job("ours-ray", "damaged", mixed),
         job("ray-images", "damaged", {**mixed, "aborted": "OSError: cut", "errored": errored}),
-        job("ours-ray", "killed", {"kills": kept}),
-        job("ray-images", "killed", {"kills": bad}),
     ]

@@ -23,9 +23,6 @@ def test_grid(grid: Grid) -> None:
     damaged = [cell for cell in cells if cell.params["damaged"]]
     assert {cell.params["n"] for cell in damaged} == {n["daft"]}
     assert not any("least_s" in cell.params for cell in damaged)
-    killed = [cell for cell in cells if cell.protocol == "killed"]
-    assert [cell.recipe.batch_size for cell in killed] == [16] * 5
-    assert all(cell.params["service_ms"] == 250 for cell in killed)
     assert {cell.model.service_ms for cell in cells} == {0}
 
 
@@ -87,23 +84,3 @@ def test_damaged_files() -> None:
     assert [rows["ours-ray"][name] for name in names] == [5, "no", 0, None, 0]
     assert [rows["ray-images"][name] for name in names] == [5, "OSError: cut", None, 45, 0]
     assert rows["daft"]["aborted"] is None
-
-
-def test_kills() -> None:
-    rows = cluster.tables(made.cluster())[cluster.KILLS_CSV]
-    assert [row["victim"] for row in rows] == ["worker", "node", "driver"] * 2
-    ours, rays = rows[0], rows[4]
-    assert (ours["rows_once_share"], ours["lost_s"], ours["lost_s_max"]) == (1, 5, 6)
-    assert (rays["rows_once_share"], rays["doubled"]) == (pytest.approx(0.8), 100)
-    assert (ours["aborted"], rays["aborted"]) == ("no", "RayError: x")
-
-
-def test_published_beside_ours() -> None:
-    rows = cluster.tables(made.cluster())[cluster.PUBLISHED_CSV]
-    theirs = [row for row in rows if row["origin"] == "published"]
-    first = theirs[0]
-    assert first["img_per_s"] == pytest.approx(803_580 / 263)
-    assert first["img_per_s_per_vcpu"] == pytest.approx(95, abs=1)
-    assert first["usd_per_million"] == pytest.approx(0.585, abs=0.01)
-    assert all(str(row["link"]).startswith("https://") for row in theirs)
-    assert [row["img_per_s_per_vcpu"] for row in rows[len(theirs) :]] == [50, 12.5, None]

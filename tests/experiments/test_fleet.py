@@ -1,113 +1,62 @@
-"""`fleet`: its grid, its inputs and rows, and the check against a cluster's runs."""
+"""`fleet`: its grid, and the formula."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from experiments import fleet
-from harness.predict import fleet as simulation
-from harness.predict.fleet import Fleet, Run
+from experiments import _accelerators, fleet
+from experiments._sentences import MeasuredRows
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from wallclock.recipe import Recipe
 
 
-def records() -> list[Record]:
-    """An image of 20 KB takes 2 ms of a core, a GET 0.5 ms; 400 a second by one thread."""
-    values = {"cpu_s": {"1": 0.001, "4": 0.002}, "mean_bytes": 2e4}
-    gets = {"passes": {f"http-0/{n}/bytes": {"n": 100, "cpu_ms": 0.5} for n in (1, 16)}}
-    params, samples = {"form": "files", "in_flight": 16}, {"http-0/1/bytes": [made.S // 4]}
-    samples |= {"http-0/16/bytes": [made.S]}
-    return [
-        made.record("predict", "contention", "loading-fast", values, {}, recipe=Recipe("fast")),
-        made.record("storage", "forms", "files", gets, params, samples),
-    ]
+def loading(load_ms: float) -> Record:
+    """Loading takes so long of a core where all cores are busy, and half of it alone."""
+    all_cores = str(made.MACHINE["cores"])
+    values = {"cpu_s": {"1": load_ms / 2e3, all_cores: load_ms / 1e3}, "mean_bytes": 20_000}
+    return made.record("predict", "contention", "loading-fast", values, {}, recipe=Recipe("fast"))
 
 
-def scaled(actors: int, seconds: float, **values: Any) -> Record:
-    """20,000 images by so many actors."""
-    values = {"n_loaded": 20_000, "actors": actors, "shard": 1000, **values}
-    wall = {"wall": [round(seconds * made.S)]}
-    return made.record("cluster", "scaled", f"ours-ray-on-{actors}", values, {}, wall)
+def rows(load_ms: float) -> dict[tuple[str, int], dict[str, Any]]:
+    made_rows = fleet.tables([loading(load_ms)])[fleet.CSV]
+    assert all(row.keys() == {*fleet.COLUMNS} for row in made_rows)
+    return {(row["instance"], row["nodes"]): row for row in made_rows}
 
 
-@pytest.fixture(autouse=True)
-def _instant(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Rows without their simulation, which tests/predict has."""
-    run = Run(2.0, 3600.0, 1, "GPU")
-    monkeypatch.setattr(simulation, "simulate", lambda case, runs: [run] * runs)
-    yield
-    fleet._simulated.cache_clear()
-
-
-def test_grid_measures_what_others_do_not(grid: Grid) -> None:
+def test_the_grid_measures_what_predict_does_not(grid: Grid) -> None:
     small = ("corpus.image_set=small_256", "experiment.fleet.images={small_256: 3}")
-    cells = grid("fleet", *small)
-    labels = ["loading-small_256", "files_s3-small_256", "files-small_256"]
-    assert [cell.label for cell in cells] == labels
-    assert [cell.protocol for cell in cells] == ["contention", "forms", "forms"]
-    assert cells[0].params["seconds"] > 0
-    assert cells[1].params["where"] == ["http-0"]
+    (cell,) = grid("fleet", *small)
+    assert (cell.label, cell.protocol) == ("loading-small_256", "contention")
+    assert cell.params["seconds"] > 0
 
 
-def test_inputs_say_where_they_are_from() -> None:
-    inputs = {str(row["input"]): row for row in fleet.tables(records())[fleet.INPUTS_CSV]}
-    loads = inputs["load_ms_small_256"]
-    assert (loads["value"], loads["origin"]) == (2, "measured")
-    assert loads["source"] == "experiment predict, loading-fast"
-    assert inputs["kb_small_256"]["value"] == 20
-    assert inputs["http_get_ms_small_256"]["value"] == 0.5
-    assert inputs["http_gets_per_s_small_256"]["value"] == 400
-    assert "reference" in str(inputs["load_ms_original"]["source"])
-    assert (inputs["T4 low"]["value"], inputs["T4 high"]["value"]) == (1006, 1006)
-    for row in inputs.values():
-        assert row["origin"] in ("measured", "cited", "assumed")
-        assert row["source"] or row["assumption"]
+def test_what_binds_sets_the_rate_and_the_dollars() -> None:
+    """0.116 ms of a core for a GET: 3.884 ms more make 4 ms, 500 images/s on two cores."""
+    by = rows(3.884)
+    one, eight = by["g4dn.xlarge", 1], by["g4dn.xlarge", 8]
+    assert (one["bound_by"], one["img_per_s"]) == ("CPU", pytest.approx(500))
+    assert one["hours"] == pytest.approx((280 + 40_000) / 3600)
+    assert eight["img_per_s"] == pytest.approx(4000)
+    assert eight["hours"] == pytest.approx((280 + 5000) / 3600)
+    assert one["usd_on_demand"] == pytest.approx(0.526 * one["hours"] + 8)
+    assert one["usd_per_million_spot"] == pytest.approx((0.247 * one["hours"] + 8) / 20)
+    low, high = _accelerators.load()["L4"].rates("fp16")
+    gpu = rows(0.1)["g6.2xlarge", 1]
+    assert (gpu["bound_by"], gpu["img_per_s"]) == ("GPU", pytest.approx((low * high) ** 0.5))
+    assert (gpu["img_per_s_low"], gpu["img_per_s_high"]) == pytest.approx((low, high))
+    assert by["g6.2xlarge", 1]["img_per_s_high"] == pytest.approx(1000), "its four cores' rate"
 
 
-def test_rows() -> None:
-    rows = fleet.tables(records())[fleet.CSV]
-    assert len(rows) == (2 * 6 + 2) * len(fleet.NODES) * 2
-    cells = {
-        "arrangement": fleet.LIST,
-        "image_set": "original",
-        "instance": "g4dn.xlarge",
-        "nodes": 8,
-    }
-    (row,) = (row for row in rows if cells.items() <= row.items())
-    # Node-hours times the price, and the head's.
-    assert row["usd_on_demand"] == pytest.approx(2 * (8 * 0.526 + 0.1008))
-    assert row["usd_spot"] == pytest.approx(2 * (8 * 0.247 + 0.1008))
-    assert row["usd_per_million"] == pytest.approx((2 * (8 * 0.526 + 0.1008) + 8) / 20)
-    assert (row["img_per_s"], row["bound_by"]) == (pytest.approx(2e7 / 7200), "GPU")
-    assert (row["device"], row["origin"]) == ("Test CPU (4 cores)", "predicted")
-    fed = [row for row in rows if row["feeder"] and row["nodes"] == 2]
-    assert {row["instance"] for row in fed} == {"g6.xlarge", "p5.48xlarge"}
-    for row in fed:
-        feeders = int(str(row["feeders"]))
-        assert feeders % 2 == 0
-        node_usd = {"g6.xlarge": 0.8048, "p5.48xlarge": 55.04}[str(row["instance"])]
-        hourly = 2 * node_usd + feeders * 0.714 + 0.1008
-        assert row["usd_on_demand"] == pytest.approx(2 * hourly)
+def test_without_a_measured_loader_there_is_no_table() -> None:
+    assert fleet.tables([]) == {}
 
 
-def test_a_cluster_s_runs_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [Run(seconds / 3600, 0, 0, "GPU") for seconds in (100, 121, 140)]
-    starts = []
-
-    def simulate(case: Fleet, n: int) -> list[Run]:
-        starts.append(case.timing.actor_start_s)
-        return runs
-
-    monkeypatch.setattr(simulation, "simulate", simulate)
-    alone = scaled(1, 220, actor_img_per_s=100.0, begin_s=20.0)
-    two = scaled(2, 110, actor_img_per_s=7.0, begin_s=7.0)
-    (row,) = fleet.tables([two, alone])[fleet.CHECK_CSV]
-    names = ("actors", "shard", "actor_img_per_s", "n_images", "measured_s", "simulated_s")
-    assert [row[name] for name in names] == pytest.approx([2, 1000, 100, 20_000, 110, 121])
-    assert (row["error"], row["is_within"]) == (pytest.approx(0.1), True)
-    assert starts == [3.5]  # its own start, half of which the probe is
-    assert set(row) == set(fleet.TABLES[fleet.CHECK_CSV])
-    assert fleet.tables([two]) == {}
+def test_the_sentence_says_that_nothing_ran() -> None:
+    texts = {"image_set": "original", "nodes": "8", "n_images": "20000000", "hours": "7.5"}
+    texts |= {"instance": "g4dn.xlarge", "usd_on_demand": "40", "usd_spot": "20"}
+    said = fleet.sentence(MeasuredRows(lambda csv: [texts]))
+    expected = "20,000,000 originals on 8 g4dn.xlarge take 7.5 h and $40, or $20 on spot nodes"
+    assert said == f"computed, not run: {expected}"
+    assert fleet.sentence(MeasuredRows(lambda csv: [])) == ""

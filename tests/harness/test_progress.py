@@ -41,12 +41,7 @@ def test_earlier_record_of_this_machine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("protocol", "params", "seconds"),
-    [
-        ("cluster", {"n": 2000, "least_s": 60}, 80.0),
-        ("cluster", {"n": 2000, "damaged": 100}, 10.0),
-        ("scaled", {"n": 4800, "nodes": 2, "service_ms": 250}, 10.0 + 37.5),
-        ("killed", {"n": 400, "rounds": 2, "service_ms": 250}, 120.0 + 37.5),
-    ],
+    [("cluster", {"n": 2000, "least_s": 60}, 80.0), ("cluster", {"n": 2000, "damaged": 100}, 10.0)],
 )
 def test_whole_jobs_have_a_length_of_their_own(
     tmp_path: Path, protocol: str, params: dict[str, float], seconds: float

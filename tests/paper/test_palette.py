@@ -23,7 +23,6 @@ from paper.figures import (
     fig_16_train,
     fig_17_storage,
     fig_19_ladder,
-    fig_21_fleet,
     style,
 )
 from wallclock.trace import html_page
@@ -74,7 +73,6 @@ LOOKS: Mapping[str, Sequence[tuple[str, object]]] = {
     "training": [look[1:] for look in fig_16_train._SHARES.values()],
     "storage": list(fig_17_storage._SOURCES.values()),
     "ladder": list(fig_19_ladder._SERIES.values()),
-    "fleet": [(line.colour, (line.marker, line.dashes)) for line in fig_21_fleet._SERIES],
 }
 
 

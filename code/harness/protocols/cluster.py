@@ -1,4 +1,4 @@
-"""Protocols `cluster` and `scaled`: jobs on systems for many machines.
+"""Protocol `cluster`: jobs on systems for many machines.
 
 A job is a process of its own (`harness.systems`): from a list of `params.n` images to Parquet files
 of ids and vectors, by a model that takes no time. Every id has a link of its own to one of the
@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness import provenance, systems
+from harness import systems
 from harness.corpora.manifest import Manifest
 from harness.jobs import JobRun, run_job
 from harness.protocols import fidelity, protocol
@@ -32,7 +32,6 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from harness.systems import SYSTEMS, System
 from harness.systems._task import Task
-from harness.testbed import ray_nodes
 from wallclock.job import JobSettings
 from wallclock.machine import ProcessTree, usable_cores
 from wallclock.stages.decode import PixelArray
@@ -125,41 +124,6 @@ def images_for(passed: Pass, n: int, least_s: float) -> int:
     if passed.seconds >= least_s:
         return n
     return max(n + 1, math.ceil(n * _MARGIN * least_s / passed.seconds))
-
-
-def scaled(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """The job on `params.nodes` nodes of one CPU each, with a model that sleeps.
-
-    So the nodes do not compete for this machine's cores. Samples: `wall`, from the start of the
-    job's process to its last part. Values: `actors`; `shard`; `actor_img_per_s`, of one actor
-    between the first part and the last; `begin_s`, until the first shard began, by that rate.
-    """
-    params, system = cell.params, SYSTEMS[cell.params["system"]]
-    system.check()
-    manifest = protocol.open_corpus(cell, "jpeg")
-    n = params["n"]
-    actors, shard = params["nodes"], params["shard"]
-    task = task_of(cell, work / "vectors", list_images(manifest, n, work / "images"), n)
-    task = replace(task, service_ms=params["service_ms"], shard=shard, cpus=1)
-    with ray_nodes.start({"PYTHONPATH": str(provenance.CODE)}, actors) as nodes:
-        outcome = _run(system, replace(task, address=nodes.address), progress)
-    if outcome.error:
-        raise RuntimeError(f"{system.label}: {outcome.error}")
-    stamps = sorted(_stamps(system, task))
-    _, seconds, first = between(stamps)
-    # The other actors' first parts may come within a moment of the first one.
-    rate = (n - actors * shard) / seconds / actors
-    began = outcome.run.began
-    values = {
-        "cores": usable_cores(),
-        "n_images": n,
-        "n_loaded": n,
-        "actors": actors,
-        "shard": shard,
-        "actor_img_per_s": rate,
-        "begin_s": first - began - shard / rate,
-    }
-    return Measurement({"wall": [round(1e9 * (stamps[-1][0] - began))]}, values)
 
 
 def list_images(manifest: Manifest, n: int, folder: Path, damaged: int = 0) -> Path:

@@ -55,7 +55,6 @@ TIMED = (
 
 _OTHERS_LOADERS = ("harness.engines.third_party",)
 _JOB = ("harness.jobs", "wallclock.job", "wallclock.predict", "wallclock.progress")
-_CLUSTER = (*_JOB, "harness.systems", "harness.testbed.ray_nodes")
 _SERVICE = (
     "harness.ladder",
     "harness.predict.ladder",
@@ -71,7 +70,7 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "agreement": ("fidelity",),
     "batch_transfer": ("costs",),
     "ceiling": ("ceilings",),
-    "cluster": ("cluster", *_CLUSTER),
+    "cluster": ("cluster", *_JOB, "harness.systems"),
     "contention": ("costs",),
     "copies": ("copies", "harness.corpora.copies"),
     "decode": ("ceilings",),
@@ -88,7 +87,6 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     ),
     "image_stats": ("fidelity", "harness.corpora.image_stats"),
     "job": ("job", *_JOB, "harness.corpora.distinct"),
-    "killed": ("killed", *_CLUSTER, "harness.protocols.cluster", "harness.testbed.killing"),
     "ladder": ("ladder", *_SERVICE),
     "layers": ("runtimes",),
     "load_n": ("throughput", *_OTHERS_LOADERS),
@@ -97,7 +95,6 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "profiler": ("serial",),
     "redelivery": ("redelivery", *_SERVICE),
     "runtime": ("runtimes",),
-    "scaled": ("cluster", *_CLUSTER),
     "serial": ("serial",),
     "serialization": ("ceilings",),
     "stage_fix": ("stage_fix",),

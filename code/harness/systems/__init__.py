@@ -5,7 +5,6 @@ written and configured as the system's own documentation recommends. They take n
 embedding job of this suite; they are there to be compared with. `make setup-cluster` installs them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 
@@ -29,11 +28,6 @@ class System:
     def is_ours(self) -> bool:
         """Whether it is this suite's."""
         return self.module == "ours"
-
-    @property
-    def victims(self) -> Sequence[str]:
-        """What of its processes can be killed: the driver, and on Ray a worker and a node."""
-        return ("worker", "node", "driver") if self.distribution == "ray" else ("driver",)
 
     def installed(self) -> str:
         """What is installed, for the key of its cells: once it is there, it is measured."""

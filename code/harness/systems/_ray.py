@@ -16,7 +16,7 @@ _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", **NICENESS}
 
 @contextmanager
 def session(task: Task) -> Iterator[Any]:
-    """Ray, on the cluster of the task or on this machine with its CPUs.
+    """Ray on this machine, with the CPUs of the task.
 
     Small objects travel in messages and are not in the store (Ray: below 100 KB).
     """
@@ -24,16 +24,17 @@ def session(task: Task) -> Iterator[Any]:
     import ray
     from ray.data import DataContext
 
-    where: dict[str, Any] = {"address": task.address or "local"}
-    if not task.address:
-        where["num_cpus"] = task.cpus
-        where["object_store_memory"] = task.object_store_mib * 2**20
-        where["include_dashboard"] = False
-    ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(
+        address="local",
+        num_cpus=task.cpus,
+        object_store_memory=task.object_store_mib * 2**20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.max_errored_blocks = task.max_errored_blocks
-    print("phase connected", flush=True)
     try:
         yield ray
     finally:

@@ -16,9 +16,8 @@ import numpy.typing as npt
 class Task:
     """One job. `source`: a Parquet file with `id` and `path`; `out`: a folder for Parquet files.
 
-    `pixels`: a vector is the whole picture, to compare it. `address`: of a Ray cluster; empty: this
-    machine. `max_errored_blocks`: of Ray Data, -1 for any number. `service_ms`: of a batch in the
-    model; 0 but for jobs that have to last until they are killed.
+    `pixels`: a vector is the whole picture, to compare it. `max_errored_blocks`: of Ray Data, -1
+    for any number.
     """
 
     source: str
@@ -30,9 +29,7 @@ class Task:
     shard: int
     object_store_mib: int
     pixels: bool = False
-    address: str = ""
     max_errored_blocks: int = 0
-    service_ms: float = 0.0
 
     @property
     def stamps(self) -> Path:
@@ -44,7 +41,6 @@ def embed(images: Any, task: Task) -> npt.NDArray[np.float32]:
     """The mock model: pictures (n, …) → (n, dim) float32, components of the middle, or all."""
     with task.stamps.open("a", encoding="ascii") as file:
         file.write(f"{time.time()} {len(images)}\n")
-    time.sleep(task.service_ms / 1e3)
     flat = np.asarray(images).reshape(len(images), -1)
     dim = flat.shape[1] if task.pixels else task.dim
     start = (flat.shape[1] - dim) // 2
@@ -52,10 +48,6 @@ def embed(images: Any, task: Task) -> npt.NDArray[np.float32]:
 
 
 def run(job: Callable[[Task], Mapping[str, Any]]) -> None:
-    """Run the job of the command line; print what it reports as a line of JSON.
-
-    Lines before it are the phases of `harness.testbed.killing`.
-    """
-    print("phase imported", flush=True)
+    """Run the job of the command line; print what it reports as a line of JSON."""
     report = job(Task(**json.loads(sys.argv[1])))
     print(json.dumps(dict(report)), flush=True)

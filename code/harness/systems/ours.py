@@ -22,7 +22,6 @@ def job(task: Task, on_ray: bool) -> Mapping[str, Any]:
         "deduplicate": False,
         "batch": task.batch,
         "shard": task.shard,
-        "service_ms": task.service_ms,
     }
     start = partial(embed, task.source, task.out, console=Console(stderr=True), **settings)
     parts = f"{task.shard} images to a part"

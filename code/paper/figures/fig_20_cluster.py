@@ -23,7 +23,6 @@ _MARKS = {"passed": "", "failed": " ✗", "not checked": " †"}
     "fig-20-cluster",
     "The same job on this suite, Ray Data and Daft: images per second and core",
     cluster.CSV,
-    optional=(cluster.KILLS_CSV,),
 )
 def draw(tables: Tables) -> Figure:
     """A panel per image set, a bar per system."""
@@ -44,7 +43,7 @@ def draw(tables: Tables) -> Figure:
     style.place_legend(figure, {"this suite": _OURS, "others": _OTHER})
     # Each system loads as many images as it can in the time.
     described = [dict(row) | {"n_images": ""} for row in measured]
-    style.place_caption(figure, described, *_remarks(rows, measured, tables))
+    style.place_caption(figure, described, *_remarks(rows, measured))
     return figure
 
 
@@ -66,7 +65,7 @@ def _bars(axes: Axes, names: Sequence[str], rows: Sequence[Row]) -> None:
     style.prepare_bar_axes(axes, [SYSTEMS[name].label for name in names], margin=0.35)
 
 
-def _remarks(rows: Sequence[Row], measured: Sequence[Row], tables: Tables) -> list[str]:
+def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
     failed = any(row["gate"] == "failed" for row in measured)
     remarks = [
         "mock model of 0 ms; the steady part, without start-up",
@@ -74,13 +73,6 @@ def _remarks(rows: Sequence[Row], measured: Sequence[Row], tables: Tables) -> li
         "✗ pixels fail the frontier's gate" if failed else "no pixels fail the frontier's gate",
         style.mark_remark(measured),
     ]
-    lost = [
-        f"{_label(row)} ({row['victim']})"
-        for row in ok_rows(tables.get(cluster.KILLS_CSV, []))
-        if number(row["rows_once_share"]) != 1
-    ]
-    if lost:
-        remarks.append(f"rows lost or doubled after a kill: {', '.join(lost)}")
     remarks.append(style.spread_remark(measured, "lines"))
     absent = {row["system"]: row for row in rows if row["status"] != "ok"}
     remarks.append(style.omission_remark(absent.values(), _label))

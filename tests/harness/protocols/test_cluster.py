@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness import systems
-from harness.protocols import cluster, killed, protocol
+from harness.protocols import cluster, protocol
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell
 from tests.experiments import made
@@ -122,13 +122,3 @@ def test_a_damaged_file(name: str, tmp_path: Path) -> None:
         assert values["errored"]["lost"] >= 0
     else:
         assert (values["aborted"], values["lost"]) == ("", 0)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_killed_driver_loses_nothing(tmp_path: Path) -> None:
-    kills = {"rounds": 1, "service_ms": 50, "limit_s": 120, "seed": 0}
-    values = killed.killed(cell(tmp_path, "ours", **kills), tmp_path / "work", no_progress).values
-    driver = values["kills"]["driver"]
-    assert [driver[name] for name in ("missing", "doubled", "different")] == [0, 0, 0]
-    assert len(driver["lost_s"]) == 1

@@ -25,10 +25,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.testbed import ray_nodes
-from harness.testbed.ray_nodes import Nodes
-from tests import making
+from tests import making, ray_nodes
 from tests.conftest import ROOT
+from tests.ray_nodes import Nodes
 from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
 from wallclock.errors import UserError
 from wallclock.job import embed

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.testbed.killing import Job, kill_at_random, run_undisturbed
 from tests.conftest import ROOT
+from tests.killing import Job, kill_at_random, run_undisturbed
 from tests.wallclock.job.conftest import QUICK
 from wallclock.job.dataset import open_existing
 from wallclock.job.verify import verify

@@ -21,9 +21,9 @@ from botocore.exceptions import ClientError
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
-from harness.testbed.killing import Job, kill_at_random
 from tests.conftest import ROOT
 from tests.harness.corpora.abo.conftest import fill
+from tests.killing import Job, kill_at_random
 from tests.wallclock.job import test_cluster as on_cluster
 from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, content
 from tests.wallclock.job.test_killed import PHASED, vectors

@@ -43,14 +43,12 @@ class Job:
 class KillReport:
     """What happened. `kills`: by phase; `ended`: runs that were over before their moment.
 
-    `aborted`: why jobs ended that lost a part; `lost_s`: of each round with a kill, beyond an
-    undisturbed run.
+    `aborted`: why jobs ended that lost a part.
     """
 
     kills: Counter[str] = field(default_factory=Counter)
     ended: int = 0
     aborted: list[str] = field(default_factory=list)
-    lost_s: list[float] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
@@ -168,11 +166,7 @@ def kill_at_random(
     rng = random.Random(seed)
     for number in range(rounds):
         out = folder / f"round-{number}"
-        began = time.monotonic()
-        n_kills_before = report.kills.total()
         _run_round(job, out, rng, rng.randint(1, kills), undisturbed, report)
-        if report.kills.total() > n_kills_before:
-            report.lost_s.append(time.monotonic() - began - undisturbed.seconds)
         _compare(list(job.result(out)), undisturbed.result, report)
     return report
 

@@ -1,6 +1,6 @@
 """A Ray cluster of several nodes on this machine, whose processes can be killed.
 
-`python -m harness.testbed.ray_nodes N` is the cluster: a head without a CPU and N nodes of one
+`python -m tests.ray_nodes N` is the cluster: a head without a CPU and N nodes of one
 each; it adds a node for every line on standard input and ends with it.
 """
 
