@@ -11,7 +11,6 @@ from paper import accuracy, footnotes
 from paper.__main__ import main
 from paper.csvfile import write_table
 from tests.test_docs import DOCUMENTS, MARKED, TERM, sources, text_of
-from tests.test_measured_tables import TABLES
 from wallclock.errors import UserError
 
 #: README has few lines: the page that it links to has those of its tables.
@@ -82,9 +81,9 @@ def test_only_what_follows_a_marker_is_rewritten(tmp_path: Path) -> None:
     path = table(tmp_path, {"machine": EPYC}, system=["a", "b"])
     new = footnotes.rewritten("a\n<!--machine: toy-->old line\n<!--=toy-->3\n", {"toy": path})
     assert new == f"a\n<!--machine: toy-->{footnotes.describe(path)}.\n<!--=toy-->3\n"
-    families = "families/amd-epyc-2-cores.csv"
-    by_path = footnotes.rewritten(f"<!--machine: {families}-->", {})
-    assert by_path.endswith(f"-->{footnotes.describe(accuracy.REFERENCES / families)}.")
+    frontier = "amd-epyc-2-cores/frontier.csv"
+    by_path = footnotes.rewritten(f"<!--machine: {frontier}-->", {})
+    assert by_path.endswith(f"-->{footnotes.describe(accuracy.REFERENCES / frontier)}.")
     with pytest.raises(UserError, match="gone-->: no CSV of this name"):
         footnotes.rewritten("<!--machine: gone-->", {"toy": path})
 
@@ -123,15 +122,6 @@ def quoted(text: str) -> set[str]:
     bodies = [sources().get(body, body) for body, *_ in MARKED.findall(text)]
     terms = [TERM.fullmatch(term) for body in bodies for term in body.split(" / ")]
     return {match[2] for match in terms if match}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_measured_table_has_its_line(name: str) -> None:
-    table = TABLES[name]
-    if not (accuracy.REFERENCES / table.reference).is_file():
-        pytest.skip("not measured yet")
-    marker = f"<!--machine: {table.reference}-->"
-    assert marker in text_of(f"docs/{table.page}"), f"add the line: Measured on {marker}"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
