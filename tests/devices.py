@@ -16,7 +16,7 @@ from transformers import AutoModel, Dinov2Model  # noqa: F401 - they ask torch.c
 from harness.protocols import fidelity
 from tests import fake_cuda
 from tests.fake_cuda import MS, Stream, compute_late, copy_late
-from wallclock.loader import rows
+from wallclock.loader import opener
 from wallclock.loader.output import Output
 from wallclock.stages import forward, normalize, transfer
 from wallclock.stages.forward import pytorch
@@ -75,7 +75,7 @@ def open_device(name: str, monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr("wallclock.machine.require_cuda", lambda what="": None)
     monkeypatch.setattr(transfer, "make", _transfers(transfer.make, fake))
     monkeypatch.setattr(normalize, "on_device", _normalizers(normalize.on_device))
-    monkeypatch.setattr(rows, "_normalized_there", _converters(rows._normalized_there))
+    monkeypatch.setattr(opener, "_normalized_there", _converters(opener._normalized_there))
     monkeypatch.setattr(pytorch, "build", _builder(pytorch.build))
     return Device(fake)
 

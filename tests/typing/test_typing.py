@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.typing import user_file
 from wallclock import Output, open_images
 from wallclock.errors import UserError
-from wallclock.loader.options import BytesOutput, GeometryOptions, TorchOutput
+from wallclock.loader.images import BytesOutput, GeometryOptions, TorchOutput
 
 
 def test_the_file_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from wallclock.infer.network import Embedder
 from wallclock.job.plan import Job, Plan
-from wallclock.loader.interface import Loader
+from wallclock.loader.batch import Loader
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.threads import IMAGE_STAGES, worker_count
 from wallclock.machine import usable_cores

@@ -27,8 +27,7 @@ from wallclock.job import thumbnails
 from wallclock.job.index import HashIndex
 from wallclock.job.plan import Job, Plan
 from wallclock.job.shard import Shard, subset
-from wallclock.loader.batch import Batch
-from wallclock.loader.interface import Loader
+from wallclock.loader.batch import Batch, Loader
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
 from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.threads import ThreadLoader

@@ -1,7 +1,6 @@
 """Images to batches: checked, decoded and resized by threads, into buffers that are reused."""
 
-from wallclock.loader.batch import Batch, Extras, Failure, Marks
-from wallclock.loader.interface import Loader
+from wallclock.loader.batch import Batch, Extras, Failure, Loader, Marks
 from wallclock.loader.order import LazyBatches
 from wallclock.loader.place import PlaceImage
 from wallclock.loader.prepare import (

@@ -1,15 +1,15 @@
-"""What a loader delivers: one batch of images, and what its makers add to it."""
+"""What a loader is, and what it delivers: a batch of images, and what its makers add to it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import ImageInfo
 from wallclock.errors import UserError
-from wallclock.loader.given import label_of
+from wallclock.loader.items import parse_item
 from wallclock.stages.augment import Augmentation
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Batch(Generic[ImagesT]):
     @property
     def labels(self) -> list[Any]:
         """The label of each row's item; None where it has none."""
-        return [label_of(item) for item in self.items]
+        return [parse_item(item, 0).label for item in self.items]
 
     def to(self, device: Any) -> "Batch[ImagesT]":
         """The batch with its images on a device of torch's, which they have reached on return.
@@ -108,3 +108,32 @@ class Batch(Generic[ImagesT]):
         images: Any = self.images
         self.images = images.pin_memory()
         return self
+
+
+class Loader(Protocol):
+    """An iterator over batches, in order; a batch is valid until the next one is requested.
+
+    `engine` names what runs; `version` its library and version, `settings` its
+    configuration. `prefetched`: batches that may be complete before they are requested, which a
+    warm-up drains. `burst`: batches that arrive together, because that many workers each make one.
+    """
+
+    engine: str
+    workers: int
+    version: str
+    settings: str
+    prefetched: int
+    burst: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch: ...
+
+    def ready(self) -> int:
+        """About how many complete batches wait to be requested; 0 where that is unknown."""
+        return 0
+
+    def stats(self) -> dict[str, Any]:
+        """Values for the record: buffers, and where each worker's time went; may be empty."""
+        return {}

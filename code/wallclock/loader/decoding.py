@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,8 @@ from wallclock.fetch.sources import SourceReader
 from wallclock.loader.images import fast_recipe, geometry_of
 from wallclock.loader.items import as_source
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
-from wallclock.preprocess import Preprocess, preprocess_of
-from wallclock.recipe import Limits, ModelSpec, Recipe
+from wallclock.preprocess import Preprocess, Size, preprocess_of
+from wallclock.recipe import Limits, ModelSpec
 
 _of_thread = threading.local()
 
@@ -40,14 +40,12 @@ def decode(
         ImageError: it cannot be read, is damaged or above the limits.
         UserError: `size` or `preprocess` is not understood.
     """
-    recipe, side = geometry_of(fast_recipe(), size, preprocess)
-    reader, inspector, stages = _tools(recipe, side)
+    tools = _tools(tuple(size) if isinstance(size, list) else size, preprocess)
     source = as_source(image, 0)
-    data = reader(source)
-    info, _ = inspector(0, source.id, data)
-    height, width = preprocess_of(recipe, side).canvas
-    pixels = np.empty((height, width, 3), np.uint8)
-    stages.fill(info, data, stages.as_destination(pixels))
+    data = tools.reader(source)
+    info, _ = tools.inspector(0, source.id, data)
+    pixels = np.empty((*tools.canvas, 3), np.uint8)
+    tools.stages.fill(info, data, tools.stages.as_destination(pixels))
     return pixels
 
 
@@ -71,18 +69,28 @@ def _load(path: str | os.PathLike[str], **geometry: Any) -> Any:
         raise OSError(f"{os.fspath(path)}: {error.stage}: {error.reason}") from error
 
 
-def _tools(recipe: Recipe, side: int) -> tuple[SourceReader, Inspector, InPlaceStages]:
-    """The stages of this thread: a decoder's buffers are not shared."""
+class _Tools(NamedTuple):
+    """What one thread decodes with, for one size and geometry."""
+
+    reader: SourceReader
+    inspector: Inspector
+    stages: InPlaceStages
+    canvas: Size
+
+
+def _tools(*geometry: Any) -> _Tools:
+    """Those of this thread: a decoder's buffers are not shared."""
     make = getattr(_of_thread, "make", None)
     if make is None:
         make = _of_thread.make = lru_cache(maxsize=8)(_make_tools)
-    tools: tuple[SourceReader, Inspector, InPlaceStages] = make(recipe, side)
+    tools: _Tools = make(*geometry)
     return tools
 
 
-def _make_tools(recipe: Recipe, side: int) -> tuple[SourceReader, Inspector, InPlaceStages]:
-    limits = Limits()
+def _make_tools(size: Any, preprocess: str | Preprocess) -> _Tools:
+    recipe, side = geometry_of(fast_recipe(), size, preprocess)
+    limits, geometry = Limits(), preprocess_of(recipe, side)
     reader = SourceReader(limits, fetches_ahead=False)
-    inspector = Inspector(limits, recipe.decoder, rotate=preprocess_of(recipe, side).rotate)
+    inspector = Inspector(limits, recipe.decoder, rotate=geometry.rotate)
     model = ModelSpec("decode", "none", input_px=side)
-    return reader, inspector, in_place_stages(recipe, model, reader)
+    return _Tools(reader, inspector, in_place_stages(recipe, model, reader), geometry.canvas)

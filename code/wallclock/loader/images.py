@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,9 @@ from wallclock.errors import UserError, check_name
 from wallclock.fetch.filesystems import is_url
 from wallclock.loader.items import FolderItems, ListedItems, iterate, undecoded
 from wallclock.loader.iteration import Images, ListedPlan, Plan, StreamedPlan
-from wallclock.loader.opener import LoaderOptions
-from wallclock.loader.options import BytesOutput, GeometryOptions, OpenOptions, Size, TorchOutput
+from wallclock.loader.opener import LoaderOptions, lender_of
 from wallclock.loader.order import Order
 from wallclock.loader.output import Output, Workers, whole_number
-from wallclock.loader.rows import check_rows, lender_of, makes_lists
 from wallclock.loader.shards import (
     Shards,
     UrlItems,
@@ -43,6 +41,24 @@ if TYPE_CHECKING:
 RECIPES = ("fast",)
 
 
+class OpenOptions(TypedDict, total=False):
+    """Arguments of `open_images` that do not change the type of the images."""
+
+    augment: bool | Augment
+    shuffle: bool | int
+    seed: int
+    epochs: int
+    shard: tuple[int, int]
+    drop_last: bool
+    workers: int | Workers
+
+
+class GeometryOptions(OpenOptions, total=False):
+    """The same with the geometry: images of their own sizes are a list."""
+
+    preprocess: str | Preprocess
+
+
 class RandomAccess(Protocol):
     """A length, and items by number."""
 
@@ -53,6 +69,20 @@ class RandomAccess(Protocol):
 
 #: A folder, a bucket, tars, or anything with items (`loader/items.py`).
 ImageSources: TypeAlias = str | os.PathLike[str] | Iterable[Any] | RandomAccess
+#: Texts of an `Output` whose images are numpy arrays of uint8, unless they keep their own sizes.
+BytesOutput: TypeAlias = Literal["uint8", "RGB", "L", "RGBA"]
+#: Texts whose images are one tensor: they all have one size, or are refused.
+TorchOutput: TypeAlias = Literal[
+    "torch,float32",
+    "torch,float16",
+    "torch,bfloat16",
+    "torch,pin",
+    "cuda",
+    "cuda,float32",
+    "cuda,float16",
+    "cuda,bfloat16",
+]
+Size: TypeAlias = int | tuple[int, int] | None
 #: Items from which a stream draws the next one, where `shuffle=True` does not say.
 _SHUFFLE_BUFFER = 1000
 
@@ -164,8 +194,10 @@ def open_images(
     """
     kind = Output.parse(output) if isinstance(output, str) else output
     crew = workers if isinstance(workers, Workers) else Workers(workers)
-    recipe, side = _recipe(crew, kind, augment, whole_number("batch", batch, 1), preprocess, size)
-    options = _options(crew, kind, augment, whole_number("seed", seed, 0), recipe, side)
+    whole_number("batch", batch, 1)
+    whole_number("seed", seed, 0)
+    recipe, side = _recipe(crew, kind, augment, batch, preprocess, size)
+    options = _options(crew, kind, augment, seed, recipe, side)
     rank, world_size = _ranks(shard)
     epochs = whole_number("epochs", epochs, 1)
     listed = _listed(items)
@@ -184,10 +216,8 @@ def open_images(
 
 
 def _images(plan: Plan, options: LoaderOptions) -> Images[Any]:
-    lists = makes_lists(options.recipe, options.size, options.augment)
-    make_lender = partial(lender_of, options.output, options.recipe, lists=lists)
     is_copied = options.output.device == "cuda"
-    return Images(plan, make_lender, in_current_stream if is_copied else None)
+    return Images(plan, partial(lender_of, options), in_current_stream if is_copied else None)
 
 
 def _options(
@@ -195,12 +225,12 @@ def _options(
 ) -> LoaderOptions:
     """What the loader is opened with. Raises as `open_images`."""
     drawn = augment if isinstance(augment, Augment) else Augment()
-    check_rows(recipe, side, output, drawn, crew)
+    options = LoaderOptions(side, recipe, crew.limits, seed, augment=drawn, output=output)
+    options.check(crew)
     if output.pins:
         machine.require_cuda(output.pins)
-    is_lent = output.device == "cpu" and not makes_lists(recipe, side, drawn)
-    spare = output.hold if is_lent else 0
-    return LoaderOptions(side, recipe, crew.limits, seed, augment=drawn, spare=spare, output=output)
+    is_lent = output.device == "cpu" and not options.keeps_sizes
+    return replace(options, spare=output.hold if is_lent else 0)
 
 
 def _recipe(

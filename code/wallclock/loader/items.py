@@ -8,13 +8,51 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from wallclock.errors import UserError
 from wallclock.fetch import folder
 from wallclock.fetch.sources import Source
 from wallclock.formats import KINDS
-from wallclock.loader.given import parse_item
+
+#: Keys of a dict or a row that may hold the image, in this order.
+_IMAGE_KEYS = ("image", "img", "path", "url", "bytes")
+
+
+class ParsedItem(NamedTuple):
+    """An item taken apart; `id` and `label` are None where it has none."""
+
+    id: str | None
+    where: Any
+    label: Any
+
+
+def parse_item(item: Any, index: int) -> ParsedItem:
+    """Take an item apart. Raises UserError: nothing in it is an image."""
+    # First what most items are: a list of thumbnails has a million of them.
+    if isinstance(item, str):
+        return ParsedItem(None, item, None)
+    if isinstance(item, Mapping):
+        key = next((key for key in _IMAGE_KEYS if item.get(key) is not None), None)
+        if key is None:
+            keys = ", ".join(map(str, item)) or "nothing"
+            raise UserError(f"item {index} has {keys}: give the image under the key image")
+        name = item.get("id")
+        return ParsedItem(None if name is None else str(name), item[key], item.get("label"))
+    if isinstance(item, tuple | list) and len(item) == 2:
+        first, second = item
+        if isinstance(first, str) and _is_place(second):
+            return ParsedItem(first, second, None)
+        return ParsedItem(None, first, second)
+    return ParsedItem(None, item, None)
+
+
+def _is_place(value: Any) -> bool:
+    """Whether it is a path, bytes, an open file, a Pillow image, an array, or a row."""
+    if isinstance(value, str | bytes | bytearray | memoryview | os.PathLike | Mapping):
+        return True
+    is_array = hasattr(value, "__array_interface__") and getattr(value, "ndim", 3) > 1
+    return hasattr(value, "read") or is_array
 
 
 def as_source(item: Any, index: int) -> Source:

@@ -14,18 +14,18 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import prod
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wallclock.errors import Unavailable, UserError
-from wallclock.loader.batch import Batch
-from wallclock.loader.interface import Loader
+from wallclock.loader.batch import Batch, Loader
 from wallclock.loader.order import EveryNth
-from wallclock.loader.threads import ThreadLoader
+from wallclock.loader.threads import Buffers, ThreadLoader
 
 #: Batches of a process that wait in its pipe at most, and its buffers: as many, and one that is
 #: being filled.
@@ -41,12 +41,12 @@ class ForkedLoader(Loader):
     """The processes, and the memory and a pipe of each.
 
     Args:
-        open_threads: a loader of these batches, with so many threads; `buffers` and `one_large` as
-            `ThreadLoader` has them. Of large pictures, one at a time in all processes.
+        open_threads: a loader of these batches, with so many threads and this memory; the lock is
+            held while a large picture is decoded: one at a time in all processes.
         batches: positions of the images, one list a batch; it is indexed in the processes.
-        shape: of a buffer, (batch, h, w, 3), or as the recipe has it on the host; likewise `dtype`.
+        batch_size: the most images of a batch.
+        buffers: what an image is, and how many batches the consumer may hold beside the latest.
         processes, workers: how many, and the threads of all of them.
-        spare: batches that the consumer may hold beside the latest.
 
     Iterating raises whatever a process raised; UserError: one was killed.
     """
@@ -57,19 +57,18 @@ class ForkedLoader(Loader):
 
     def __init__(
         self,
-        open_threads: Callable[..., ThreadLoader],
+        open_threads: Callable[[Sequence[Sequence[int]], int, Buffers, Any], ThreadLoader],
         batches: Sequence[Sequence[int]],
-        shape: tuple[int, ...],
+        batch_size: int,
+        buffers: Buffers,
         processes: int,
         workers: int,
-        *,
-        dtype: npt.DTypeLike = np.uint8,
-        spare: int = 0,
     ) -> None:
-        self._open_threads, self._batches, self._spare = open_threads, batches, spare
+        self._open_threads, self._batches, self._each = open_threads, batches, buffers
+        shape, dtype = (batch_size, *buffers.row), buffers.dtype
         # Anonymous and shared: the kernel frees it with the last process. What is spare takes
         # memory once it is written to.
-        n_bytes = (_BUFFERS + spare) * prod(shape) * np.dtype(dtype).itemsize
+        n_bytes = (_BUFFERS + buffers.spare) * prod(shape) * np.dtype(dtype).itemsize
         memory = [mmap.mmap(-1, n_bytes) for _ in range(processes)]
         self._buffers = [np.frombuffer(area, dtype).reshape(-1, *shape) for area in memory]
         self._context = multiprocessing.get_context("fork")
@@ -178,14 +177,10 @@ class ForkedLoader(Loader):
             other.close()
         batches = EveryNth(self._batches, number, len(self._buffers))
         threads = len(range(number, self.workers, len(self._buffers)))
-        shared = {
-            "buffers": [*self._buffers[number]],
-            "one_large": self._one_large,
-            "spare": self._spare,
-        }
+        buffers = replace(self._each, made=[*self._buffers[number]])
         with suppress(EOFError, ConnectionError):
             try:
-                with self._open_threads(batches, threads, **shared) as loader:
+                with self._open_threads(batches, threads, buffers, self._one_large) as loader:
                     _send_all(loader, len(batches), pipe)
                     while True:
                         pipe.recv()

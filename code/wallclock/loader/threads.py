@@ -8,7 +8,6 @@ and a lock around pictures so large that two of them decoded would matter.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from math import prod
 from queue import SimpleQueue
@@ -22,8 +21,7 @@ import numpy.typing as npt
 from wallclock.check import LARGE_PIXELS, ImageInfo
 from wallclock.errors import ImageError
 from wallclock.fetch.reader import Reader
-from wallclock.loader.batch import Batch, Extras, Marks
-from wallclock.loader.interface import Loader
+from wallclock.loader.batch import Batch, Extras, Loader, Marks
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.order import BatchSource, largest_batch
 from wallclock.loader.prepare import (
@@ -97,6 +95,41 @@ def ring_size(recipe: Recipe) -> int:
     return buffers_for(worker_count(recipe), recipe.batch_size)
 
 
+@dataclass(frozen=True)
+class Buffers:
+    """The ring's memory.
+
+    `row`: shape of an image, `dtype` its type; `pinned`: page-locked, for CUDA. `spare`: batches
+    that the consumer may hold beside the latest. `made`: buffers of another's, of which so many are
+    spare; empty: the loader makes its own, and those that are spare once they are needed.
+    """
+
+    row: tuple[int, ...]
+    dtype: npt.DTypeLike
+    pinned: bool = False
+    spare: int = 0
+    made: Sequence[npt.NDArray[Any]] = ()
+
+    def make(self, size: int) -> npt.NDArray[Any]:
+        """One of `size` images; written once, so that no page fault is timed."""
+        shape = size, *self.row
+        if not self.pinned:
+            return np.full(shape, 0, dtype=self.dtype)
+        import torch
+
+        n_bytes = prod(shape) * np.dtype(self.dtype).itemsize
+        memory = torch.zeros(n_bytes, dtype=torch.uint8, pin_memory=True)
+        return memory.numpy().view(self.dtype).reshape(shape)
+
+
+def buffers_of(recipe: Recipe, model: ModelSpec) -> Buffers:
+    """Float32 (3, h, w) where the host normalizes, else uint8 (h, w, 3)."""
+    px = loaded_size(recipe, model)
+    if recipe.normalize_on == "host":
+        return Buffers((3, *px), np.float32, recipe.pins)
+    return Buffers((*px, 3), np.uint8, recipe.pins)
+
+
 def _described(labels: Mapping[str, str]) -> str:
     """What decodes and what resizes; the filter is in the text of a geometry."""
     geometry = labels["preprocess"]
@@ -111,12 +144,8 @@ class ThreadLoader(Loader):
         feed: what is loaded.
         batches: positions of the images, one list a batch; past the end they start over.
         build: binds each thread's stages, by default `in_place_stages`; raises as it does.
-        buffers: the ring's memory, where it is not the loader's own.
+        buffers: the ring's memory; None: as the recipe has it.
         one_large: held while a large picture is decoded; by default this process's lock.
-        spare: batches that the consumer may hold beside the latest; of `buffers`, so many are for
-            that, the loader's own memory grows by them once they are needed.
-        dtype: of the images; None: float32 where the host normalizes, else uint8.
-        row: shape of an image in the ring; None: as the recipe has it.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
@@ -132,37 +161,29 @@ class ThreadLoader(Loader):
         model: ModelSpec,
         batches: Sequence[Sequence[int]] | BatchSource,
         build: BuildInPlace = in_place_stages,
-        buffers: Sequence[npt.NDArray[Any]] = (),
+        buffers: Buffers | None = None,
         one_large: AbstractContextManager[Any] = _one_large,
-        *,
-        spare: int = 0,
-        dtype: npt.DTypeLike | None = None,
-        row: tuple[int, ...] | None = None,
     ) -> None:
         self._feed, self._reader = feed, feed.reader
         self._augments = recipe.augment != "none"
-        size = largest_batch(batches)
-        dtype = dtype or (np.float32 if recipe.normalize_on == "host" else np.uint8)
-        shape = (size, *(row or row_shape(recipe, model)))
-        make_buffers = partial(_buffers, recipe, shape, dtype)
-        shared = bool(buffers)
-        buffers = buffers or make_buffers(buffers_for(worker_count(recipe), size))
-        stages = [build(recipe, model, self._reader) for _ in range(worker_count(recipe))]
+        buffers, size = buffers or buffers_of(recipe, model), largest_batch(batches)
+        n_workers = worker_count(recipe)
+        made = buffers.made or [buffers.make(size) for _ in range(buffers_for(n_workers, size))]
+        stages = [build(recipe, model, self._reader) for _ in range(n_workers)]
         as_destination = stages[0].as_destination
         self._labels = stages[0].labels
-        rows = [[as_destination(row) for row in buffer] for buffer in buffers]
+        rows = [[as_destination(row) for row in buffer] for buffer in made]
 
         def make_buffer() -> npt.NDArray[Any]:
-            (buffer,) = make_buffers(1)
+            buffer = buffers.make(size)
             rows.append([as_destination(row) for row in buffer])
             return buffer
 
         # A batch that is still held when the next one is requested takes one buffer of the ring:
         # with one more in turn, the ring would outgrow the cache that it fits into.
-        most_open = len(buffers) - (spare if shared else min(spare, 1))
-        self._ring = Ring(
-            buffers, batches, most_open, make_buffer if spare and not shared else None
-        )
+        n_held = buffers.spare if buffers.made else min(buffers.spare, 1)
+        grows = buffers.spare and not buffers.made
+        self._ring = Ring(made, batches, len(made) - n_held, make_buffer if grows else None)
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
         queues = self._tasks, self._results
@@ -215,7 +236,8 @@ class ThreadLoader(Loader):
     def take(self) -> tuple[int, Batch]:
         """The next batch, and the number of its buffer, which is the caller's until `release`.
 
-        Without a buffer that is free or being filled, it waits for ever. Raises StopIteration.
+        Blocks until a batch is complete: for ever where the caller holds all buffers. Raises
+        StopIteration.
         """
         self._dispatch()
         if self._ring.exhausted:
@@ -372,22 +394,3 @@ def _plain(times: WorkerTimes) -> dict[str, float]:
     by_stage = zip(IMAGE_STAGES, times.stage_ns, strict=True)
     seconds = {f"{name}_s": float(spent) / 1e9 for name, spent in by_stage}
     return {**seconds, "wait_s": times.wait_ns / 1e9, "images": times.images}
-
-
-def row_shape(recipe: Recipe, model: ModelSpec) -> tuple[int, ...]:
-    """Of an image: (3, h, w) where the host normalizes, else (h, w, 3)."""
-    px = loaded_size(recipe, model)
-    return (3, *px) if recipe.normalize_on == "host" else (*px, 3)
-
-
-def _buffers(
-    recipe: Recipe, shape: tuple[int, ...], dtype: npt.DTypeLike, count: int
-) -> list[npt.NDArray[Any]]:
-    """The ring's memory: written once, so that no page fault is timed; pinned for CUDA."""
-    if not recipe.pins:
-        return [np.full(shape, 0, dtype=dtype) for _ in range(count)]
-    import torch
-
-    n_bytes = prod(shape) * np.dtype(dtype).itemsize
-    pinned = [torch.zeros(n_bytes, dtype=torch.uint8, pin_memory=True) for _ in range(count)]
-    return [memory.numpy().view(dtype).reshape(shape) for memory in pinned]
