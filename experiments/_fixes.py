@@ -28,10 +28,10 @@ _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "asimdbf16", "svebf16"})
 
 @dataclass(frozen=True)
 class Folder:
-    """What the images are: how many of each format, and the kinds of copies that are worth it."""
+    """What the images are: how many of each format, and whether enough are worth a thumbnail."""
 
     formats: Mapping[str, int]
-    copies: Sequence[str] = ()
+    has_large_images: bool = False
 
     def has(self, *formats: str, share: float = 0.0) -> bool:
         """Whether more than that share of the images are of these formats."""
@@ -43,8 +43,9 @@ class Folder:
 class Fix:
     """A change of the recipe. `stages`: whose time it shortens. `cost`: what it takes, in words.
 
-    `faithful`: the model's input stays the same up to rounding. `copies`: the kind of copies that
-    are loaded (`harness.corpora.copies`). `needs_proof`: a prediction does not suffice to name it.
+    `faithful`: the model's input stays the same up to rounding. `copies`: the copies that are
+    loaded in place of the images, "thumbnails" or "" (`harness.corpora.copies`). `needs_proof`: a
+    prediction does not suffice to name it.
     """
 
     name: str
@@ -99,13 +100,15 @@ _ADVICE: Mapping[str, tuple[str, str]] = {
 _WITHOUT_JPEGS = ("smaller copies, as JPEG", "a copy of the images; pixels differ slightly")
 
 
-#: Kind of copies → the fix, and the stages that it relieves. What it costs is measured.
-_COPIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "thumbnails": ("keep 256 px thumbnails and load those", ("read", "decode", "resize")),
-    "baseline": ("re-encode progressive files as baseline JPEGs", ("decode",)),
-    "jpeg": ("re-encode {} files as JPEGs of quality 95", ("read", "decode")),
-}
-_NAMES = {"png": "PNG", "webp": "WebP", "tiff": "TIFF", "bmp": "BMP"}
+#: What it costs is measured.
+_THUMBNAILS = Fix(
+    "thumbnails",
+    "keep 256 px thumbnails and load those",
+    ("read", "decode", "resize"),
+    changes={},
+    cost="",
+    copies="thumbnails",
+)
 
 
 def advice(stage: str, has_jpegs: bool) -> tuple[str, str]:
@@ -130,10 +133,8 @@ def fixes(
     offered += _size_fixes(options["better"], recipe, cores)
     if weights != "none":
         offered.append(_dtype_fix(options["better"]["dtype"][recipe.device], recipe.device))
-    for kind in folder.copies:
-        title, stages = _COPIES[kind]
-        formats = ", ".join(name for key, name in _NAMES.items() if folder.has(key))
-        offered.append(Fix(kind, title.format(formats), stages, {}, "", copies=kind))
+    if folder.has_large_images:
+        offered.append(_THUMBNAILS)
     distinct: dict[Recipe | str, Fix] = {}
     for fix in offered:
         changed = replace(recipe, **fix.changes)

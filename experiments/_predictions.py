@@ -276,9 +276,9 @@ def _proof(entry: Predicted, base: Predicted, records: Records) -> Row:
     }
 
 
-def _cost_of_copies(kind: str, records: Records, present: Row, row: Row) -> str:
+def _cost_of_copies(copies: str, records: Records, present: Row, row: Row) -> str:
     """Bytes, CPU time and pixels; after how many runs the copies have paid for their making."""
-    made = next((r for r in records if r.ok and r.cell.params.get("copies") == kind), None)
+    made = next((r for r in records if r.ok and r.cell.label == f"copies-{copies}"), None)
     if made is None:
         return "a copy of the images"
     values = made.values

@@ -9,8 +9,8 @@ the fixes stacked bring end to end. With `prove=true` every one of them is then 
 present recipe too, each in several passes; one whose vectors are wrong has failed.
 A cold pass over the sample says what the storage allows for images that are not in memory, and
 what more workers bring there. With `accelerator`, predictions are for a box that is not here
-(`_accelerators`): its forward pass and its bus are cited, not measured. Fixes that keep copies of
-the images are predicted from loading real copies of the sample.
+(`_accelerators`): its forward pass and its bus are cited, not measured. Thumbnails are predicted
+from loading real ones of the sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -106,7 +106,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     grid = _Grid(plan, options, elsewhere, planned)
     return [
         grid.cell("image_stats", "images", recipe, described),
-        *grid.copies(),
+        *grid.thumbnails(),
         *grid.storage(),
         *grid.costs(range(options["passes"])),
     ]
@@ -160,11 +160,11 @@ class _Grid:
         label: str,
         timed: Recipe,
         params: Options,
-        kind: str = "",
+        copies: str = "",
         repeat: int = 0,
     ) -> Cell:
-        """One cell on the sample, or on its copies of a kind."""
-        images = self._plan.copies(self._images, kind) if kind else self._images
+        """One cell on the sample, or on its thumbnails."""
+        images = self._plan.thumbnails(self._images) if copies else self._images
         timed = replace(timed, device=self._options["recipe"].device)
         return cell(
             self._plan,
@@ -177,15 +177,13 @@ class _Grid:
             params={**self._plan.params, **params},
         )
 
-    def copies(self) -> list[Cell]:
-        """What making each kind of copies costs."""
-        seconds = _reduced({"seconds": self._options["copies_seconds"]}, self._share)
-        return [
-            self.cell(
-                "copies", f"copies-{kind}", self._options["recipe"], {**seconds, "copies": kind}
-            )
-            for kind in sorted({scenario.copies for scenario in self._planned} - {""})
-        ]
+    def thumbnails(self) -> list[Cell]:
+        """What making thumbnails costs, where they are offered."""
+        if not any(scenario.copies for scenario in self._planned):
+            return []
+        params = _reduced({"seconds": self._options["thumbnails"]["seconds"]}, self._share)
+        label = f"copies-{copies.KIND}"
+        return [self.cell("copies", label, self._options["recipe"], params)]
 
     def storage(self) -> list[Cell]:
         """The cold pass; of a box that is not here, none."""
@@ -236,7 +234,7 @@ def _proofs(plan: Plan, options: Options, proved: Sequence[Scenario]) -> list[Ce
             recipe = replace(scenario.recipe, device=device)
             images = plan.sample(options["images"])
             if scenario.copies:
-                images = plan.copies(images, scenario.copies)
+                images = plan.thumbnails(images)
             params = {
                 **plan.params,
                 "batches": ceil(options["prove_images"][device] / recipe.batch_size),
@@ -258,14 +256,14 @@ def _proofs(plan: Plan, options: Options, proved: Sequence[Scenario]) -> list[Ce
 
 
 def _folder(options: Options, sound: Sequence[Item]) -> Folder:
-    """The formats of these images, and the kinds of copies that replace enough of them."""
+    """The formats of these images, and whether thumbnails would replace enough of them."""
     formats: dict[str, int] = {}
     for item in sound:
         formats[item.format] = formats.get(item.format, 0) + 1
-    least = options["copies"] if len(sound) >= options["copies_from"] else {}
-    counts = {kind: sum(copies.is_replaced(kind, item) for item in sound) for kind in least}
-    worth = [kind for kind, count in counts.items() if count and count >= least[kind] * len(sound)]
-    return Folder(formats, worth)
+    least = options["thumbnails"]
+    n_large = len(copies.replaced(sound))
+    worth = len(sound) >= least["images"] and n_large >= max(1, least["share"] * len(sound))
+    return Folder(formats, has_large_images=worth)
 
 
 def _elsewhere(plan: Plan, options: Options) -> dict[str, Any]:

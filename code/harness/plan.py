@@ -61,12 +61,12 @@ class Plan:
         spec = CorpusSpec("folder", path=path, sample=sample, limits=limits)
         return self._slice(spec, spec.image_set, self.count(spec.image_set, n))
 
-    def copies(self, corpus: Slice, kind: str) -> Slice:
-        """The same images with copies (`harness.corpora.copies`) in the place of some."""
-        folder = self.cache / f"copies-{kind}-{corpus.digest[:12]}"
-        copies.make(self.manifest(corpus), kind, folder, self._progress)
+    def thumbnails(self, corpus: Slice) -> Slice:
+        """The same images with thumbnails (`harness.corpora.copies`) in the place of large ones."""
+        folder = self.cache / f"copies-{copies.KIND}-{corpus.digest[:12]}"
+        copies.make(self.manifest(corpus), folder, self._progress)
         made = self.folder_slice(str(folder), corpus.n)
-        storage = f"files:{kind}"
+        storage = f"files:{copies.KIND}"
         return replace(made, kind=corpus.kind, image_set=corpus.image_set, storage=storage)
 
     def manifest(self, corpus: Slice) -> Manifest:

@@ -82,13 +82,12 @@ def test_a_mock_model_has_no_precision(options: dict[str, Any]) -> None:
 
 def test_a_folder_without_jpegs_gets_no_advice_about_them(options: dict[str, Any]) -> None:
     """Pillow decodes every other format: decoder and scale change nothing."""
-    offered = fixes_of(options, Folder({"png": 9, "webp": 3}, ["thumbnails", "jpeg"]))
+    offered = fixes_of(options, Folder({"png": 9, "webp": 3}, has_large_images=True))
     for fix in offered:
         assert not {"decoder", "dct_scale"} & fix.changes.keys()
         assert "DCT" not in fix.title
         assert "scale" not in fix.title
     titles = {fix.name: fix.title for fix in offered}
-    assert titles["jpeg"] == "re-encode PNG, WebP files as JPEGs of quality 95"
     assert titles["scaled"] == "resize with torch (bilinear)"
     assert "thumbnails" in titles
     assert "DCT" not in _fixes.advice("decode", has_jpegs=False)[0]
@@ -112,20 +111,18 @@ def test_recipe_fast_is_a_fix_if_its_engine_is_known(options: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("n_progressive", "n_other", "kinds"),
-    [(3, 57, ["thumbnails", "baseline"]), (2, 58, ["thumbnails"]), (49, 0, [])],
-    ids=["5 %", "too few progressive ones", "too few images"],
+    ("n_large", "n_small", "offered"),
+    [(30, 30, ["thumbnails"]), (29, 31, []), (49, 0, [])],
+    ids=["half", "too few large ones", "too few images"],
 )
-def test_copies_are_offered_where_they_replace_enough(
-    options: dict[str, Any], n_progressive: int, n_other: int, kinds: list[str]
+def test_thumbnails_are_offered_where_they_replace_enough(
+    options: dict[str, Any], n_large: int, n_small: int, offered: list[str]
 ) -> None:
-    image = Item("x", "x", 1, 2000, 1000, format="jpeg", process="baseline", components=3)
-    progressive = replace(image, process="progressive")
-    sound = [progressive] * n_progressive + [image] * n_other
+    large = Item("x", "x", 1, 2000, 1000, format="jpeg", process="baseline", components=3)
+    sound = [large] * n_large + [replace(large, height=384)] * n_small
     folder = diagnose._folder(options, sound)
-    assert folder.copies == kinds
     planned = _fixes.scenarios(options, options["recipe"], 4, folder)
     with_copies = [scenario for scenario in planned if scenario.copies]
-    assert [scenario.copies for scenario in with_copies] == kinds
+    assert [scenario.copies for scenario in with_copies] == offered
     assert {scenario.kind for scenario in with_copies} <= {"alone"}
-    assert {scenario.copies for scenario in _fixes.loaders(planned)} == {"", *kinds}
+    assert {scenario.copies for scenario in _fixes.loaders(planned)} == {"", *offered}

@@ -1,13 +1,8 @@
-"""Copies of images that load faster: what a diagnosis proposes to keep beside the originals.
-
-thumbnails: scaled to a shorter side of 256 px. baseline: a progressive JPEG with the same
-quantization as a baseline one. jpeg: a PNG, WebP, TIFF or BMP as a JPEG of quality 95 without
-chroma subsampling; alpha is dropped, as `stages.decode` drops it.
-"""
+"""Thumbnails of images, which load faster: a diagnosis prices what keeping them would bring."""
 
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +16,8 @@ from wallclock.files import write_bytes
 from wallclock.stages.decode import Scaling, make_image
 from wallclock.stages.resize import THUMBNAIL_PX, is_worth_a_thumbnail
 
-_QUALITY = {"thumbnails": 90, "jpeg": 95}
+KIND = "thumbnails"
+_QUALITY = 90
 #: Decoded to at least this times the thumbnail's size before it is scaled.
 _MARGIN = 1.25
 
@@ -29,58 +25,28 @@ _decode = make_image()
 _scaling = Scaling(THUMBNAIL_PX, _MARGIN)
 
 
-def _thumbnail(data: bytes) -> bytes:
+def _make(data: bytes) -> bytes:
     with Image.open(io.BytesIO(data)) as header:
         scale = _scaling.denominator(*header.size)
     image = _decode(data, scale)
     scale = THUMBNAIL_PX / min(image.size)
     size = (round(image.width * scale), round(image.height * scale))
-    small = image.resize(size, Image.Resampling.BILINEAR)
-    return _save(small, quality=_QUALITY["thumbnails"])
-
-
-def _baseline(data: bytes) -> bytes:
-    with Image.open(io.BytesIO(data)) as image:
-        return _save(image, quality="keep", progressive=False)
-
-
-def _jpeg(data: bytes) -> bytes:
-    return _save(_decode(data), quality=_QUALITY["jpeg"], subsampling="4:4:4")
-
-
-def _save(image: Image.Image, **options: object) -> bytes:
     file = io.BytesIO()
-    image.save(file, "JPEG", **options)
+    image.resize(size, Image.Resampling.BILINEAR).save(file, "JPEG", quality=_QUALITY)
     return file.getvalue()
 
 
-_ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
-    "thumbnails": _thumbnail,
-    "baseline": _baseline,
-    "jpeg": _jpeg,
-}
-#: The formats that a JPEG takes the place of.
-RE_ENCODED = ("png", "webp", "tiff", "bmp")
-#: The kinds of copies.
-KINDS = tuple(_ENCODERS)
+#: The thumbnail of an image's file. Raises ImageError: Pillow cannot make it.
+thumbnail = image_errors("encode", "Pillow", _make)
 
 
-def is_replaced(kind: str, item: Item) -> bool:
-    """Whether a copy of that kind takes this image's place."""
-    if kind == "thumbnails":
-        return is_worth_a_thumbnail(item.width, item.height)
-    if kind == "baseline":
-        return item.format == "jpeg" and item.process == "progressive"
-    return item.format in RE_ENCODED
+def replaced(items: Sequence[Item]) -> list[Item]:
+    """Those that are so large that a thumbnail takes their place."""
+    return [item for item in items if is_worth_a_thumbnail(item.width, item.height)]
 
 
-def encode(kind: str, data: bytes) -> bytes:
-    """The copy of an image's file. Raises ImageError: Pillow cannot make it."""
-    return image_errors("encode", "Pillow", _ENCODERS[kind])(data)
-
-
-def make(manifest: Manifest, kind: str, folder: Path, progress: ProgressHook) -> None:
-    """Fill a folder: a copy of each valid image that has one, a link or the bytes of the others.
+def make(manifest: Manifest, folder: Path, progress: ProgressHook) -> None:
+    """Fill a folder: a thumbnail of each valid large image, a link or the bytes of the others.
 
     Files are in the manifest's order by name. Those of an earlier call are kept.
     """
@@ -92,9 +58,9 @@ def make(manifest: Manifest, kind: str, folder: Path, progress: ProgressHook) ->
         if path.exists():
             return
         data = None
-        if is_replaced(kind, item):
+        if is_worth_a_thumbnail(item.width, item.height):
             with suppress(ImageError):  # it stays as it is: copies are of the same images
-                data = encode(kind, read(item))
+                data = thumbnail(read(item))
         if data is None and are_files:
             os.symlink(manifest.root / item.path, path)
         else:
@@ -105,4 +71,4 @@ def make(manifest: Manifest, kind: str, folder: Path, progress: ProgressHook) ->
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         copies = pool.map(make_copy, range(len(items)), items)
         for done, _ in enumerate(copies, start=1):
-            progress(done, len(items), f"copies: {kind}")
+            progress(done, len(items), KIND)

@@ -1,4 +1,4 @@
-"""Protocol `copies`: what making a kind of copies costs, and what it leaves of the picture."""
+"""Protocol `copies`: what making thumbnails costs, and what they leave of the picture."""
 
 from array import array
 from pathlib import Path
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from harness.corpora import copies as corpus_copies
 from harness.corpora import readers
+from harness.corpora.copies import replaced, thumbnail
 from harness.corpora.manifest import failure_rows
 from harness.measures import psnr_db
 from harness.protocols import protocol
@@ -23,22 +23,21 @@ from wallclock.summary import median
 
 
 def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """Make the copies of `params.copies` in memory, by one thread, for `params.seconds` at most.
+    """Make thumbnails in memory, by one thread, for `params.seconds` at most.
 
     Samples: `encode`, CPU nanoseconds of each. Values: `share` of the images that are replaced;
     `mean_bytes` and `mean_bytes_before` of those made; `psnr_db`, median over them of both pictures
     at the network's size (Pillow, bilinear). Failures: images that stay as they are.
     """
-    kind = cell.params["copies"]
     manifest = protocol.open_corpus(cell)
     set_threads(cell.recipe, uses_torch=False)
     read, decode = readers.make(manifest), make_image()
     size = (cell.model.input_px, cell.model.input_px)
 
-    def thumbnail(data: bytes) -> Any:
+    def at_network_size(data: bytes) -> Any:
         return np.asarray(decode(data).resize(size, Image.Resampling.BILINEAR))
 
-    items = [item for item in manifest.valid if corpus_copies.is_replaced(kind, item)]
+    items = replaced(manifest.valid)
     spent = array("q")
     sizes: list[tuple[int, int]] = []
     decibels: list[float] = []
@@ -49,13 +48,13 @@ def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
             try:
                 data = read(item)
                 began = thread_time_ns()
-                copy = corpus_copies.encode(kind, data)
+                copy = thumbnail(data)
             except ImageError as error:
                 failed.append(item.with_failure(error))
                 continue
             spent.append(thread_time_ns() - began)
             sizes.append((len(copy), len(data)))
-            decibels.append(psnr_db(thumbnail(copy), thumbnail(data)))
+            decibels.append(psnr_db(at_network_size(copy), at_network_size(data)))
             progress(len(spent))
             if perf_counter_ns() > deadline:
                 break
