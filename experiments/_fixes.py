@@ -13,6 +13,7 @@ from experiments._costs import LOADER_FIELDS, worker_count
 from experiments._diagnosis import NOTICEABLE
 from harness import provenance
 from harness.decoders import DECODERS
+from harness.spec import from_fields
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.recipe import ENGINES
 
@@ -78,11 +79,9 @@ class Scenario:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`, by way of JSON."""
-        fields = dict(plain)
-        fields["recipe"] = Recipe(**plain["recipe"])
-        fields["stages"] = tuple(plain["stages"])
-        return cls(**fields)
+        """The inverse of `dataclasses.asdict`, by way of JSON; fields that are gone are left out."""
+        read = {"recipe": from_fields(Recipe, plain["recipe"]), "stages": tuple(plain["stages"])}
+        return from_fields(cls, {**plain, **read})
 
 
 #: Stage → what to do where no measured fix shortens it, and what that costs.

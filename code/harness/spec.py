@@ -203,14 +203,14 @@ class Cell:
             protocol=plain["protocol"],
             label=plain["label"],
             repeat=plain["repeat"],
-            recipe=_from_fields(Recipe, plain["recipe"]),
-            corpus=_from_fields(Slice, {"manifest": ""} | corpus) if corpus else None,
-            model=_from_fields(ModelSpec, plain["model"]),
+            recipe=from_fields(Recipe, plain["recipe"]),
+            corpus=from_fields(Slice, {"manifest": ""} | corpus) if corpus else None,
+            model=from_fields(ModelSpec, plain["model"]),
             params=plain["params"],
         )
 
 
-def _from_fields(cls: type[T], plain: Mapping[str, Any]) -> T:
+def from_fields(cls: type[T], plain: Mapping[str, Any]) -> T:
     """Build a dataclass from those of its fields that `plain` has."""
     names = {item.name for item in fields(cls)}  # type: ignore[arg-type]
     return cls(**{name: value for name, value in plain.items() if name in names})
