@@ -8,7 +8,6 @@ import pytest
 import experiments
 from experiments import suite
 from experiments._common import Row
-from experiments._sentences import MeasuredRows
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -89,14 +88,3 @@ def test_a_pass_that_was_not_measured_leaves_no_sum() -> None:
     assert total["reason"] == "not all passes were measured: --experiment batch"
     assert by_name["t4"]["status"] == "ok"
     assert {row["status"] for row in rows([]).values()} == {"not measured"}
-
-
-def test_sentence() -> None:
-    cells = ({"what": "t4", "suite_s": "600"}, {"what": "batch", "suite_s": "1800"})
-    table = [*cells, {"what": suite.ALL, "suite_s": "9999"}]
-    text = suite.sentence(MeasuredRows(lambda csv: table))
-    assert text == (
-        "by the rates measured here batch takes 75 % of the 40 minutes of the paper's passes that "
-        "were measured"
-    )
-    assert suite.sentence(MeasuredRows(lambda csv: [])) == ""
