@@ -1,7 +1,7 @@
 """What a job embeds, and which batches of it are still to be made."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from wallclock.job.dataset import Dataset
 from wallclock.job.index import Earlier
 from wallclock.job.listing import Items
-from wallclock.job.partial import Checkpoints
 from wallclock.loader.order import LazyBatches
 from wallclock.recipe import ModelSpec, Recipe
 
@@ -20,25 +19,17 @@ from wallclock.recipe import ModelSpec, Recipe
 class Plan(LazyBatches):
     """The batches of the shards that are missing, in order; computed when indexed.
 
-    `unread`: by position, -1 where the image is to be read. `begun`: number of a shard → how many
-    of its batches are left out, from its first one on: an earlier start has saved them.
+    `unread`: by position, -1 where the image is to be read.
     """
 
     def __init__(
-        self,
-        n: int,
-        shard: int,
-        batch: int,
-        done: Sequence[int],
-        unread: Any = None,
-        begun: Mapping[int, int] | None = None,
+        self, n: int, shard: int, batch: int, done: Sequence[int], unread: Any = None
     ) -> None:
         self._n, self._shard = n, shard
         self._unread = unread
         self.batch_size = batch
         self._last: tuple[int, list[int]] = -1, []
         self.missing = sorted(set(range(-(-n // shard))) - set(done))
-        self._begun = begun or {}
         self._to_read = self._count()
         counts = -(-self._to_read // batch)
         self._starts: list[int] = [0, *np.cumsum(counts).tolist()]
@@ -73,20 +64,18 @@ class Plan(LazyBatches):
         """See `LazyBatches`."""
         at = bisect_right(self._starts, index) - 1
         number = self.missing[at]
-        begin = (index - self._starts[at] + self._begun.get(number, 0)) * self.batch_size
+        begin = (index - self._starts[at]) * self.batch_size
         return self.to_read(number)[begin : begin + self.batch_size]
 
     def _count(self) -> npt.NDArray[np.int64]:
-        """The images to read of each missing shard, less those of the batches begun."""
+        """The images to read of each missing shard."""
         numbers = np.array(self.missing, np.int64)
         firsts, ends = numbers * self._shard, np.minimum((numbers + 1) * self._shard, self._n)
         images: npt.NDArray[np.int64] = ends - firsts
         if self._unread is not None:
             before = np.concatenate(([0], np.cumsum(self._unread < 0)))
             images = before[ends] - before[firsts]
-        begun = np.array([self._begun.get(number, 0) for number in self.missing], np.int64)
-        left: npt.NDArray[np.int64] = np.maximum(images - begun * self.batch_size, 0)
-        return left
+        return images
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,6 @@ class Job:
 
     `deduplicate`: images of equal bytes are embedded once, `across` all shards, or else in each
     shard. `keep`: thumbnails are made; then every image that is read is decoded.
-    `checkpoints`: where the shard in progress is saved; None: it is not.
     """
 
     items: Items
@@ -108,15 +96,12 @@ class Job:
     across: bool = True
     keep: bool = False
     max_failures: int | None = None
-    checkpoints: Checkpoints | None = None
 
-    def plan(
-        self, only: Collection[int] | None = None, begun: Mapping[int, int] | None = None
-    ) -> Plan:
-        """The batches of the shards that are missing, but those begun; `only` of these shards."""
+    def plan(self, only: Collection[int] | None = None) -> Plan:
+        """The batches of the shards that are missing; `only` of these shards."""
         n = len(self.items)
         done = set(self.dataset.committed())
         if only is not None:
             done |= set(range(-(-n // self.shard))) - set(only)
         unread = self.earlier.unread if self.earlier else None
-        return Plan(n, self.shard, self.recipe.batch_size, [*done], unread, begun)
+        return Plan(n, self.shard, self.recipe.batch_size, [*done], unread)

@@ -80,7 +80,6 @@ class Run:
         self._across = job.deduplicate and job.across
         self._keeps_thumbnails = job.keep
         self._max_failures, self._processes = job.max_failures, processes
-        self._checkpoints = job.checkpoints
         self._looks_for_copies = job.deduplicate or job.earlier is not None
         self._hashes = HashIndex()
         #: Of the shard that is being loaded: sha256 → row.
@@ -120,8 +119,8 @@ class Run:
                 before = number
                 shard = Shard(number, *shard_of(number), self._model.dim)
                 self._open.append(shard)
-                done += self._reuse(shard) + self._take_up(shard)
-                for left in reversed(range(batches)):
+                done += self._reuse(shard)
+                for _ in range(batches):
                     with _timed(tally, "loader"):
                         batch = next(loader)
                     self._add(shard, batch, inference)
@@ -129,7 +128,6 @@ class Run:
                     tally.wall_s = time.perf_counter() - began
                     progress(done, n, tally.limited_by)
                     self._commit_complete(pool)
-                    self._save(shard, left, inference, pool)
                 self._index(number, shard.hashes())
                 self._recent.clear()
                 shard.loaded = True
@@ -172,34 +170,6 @@ class Run:
         unread = int((places >= 0).sum())
         self.tally.unread += unread
         return unread
-
-    def _take_up(self, shard: Shard) -> int:
-        """Take over what an earlier start has saved of this shard; how many images that is."""
-        saved = self._checkpoints.taken.pop(shard.number, None) if self._checkpoints else None
-        if saved is None:
-            return 0
-        n = saved.restore(shard, self._plan.to_read(shard.number))
-        self._recent.update(shard.embedded())
-        return n
-
-    def _save(
-        self, shard: Shard, left: int, inference: Inference, pool: ThreadPoolExecutor
-    ) -> None:
-        """Save the shard that is being loaded, if it is time; first the earlier ones are committed.
-
-        Args:
-            left: batches that it still has; without any, its commit is next.
-        """
-        if self._checkpoints is None or not left or not self._checkpoints.is_due():
-            return
-        inference.finish()  # the vectors of all its batches are there
-        self._commit_complete(pool)
-        while self._commits:  # a row may be a copy of a row of theirs
-            self._commits.popleft().result()
-        positions = self._plan.to_read(shard.number)
-        batches = -(-len(positions) // self._plan.batch_size) - left
-        with _timed(self.tally, "sink"):
-            self._checkpoints.save(shard, positions, batches)
 
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
         """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
@@ -278,6 +248,4 @@ class Run:
         if self._keeps_thumbnails:
             part.thumbnails = partial(thumbnails.write, shard, self._items)
         self._dataset.commit(shard.number, part)
-        if self._checkpoints:
-            self._checkpoints.committed(shard.number)
         self.tally.commit_cpu_s += time.thread_time() - began

@@ -76,7 +76,7 @@ class JobSettings:
     processes: Annotated[
         int, Range(0, 1024), Help("among which the threads are divided; 0: chosen")
     ] = 0
-    shard: Annotated[int, Range(1, 10_000_000), Help("images of a part of the dataset")] = 10_000
+    shard: Annotated[int, Range(1, 10_000_000), Help("images per part of the dataset")] = 2000
     sink: Annotated[str, OneOf(SINKS), Help("format of the vectors")] = "parquet"
     vectors: Annotated[
         str,
@@ -93,9 +93,6 @@ class JobSettings:
         Count | None, Help("the job stops above so many; empty: all may fail")
     ] = None
     into_new: Annotated[bool, Help("go to OUT-2, OUT-3 ... where OUT is another job's")] = False
-    checkpoint_minutes: Annotated[
-        float, Range(0, 10_000), Help("minutes until an unfinished part is saved; 0: never")
-    ] = 5.0
     export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
     limit: Annotated[Positive | None, Help("first so many images of SRC; empty: all")] = None
     service_ms: Annotated[

@@ -74,13 +74,6 @@ class Shard:
             for axis, name in enumerate(("width", "height")):
                 self.sizes[axis, offsets] = table[name].to_numpy()
 
-    def embedded(self) -> dict[bytes, int]:
-        """sha256 → row, of those whose vectors the model made: later copies are looked up here."""
-        fresh = self.kept & (self.in_dataset < 0) & (self.in_earlier < 0)
-        fresh[list(self.twins)] = False
-        rows = np.flatnonzero(fresh).tolist()
-        return {bytes.fromhex(self.sha256[row]): row for row in rows}
-
     def hashes(self) -> list[str]:
         """The sha256 of the rows that will be in the part, in its order."""
         hashes: list[str] = self.sha256[self.kept].tolist()

@@ -13,15 +13,13 @@ from rich.console import Console
 
 from wallclock.constraints import build
 from wallclock.errors import UserError
-from wallclock.files import digest_of
 from wallclock.job import columns, half, integrity
 from wallclock.job.dataset import ROWS, Dataset, open_existing
 from wallclock.job.identity import carries, check_reusable, check_same, identity_of
 from wallclock.job.index import Earlier
 from wallclock.job.listing import Items, list_items
-from wallclock.job.partial import Checkpoints, Saved, take_up
 from wallclock.job.place.here import Here, Place, say
-from wallclock.job.plan import Job, Plan
+from wallclock.job.plan import Job
 from wallclock.job.run import Tally
 from wallclock.job.settings import RANDOM, JobSettings
 from wallclock.job.stores import at
@@ -152,7 +150,7 @@ def _start(
             keep=bool(settings.keep),
             max_failures=settings.max_failures,
         )
-        plan, taken = _begun(job, console)
+        plan = job.plan()
         identity["weights"], labels = place.prepare(job, plan)
         if dataset.about:
             check_same(dataset, identity)
@@ -160,7 +158,6 @@ def _start(
             check_reusable(before, identity)
         about = _about(src, settings, identity, labels, columns.schema_of(items))
         dataset.describe({**about, "complete": False})
-        job = _with_checkpoints(job, taken, identity, settings)
         swapped = swapped_bytes()
         tally, expected = place.run(job, plan)
         swapped = swapped_bytes() - swapped
@@ -194,34 +191,6 @@ def _carried(items: Items, dataset: Dataset, identity: dict[str, Any], console: 
         older = f"{dataset.out} was begun by a version that carried no columns along"
         say(console, f"{older}: its parts go on without {', '.join(names)}")
     return replace(items, carried=None)
-
-
-def _begun(job: Job, console: Console) -> tuple[Plan, Mapping[int, Saved]]:
-    """The plan of what is left, and what an earlier start has saved of it."""
-    plan = job.plan()
-    if not job.dataset.about:
-        return plan, {}
-    identity = digest_of(job.dataset.about["identity"])
-    earlier = job.earlier.dataset if job.earlier else None
-    saved = Checkpoints(job.dataset, identity, job.recipe.batch_size)
-    for line in take_up(saved, plan.to_read, earlier, used=job.across):
-        say(console, line)
-    begun = {number: part.batches for number, part in saved.taken.items()}
-    return job.plan(begun=begun), saved.taken
-
-
-def _with_checkpoints(
-    job: Job, taken: Mapping[int, Saved], identity: Mapping[str, Any], settings: JobSettings
-) -> Job:
-    """The job with its shard in progress saved; on a cluster, or with thumbnails, as it is."""
-    if not job.across or job.keep:
-        return job
-    every_s = 60 * settings.checkpoint_minutes
-    batch_size = job.recipe.batch_size
-    saved = Checkpoints(job.dataset, digest_of(identity), batch_size, every_s)
-    for number, part in taken.items():
-        saved.take(number, part)
-    return replace(job, checkpoints=saved)
 
 
 def _earlier(settings: JobSettings) -> Dataset | None:

@@ -1,6 +1,5 @@
 """Whose vector a row gets, where images have the same bytes, or an earlier dataset has them."""
 
-import io
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,16 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tests import making
 from tests.wallclock.job.conftest import QUICK, Content, content
-from tests.wallclock.job.test_partial import Killed
-from tests.wallclock.job.test_partial import clock as clock
-from tests.wallclock.job.test_partial import killed_at as killed_at
 from wallclock.infer.network import open_embedder
 from wallclock.job import embed
-from wallclock.job.dataset import Dataset, Part, open_existing
+from wallclock.job.dataset import Dataset
 from wallclock.job.index import by_part
 from wallclock.job.listing import list_items
 from wallclock.job.plan import Job
@@ -164,26 +159,3 @@ def test_the_first_image_is_reused(tmp_path: Path) -> None:
     again = embed(folder, tmp_path / "b", reuse=str(tmp_path / "a"), **QUICK).tally
     assert (again.unread, again.images) == (5, 0)
     assert content(tmp_path / "b") == content(tmp_path / "a")
-
-
-def test_a_checkpoint_whose_copies_have_changed(tmp_path: Path, clock: Any, killed_at: Any) -> None:
-    """Rows are copies of those of an earlier part, which was made again with others there."""
-    folder, out = write(tmp_path / "in", [0, 1, 2, 3, 7, 0, 8, 1, 9, 10, 11, 12]), tmp_path / "out"
-    options = {**QUICK, "batch": 2, "shard": 4, "checkpoint_minutes": 1, "workers": 1}
-    killed_at(4)
-    with pytest.raises(Killed):
-        embed(folder, out, **options)
-    assert list(out.glob(".partial-part-00001"))
-    killed_at(0)
-    dataset = open_existing(out)
-    assert dataset is not None
-    rows, reverse = dataset.rows(0), [3, 2, 1, 0]
-    columns = {name: rows[name].take(reverse) for name in rows.column_names}
-    made_again = Part(columns, dataset.vectors(0)[reverse])
-    (out / dataset.row_file(0)).unlink()
-    dataset.commit(0, made_again)
-    console = Console(file=io.StringIO(), width=200)
-    embed(folder, out, console=console, **options)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "is left out: it has copies of images that have changed" in printed
-    assert vectors(out) == expected(folder, tmp_path / "right")

@@ -106,6 +106,33 @@ def test_killed_before_every_change_of_the_folder(
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
+@pytest.mark.parametrize("batch", [1, 4, 6, 9])
+def test_a_kill_loses_the_unfinished_part_only(
+    batch: int, run: Run, reference: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when so many batches are embedded; parts that are there are not touched again."""
+    submit, calls = HostInference.submit, 0
+
+    def limited(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > batch:
+            raise Killed
+        submit(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HostInference, "submit", limited)
+        with pytest.raises(Killed):
+            run()
+    out = tmp_path / "out"
+    before = {path: path.stat().st_mtime_ns for path in out.glob("part-*.parquet")}
+    assert batch // 4 - 1 <= len(before) <= batch // 4  # four batches a part; one may be unwritten
+    kept = sum(len(open_existing(out).rows(number)) for number in range(len(before)))  # type: ignore[union-attr]
+    assert run().tally.images == N - DAMAGED - kept
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert content(out) == reference
+
+
 def test_a_part_that_is_gone_is_made_again(run: Run, reference: Content, tmp_path: Path) -> None:
     run()
     (tmp_path / "out" / "part-00001.parquet").unlink()

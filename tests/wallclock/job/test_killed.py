@@ -92,7 +92,6 @@ def test_exactly_once(images: Path, tmp_path: Path, seed: int) -> None:
     settings = {**QUICK, **sizes, "service_ms": 15, "sink": SINKS[seed % len(SINKS)]}
     settings["keep"] = rng.choice(("", "thumbnails"))
     settings["deduplicate"] = rng.choice(("true", "false"))
-    settings["checkpoint_minutes"] = rng.choice((0, 0.001, 5))
     words = [f"{name}={value}" for name, value in settings.items()]
     job = Job(
         lambda out: [sys.executable, "-c", PHASED, "embed", str(images), str(out), *words],

@@ -31,8 +31,7 @@ def make_older(out: Path) -> None:
     about = json.loads(path.read_text(encoding="utf-8"))
     for name in NEW:
         del about["identity"][name]
-    for name in ("vectors", "checkpoint_minutes"):
-        del about["settings"][name]
+    del about["settings"]["vectors"]
     path.write_text(json.dumps(about), encoding="utf-8")
 
 

@@ -20,7 +20,6 @@ def out(request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> Path:
     """A dataset with all that can be in one: failures, thumbnails, a lock, a checkpoint."""
     run(vectors=request.param, keep="thumbnails")
     folder = tmp_path / "out"
-    (folder / ".partial-part-00007").write_bytes(b"of a part in progress")
     assert {"_dataset.json", "_failures", "_thumbnails", ".lock"} <= {
         path.name for path in folder.iterdir()
     }
