@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,8 +35,6 @@ _VARIABLES = re.compile(
     r"|CUBLAS|CUDNN)_\w+|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|MODULE_LOADING)"
     r"|TORCH_(?!HOME)\w+|LD_PRELOAD|PYTHONMALLOC|WALLCLOCK_LIBTURBOJPEG"
 )
-#: Changed by whatever installs a shared library: the loader's cache, and conda's packages.
-_LIBRARIES = (Path("/etc/ld.so.cache"), Path(sys.prefix, "conda-meta"))
 #: Of `lscpu`, or where that is not installed /proc/cpuinfo: our name → theirs.
 _TOPOLOGY = {
     "vendor": "Vendor ID|vendor_id",
@@ -124,23 +121,6 @@ def versions() -> dict[str, str]:
         "libjpeg-turbo in opencv": _opencv_jpeg(),
         "libjpeg-turbo in simplejpeg": _bundled("simplejpeg", "simplejpeg", "_jpeg*.so"),
     }
-
-
-@cache
-def installed() -> str:
-    """A digest of what cells may find missing: all distributions, and the system's libraries.
-
-    What a cell lacks is in none of the keys, so that a package of no concern leaves them as they
-    are.
-    """
-    names = {f"{item.name} {item.version}" for item in metadata.distributions()}
-    libraries = [path for path in _LIBRARIES if path.exists()]
-    contents = [sha256_file(path) if path.is_file() else _listed(path) for path in libraries]
-    return digest_of([sorted(names), contents, os.environ.get("LD_LIBRARY_PATH", "")])
-
-
-def _listed(folder: Path) -> str:
-    return digest_of(sorted(path.name for path in folder.iterdir()))
 
 
 @cache

@@ -31,9 +31,6 @@ SCHEMA = 1
 #: The file name of a packed run.
 ARCHIVE = "records.tar.xz"
 
-#: In a record's environment: the digest of what was installed where the cell was unavailable.
-INSTALLED = "installed"
-
 
 @dataclass(frozen=True)
 class Record:
@@ -124,25 +121,18 @@ def load(target: Path) -> Record:
     return Record(cell, **plain, samples=samples, spans=_json(spans) if spans.exists() else ())
 
 
-def reusable(target: Path, cell: Cell, installed: str) -> Record | None:
-    """The record at `target` if it is complete, unedited, final and of this cell; else None.
+def is_reusable(target: Path, cell: Cell) -> bool:
+    """Whether the record at `target` is complete, unedited, measured, and of this cell.
 
-    Final is what was measured. What was unavailable is final for as long as the same is
-    `installed` (`provenance.installed`): memory or cold pages may be there in the next run. A
-    record of another cell has the same key where a default has changed since.
+    What was unavailable may be there in the next run. A record of another cell has the same key
+    where a default has changed since.
     """
     try:
         record = load(target)
     except UserError:
-        return None
+        return False
     same_cell = files.digest_of(record.cell.identity()) == files.digest_of(cell.identity())
-    return record if same_cell and _is_final(record, installed) else None
-
-
-def _is_final(record: Record, installed: str) -> bool:
-    if record.status == "unavailable":
-        return record.environment.get(INSTALLED) == installed
-    return record.ok
+    return same_cell and record.ok
 
 
 def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:

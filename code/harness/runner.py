@@ -38,24 +38,19 @@ class Report:
     """Cells reused and measured, and the names of crashed cells with their standard error."""
 
     reused: int = 0
-    #: Of the reused ones, those that were not measured: what they need is not here.
-    unavailable: int = 0
     measured: int = 0
     crashed: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: "Report") -> None:
         """Count another call's cells in."""
         self.reused += other.reused
-        self.unavailable += other.unavailable
         self.measured += other.measured
         self.crashed += other.crashed
 
     def summary(self) -> str:
-        """'12 cells measured, 28 reused'; how many of them will not be tried again, and why."""
+        """'12 cells measured, 28 reused, 1 crashed'."""
         crashed = f", {len(self.crashed)} crashed" if self.crashed else ""
-        lacking = f" ({self.unavailable} unavailable: tried again when something is installed)"
-        reused = f"{self.reused} reused{lacking if self.unavailable else ''}"
-        return f"{self.measured} cells measured, {reused}{crashed}"
+        return f"{self.measured} cells measured, {self.reused} reused{crashed}"
 
 
 @dataclass(frozen=True)
@@ -95,15 +90,8 @@ def run(
     runs = settings.runs
     all_tasks = [_task(cell, runs) for cell in (*first_round, *cells)]
     tasks = all_tasks[len(first_round) :]
-    todo, report = [], Report()
-    for task in tasks:
-        record = records.reusable(task.target, task.cell, provenance.installed())
-        if record is None:
-            todo.append(task)
-        else:
-            report.reused += 1
-            if not record.ok:
-                report.unavailable += 1
+    todo = [task for task in tasks if not records.is_reusable(task.target, task.cell)]
+    report = Report(reused=len(tasks) - len(todo))
     if todo:
         estimator = Estimator(runs, provenance.machine()["cores"])
         seconds_left = sum(estimator.seconds(task.cell) for task in todo)
@@ -193,7 +181,6 @@ def _start(
         "cell": task.cell.to_json(),
         "target": str(task.target),
         "environment": environment,
-        "installed": provenance.installed(),
         "export": export,
     }
     worker.stdin.write(json.dumps(message) + "\n")

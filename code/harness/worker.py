@@ -1,9 +1,8 @@
 """One cell in one process: `python -m harness.worker`, the task on standard input.
 
-The task is one line of JSON: {"cell", "target", "environment", "installed", "export"}. Progress
-goes to standard output as JSON lines. This process writes the record, so that it is complete or
-absent whatever happens to the runner. When the runner ends (standard input is closed), the worker
-exits.
+The task is one line of JSON: {"cell", "target", "environment", "export"}. Progress goes to standard
+output as JSON lines. This process writes the record, so that it is complete or absent whatever
+happens to the runner. When the runner ends (standard input is closed), the worker exits.
 """
 
 import json
@@ -20,7 +19,7 @@ from harness.protocols import protocol
 from harness.protocols.protocol import Measurement
 from harness.records import Record
 from harness.spec import Cell
-from wallclock.errors import Unavailable, UnavailableNow, UserError
+from wallclock.errors import Unavailable, UserError
 from wallclock.files import disk_is_full
 
 #: Exit status for a request that cannot be met; its message went out as an event.
@@ -41,8 +40,7 @@ def main() -> int:
     try:
         if task["export"]:
             export.start(task["export"], cell)
-        about = task["environment"], task["installed"]
-        records.write(target, *_measure(cell, work, *about))
+        records.write(target, *_measure(cell, work, task["environment"]))
     except Exception as error:
         message = str(error)
         if disk_is_full(error) and not isinstance(error, UserError):
@@ -62,13 +60,8 @@ def work_dir(target: Path) -> Path:
     return target.with_name(f".{target.name}.work")
 
 
-def _measure(
-    cell: Cell, work: Path, environment: dict[str, Any], installed: str
-) -> tuple[Record, list[Path]]:
-    """Run the cell's protocol; return its record and the files to keep with it.
-
-    `installed`: `provenance.installed`, for the record of a cell that lacks something.
-    """
+def _measure(cell: Cell, work: Path, environment: dict[str, Any]) -> tuple[Record, list[Path]]:
+    """Run the cell's protocol; return its record and the files to keep with it."""
     before = provenance.current_state()
     start = time.perf_counter()
     status, reason = "ok", ""
@@ -77,8 +70,6 @@ def _measure(
         measurement = protocol.find(cell.protocol)(cell, work, _Reporter())
     except Unavailable as error:
         status, reason = "unavailable", str(error)
-        if not isinstance(error, UnavailableNow):
-            environment = environment | {records.INSTALLED: installed}
     except RuntimeError as error:
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(error, torch.OutOfMemoryError):

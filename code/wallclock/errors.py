@@ -51,12 +51,8 @@ class Unavailable(Exception):  # noqa: N818 - a result, not a fault
     """A library, a provider or a device that a cell needs is missing.
 
     The cell becomes a row with status `unavailable` and this reason, never with the number of
-    another method. It is tried again once something else is installed.
+    another method. The next run tries it again.
     """
-
-
-class UnavailableNow(Unavailable):
-    """A state of the machine cannot be had, and may be had in the next run: it tries again."""
 
 
 def install_hint(extra: str) -> str:

@@ -63,25 +63,6 @@ def test_variables_that_matter_are_part_of_the_key() -> None:
     assert identity.keys() == {"machine", "versions", "code"}
 
 
-def test_what_is_installed_is_a_digest_of_packages_and_libraries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def digest() -> str:
-        provenance.installed.cache_clear()
-        return provenance.installed()
-
-    monkeypatch.setattr(provenance, "_LIBRARIES", (tmp_path / "ld.so.cache", tmp_path))
-    before = digest()
-    assert digest() == before
-    (tmp_path / "ld.so.cache").write_bytes(b"libavcodec.so.61")
-    with_library = digest()
-    (tmp_path / "ffmpeg-7.json").touch()
-    with_conda = digest()
-    monkeypatch.setattr("importlib.metadata.distributions", list)
-    assert len({before, with_library, with_conda, digest()}) == 4
-    provenance.installed.cache_clear()
-
-
 def test_a_package_stands_for_its_modules() -> None:
     files = provenance.source_files(["wallclock.stages.decode", "wallclock.errors"])
     assert files == sorted(files)

@@ -93,9 +93,9 @@ def test_a_record_under_another_default_is_not_reused(tmp_path: Path) -> None:
     path.write_text(path.read_text("utf-8").replace('"batch_size": 32', '"batch_size": 2'), "utf-8")
     (tmp_path / "key" / "COMPLETE").write_text(records._seal(tmp_path / "key"))
     assert records.load(tmp_path / "key").cell.recipe.batch_size == 2
-    assert records.reusable(tmp_path / "key", CELL, "this") is None
+    assert not records.is_reusable(tmp_path / "key", CELL)
     older = replace(CELL, recipe=replace(CELL.recipe, batch_size=2))
-    assert records.reusable(tmp_path / "key", older, "this") is not None
+    assert records.is_reusable(tmp_path / "key", older)
 
 
 def test_manifest_path_is_not_in_key() -> None:
@@ -152,31 +152,16 @@ def test_edited_record_is_refused(tmp_path: Path, name: str, edit: str) -> None:
     edits = {"one byte": data[:-2] + b"0" + data[-1:], "emptied": b"", "not text": b"\xff\xfe"}
     if edit in edits:
         path.write_bytes(edits[edit])
-    assert records.reusable(tmp_path / "key", CELL, "this") is None
+    assert not records.is_reusable(tmp_path / "key", CELL)
     words = "changed after it was written" if edit in edits else "no complete record"
     with pytest.raises(UserError, match=words):
         records.load(tmp_path / "key")
 
 
-@pytest.mark.parametrize(
-    ("status", "environment", "reused"),
-    [
-        ("ok", {}, True),
-        ("unavailable", {}, False),
-        ("unavailable", {records.INSTALLED: "less"}, False),
-        ("unavailable", {records.INSTALLED: "this"}, True),
-        ("oom", {records.INSTALLED: "this"}, False),
-        ("error", {}, False),
-    ],
-)
-def test_final_status_is_reused(
-    tmp_path: Path, status: str, environment: dict[str, str], reused: bool
-) -> None:
-    written = replace(RECORD, status=status, reason="why", environment=environment)
-    records.write(tmp_path / "key", written)
-    record = records.reusable(tmp_path / "key", CELL, "this")
-    assert (record is not None) is reused
-    assert record is None or (record.status, record.reason) == (status, "why")
+@pytest.mark.parametrize("status", ["ok", "unavailable", "oom", "error"])
+def test_what_was_measured_is_reused(tmp_path: Path, status: str) -> None:
+    records.write(tmp_path / "key", replace(RECORD, status=status, reason="why"))
+    assert records.is_reusable(tmp_path / "key", CELL) == (status == "ok")
 
 
 def test_rewritten_record_replaces_the_old_one(tmp_path: Path) -> None:
@@ -209,11 +194,11 @@ def test_killed_write_leaves_no_record(
     with pytest.raises(Killed):
         records.write(target, RECORD)
     monkeypatch.undo()
-    assert records.reusable(target, CELL, "this") is None
+    assert not records.is_reusable(target, CELL)
     records.write_index(tmp_path / "runs", "serial", ["key"])
     assert records.load_experiment(tmp_path / "runs", "serial") == []
     records.write(target, RECORD)  # leftovers of the killed write do not interfere
-    assert records.reusable(target, CELL, "this") is not None
+    assert records.is_reusable(target, CELL)
     assert len(records.load_experiment(tmp_path / "runs", "serial")) == 1
     assert sorted(path.name for path in target.parent.iterdir()) == ["index.json", "key"]
 

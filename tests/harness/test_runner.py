@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from experiments import decoders, serial
-from harness import provenance, records, runner, worker
+from harness import records, runner
 from harness.plan import Plan
 from harness.records import Record
 from harness.runner import Report
 from harness.spec import Cell
 from tests.experiments import made
-from wallclock.errors import Unavailable, UnavailableNow, UserError
+from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec, Recipe
 
 
@@ -109,11 +109,7 @@ def test_missing_library_is_a_row(
     report, _ = measure(cells, plan)
     assert (report.measured, report.crashed) == (2, [])
     again, _ = measure(cells, plan)
-    assert (again.measured, again.reused, again.unavailable) == (0, 2, 1)
-    expected = "2 reused (1 unavailable: tried again when something is installed)"
-    assert again.summary().endswith(expected)
-    monkeypatch.setattr(provenance, "installed", lambda: "more than before")
-    assert measure(cells, plan)[0].measured == 1
+    assert again.summary() == "1 cells measured, 1 reused", "what is missing is tried again"
     after = by_label(plan, "decoders")
     assert after["turbojpeg-original"].status == "unavailable"
     (row,) = decoders.tables(list(after.values()))[decoders.CSV]
@@ -122,24 +118,6 @@ def test_missing_library_is_a_row(
     agreement = after["agreement-original"].values["agreement"]
     assert "unavailable" in agreement["turbojpeg"]
     assert agreement["opencv"]["max_abs_diff"] <= 2
-
-
-@pytest.mark.parametrize(("kind", "stays"), [(Unavailable, True), (UnavailableNow, False)])
-def test_what_is_missing_is_recorded_with_what_is_installed(
-    kind: type[Unavailable], stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cold pages that cannot be had now may be had in the next run."""
-
-    def missing(*_: object) -> None:
-        raise kind("not here")
-
-    monkeypatch.setattr("harness.protocols.protocol.find", lambda name: missing)
-    cell = Cell("serial", "serial", "x", 0, Recipe("x"), None, ModelSpec("m"))
-    record, _ = worker._measure(cell, tmp_path, {"machine": {}}, "these packages")
-    assert (record.status, record.reason) == ("unavailable", "not here")
-    records.write(tmp_path / "key", record)
-    reused = records.reusable(tmp_path / "key", cell, "these packages")
-    assert (reused is not None) is stays
 
 
 def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
 from harness.protocols import registry
 from harness.spec import Cell
-from wallclock.errors import UnavailableNow, UserError, describe
+from wallclock.errors import Unavailable, UserError, describe
 from wallclock.machine import ProcessTree, set_threads
 
 #: Called with the number of images (or calls) done so far.
@@ -88,7 +88,7 @@ def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
     """Warm or evict the valid files as the cell asks; the state (none without files), and sizes.
 
     The state is read back: `page_cache_share` of the files' pages are in memory. Files that do not
-    fit there are `partly warm`. Raises `UnavailableNow` where pages asked to be cold stay warm.
+    fit there are `partly warm`. Raises `Unavailable` where pages asked to be cold stay warm.
     """
     state = str(cell.params.get("page_cache", "warm"))
     files = readers.stored_files(manifest)
@@ -99,7 +99,7 @@ def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
     share = readers.cached_share(files)
     reason = not_cold(share) if state == "cold" else ""
     if reason:
-        raise UnavailableNow(reason)
+        raise Unavailable(reason)
     if state == "warm" and share is not None and share < _WARM_FROM:
         state = "partly warm"
     values = {"page_cache": state if files else "none", "page_cache_share": share}
