@@ -23,7 +23,7 @@ from PIL import Image, ImageOps
 from benchmarks.fast import SEED, save
 from harness.corpora import render
 from harness.measures import psnr_db
-from harness.protocols.references import resize_whole
+from harness.protocols.fidelity import resize_whole
 from wallclock import Preprocess, open_images
 from wallclock.clock import gc_disabled
 from wallclock.summary import median, quantile

@@ -272,7 +272,7 @@ def test_a_scaled_image_squeezed_fails_the_gate(tmp_path: Path, monkeypatch: Pat
 
     def gate() -> object:
         pixels = {0: fidelity.resized(fast, MODEL, folder, {})["0"]}
-        values = fidelity.compare_loader_output(pixels, folder, MODEL, "cpu", 0, tmp_path)
+        values = fidelity.compare_loader_output(pixels, folder, MODEL, "cpu", 0)
         return judge_fidelity(values, limits, "random")["gate"]
 
     assert gate() == "passed"

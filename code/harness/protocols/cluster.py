@@ -278,8 +278,7 @@ def _compared(system: System, task: Task, cell: Cell, manifest: Manifest) -> dic
             int(name): np.frombuffer(data, np.float32).reshape(shape).astype(np.uint8)
             for name, data in rows(Path(few.out))
         }
-    folder = Path(cell.images.manifest).parent
-    return fidelity.compare_loader_output(pictures, chosen, cell.model, "cpu", 0, folder)
+    return fidelity.compare_loader_output(pictures, chosen, cell.model, "cpu", 0)
 
 
 def last_line(text: str) -> str:

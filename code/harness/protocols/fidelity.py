@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from PIL import Image
 
 from harness import decoders
 from harness.corpora import image_stats as corpus_stats
@@ -32,14 +33,13 @@ from harness.corpora.manifest import Item, Manifest, failure_rows
 from harness.engines.pipeline import load_stages
 from harness.measures import psnr_db
 from harness.protocols.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
-from harness.protocols.references import References, resize_whole
 from harness.spec import Cell
 from wallclock.errors import ImageError, Unavailable, UserError, describe, image_errors
 from wallclock.fetch import Reader
 from wallclock.loader import Preprocess, preprocess_of
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import decode, forward, normalize, transfer
+from wallclock.stages import decode, forward, normalize, resize, transfer
 from wallclock.stages.decode import PixelArray
 from wallclock.summary import cosine, median, quantile
 
@@ -176,37 +176,23 @@ def compare_loader_output(
     model: ModelSpec,
     device: str,
     n_vectors: int,
-    folder: Path,
     preprocess: str = Recipe.preprocess,
 ) -> dict[str, float]:
     """The same measures of images that a loader delivered, which are not made again.
 
     `images`: uint8 (px, px, 3) by position in `manifest.valid`, of which `n_vectors` go through the
-    network. `folder`: of the references, which all cells share. `preprocess`: the loader's
-    geometry, which the references have too. Raises `UserError` where Pillow cannot read an image
-    that passed validation.
+    network. `preprocess`: the loader's geometry, which the references have too. Raises `UserError`
+    where Pillow cannot read an image that passed validation.
     """
     items = [manifest.valid[position] for position in sorted(images)]
     ours = {manifest.valid[position].id: images[position] for position in sorted(images)}
     size = max(n_vectors, 1)
     reference = Recipe("reference", device=device, batch_size=size, preprocess=preprocess)
     chosen = replace(manifest, items=tuple(items))
-    made_by = [
-        model.input_px,
-        reference.decoder,
-        reference.resizer,
-        reference.interpolation,
-        reference.preprocess,
-        _OTHERS,
-    ]
-    references = References(folder, chosen, made_by)
-    truths = references.load()
-    if truths is None:
-        failures: Failures = {}
-        truths = _truths(reference, model, chosen, failures)
-        for failure in failures.values():
-            raise UserError(f"an image that passed validation failed: {describe(failure)}")
-        references.save(truths)
+    failures: Failures = {}
+    truths = _truths(reference, model, chosen, failures)
+    for failure in failures.values():
+        raise UserError(f"an image that passed validation failed: {describe(failure)}")
     result = _compare_pixels(ours, truths)
     names = list(ours)[:n_vectors]
     return result | _compare_vectors(model, names, (reference, ours), (reference, truths["truth"]))
@@ -280,6 +266,29 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
         kind: {name: pictures[kind] for name, pictures in made.items() if kind in pictures}
         for kind in ("truth", *_OTHERS)
     }
+
+
+def resize_whole(
+    pixels: PixelArray, preprocess: Preprocess, resizer: str, interpolation: str
+) -> PixelArray:
+    """All of an image resized, then cut out or padded with black: no window, no reduced scale.
+
+    Args:
+        pixels: decoded in full and upright, uint8 (h, w, 3).
+        preprocess: of which the sizes matter.
+        interpolation: of the resizer, in the place of that of `preprocess`.
+
+    Returns:
+        uint8 (*preprocess.canvas, 3).
+
+    Raises ImageError: the resizer refuses the image.
+    """
+    rows, columns = preprocess.resized(*pixels.shape[:2])
+    resized = resize.make(resizer, interpolation, (rows, columns)).resize(pixels)
+    height, width = preprocess.canvas
+    top, left = (rows - height) // 2, (columns - width) // 2
+    window = Image.fromarray(resized).crop((left, top, left + width, top + height))
+    return np.asarray(window)
 
 
 def _resizing(

@@ -26,7 +26,6 @@ from harness.engines.on_device import OnDevice
 from harness.engines.pipeline import DeviceStages
 from harness.engines.positions import CyclicPositions, burst_of, prefetched_batches
 from harness.protocols import fidelity, protocol
-from harness.protocols.gpu_memory import GpuMemory
 from harness.protocols.loop import PassResult, after, run_pass, steady, workers_since
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
@@ -51,6 +50,11 @@ _UNLIMITED = 1_000_000
 _KEPT_CALLS = 2_000
 #: Batches whose spans are kept, beyond those that were loaded before the clock started.
 _SPAN_BATCHES = 16
+#: Value of `GpuMemory` → torch's count, which only grows.
+_COUNTS = {
+    "gpu_segments_allocated": "segment.all.allocated",
+    "gpu_alloc_retries": "num_alloc_retries",
+}
 
 
 def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -173,6 +177,57 @@ def _batches_needed(cell: Cell) -> int:
     return max(minimum, int(cell.params.get("batches", 0)))
 
 
+class GpuMemory:
+    """Memory of the GPU from `begin` on; of any other device there are no values.
+
+    Args:
+        device: that the stages run on, as they say themselves: cuda, cpu, or null for a mock.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._on_gpu = device == "cuda"
+        self._before: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Count from now."""
+        if self._on_gpu:
+            import torch
+
+            torch.cuda.reset_peak_memory_stats()
+            self._before = _counts()
+
+    def values(self) -> dict[str, Any]:
+        """Since `begin`, for the record.
+
+        `peak_gpu_mem_gib`: what the driver counts, which includes the context, the code of kernels
+        and other processes; it is read once, as segments stay until they are given back. In it,
+        `peak_gpu_reserved_gib`, of segments, and `peak_gpu_allocated_gib`, of the tensors in them.
+        `gpu_segments_allocated`: segments that the allocator got from the driver, which takes a
+        millisecond each and waits for the device: 0 after a warm-up.
+        `gpu_alloc_retries`: how often it had none left and gave its unused ones back.
+        """
+        if not self._on_gpu:
+            return {}
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        n_bytes = {
+            "peak_gpu_mem_gib": total - free,
+            "peak_gpu_reserved_gib": torch.cuda.max_memory_reserved(),
+            "peak_gpu_allocated_gib": torch.cuda.max_memory_allocated(),
+        }
+        gib = {name: used / 2**30 for name, used in n_bytes.items()}
+        return gib | {name: count - self._before[name] for name, count in _counts().items()}
+
+
+def _counts() -> dict[str, int]:
+    import torch
+
+    stats = torch.cuda.memory_stats()
+    # A key is absent until the allocator has done anything.
+    return {name: int(stats.get(key, 0)) for name, key in _COUNTS.items()}
+
+
 def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[list[int]]]:
     """How many batches warm up, how many are measured, and the positions of all, and more.
 
@@ -228,9 +283,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     if "preprocess" in result.labels:  # third-party loaders have no such choice
         values["ran"] = {"preprocess": result.labels["preprocess"]}
     if check:
-        folder = Path(cell.images.manifest).parent
         values["fidelity"] = fidelity.compare_loader_output(
-            pixels, manifest, model, recipe.device, int(check["vectors"]), folder, recipe.preprocess
+            pixels, manifest, model, recipe.device, int(check["vectors"]), recipe.preprocess
         )
     samples: dict[str, Sequence[int]] = {
         name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())

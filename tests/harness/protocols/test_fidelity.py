@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from harness import provenance
-from harness.corpora.manifest import Item
 from harness.engines.pipeline import load_stages
 from harness.measures import PSNR_CEILING_DB
 from harness.protocols import fidelity
@@ -28,7 +25,7 @@ def test_bicubic_pictures_equal_the_second_reference_only(tmp_path: Path) -> Non
     manifest = manifest_in(tmp_path, 20)
     bicubic = resized(PILLOW, MODEL, manifest, {})
     images = {at: bicubic[item.id] for at, item in enumerate(manifest.valid)}
-    values = compare_loader_output(images, manifest, MODEL, "cpu", 0, tmp_path)
+    values = compare_loader_output(images, manifest, MODEL, "cpu", 0)
     assert values["n_compared"] == 20
     assert values["psnr_db_bicubic"] == PSNR_CEILING_DB
     assert values["psnr_db_min"] <= values["psnr_db_p5"] <= values["psnr_db"] < PSNR_CEILING_DB
@@ -50,9 +47,9 @@ def test_pictures_that_were_cropped_have_references_that_are(tmp_path: Path, geo
         left, top = (width - 32) // 2, (height - 32) // 2
         whole = picture.resize((width, height), resample)
         images[at] = np.asarray(whole.crop((left, top, left + 32, top + 32)))
-    values = compare_loader_output(images, manifest, MODEL, "cpu", 0, tmp_path, geometry)
+    values = compare_loader_output(images, manifest, MODEL, "cpu", 0, geometry)
     assert values["psnr_db_min"] == PSNR_CEILING_DB
-    squashed = compare_loader_output(images, manifest, MODEL, "cpu", 0, tmp_path)
+    squashed = compare_loader_output(images, manifest, MODEL, "cpu", 0)
     assert squashed["psnr_db"] < 30
 
 
@@ -65,43 +62,6 @@ def test_only_the_decomposition_passes_arrays(tmp_path: Path, engine: str, kind:
     assert isinstance(pixels, kind)
     expected = resized(replace(PILLOW, engine="serial"), MODEL, manifest, {})[item.id]
     np.testing.assert_array_equal(stages.resize(item, pixels), expected)
-
-
-def test_references_are_made_once_for_the_same_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A changed image, another size or a damaged file: they are made again."""
-    made: list[int] = []
-    truths = fidelity._truths
-
-    def counted(reference: Recipe, model: ModelSpec, *others: Any) -> Any:
-        made.append(model.input_px)
-        return truths(reference, model, *others)
-
-    monkeypatch.setattr(fidelity, "_truths", counted)
-    manifest, folder = manifest_in(tmp_path, 3), tmp_path / "kept"
-
-    def compare(items: tuple[Item, ...] = manifest.items, px: int = 32) -> dict[str, float]:
-        model, chosen = replace(MODEL, input_px=px), replace(manifest, items=items)
-        bicubic = resized(PILLOW, model, chosen, {})
-        images = {at: bicubic[item.id] for at, item in enumerate(items)}
-        return compare_loader_output(images, chosen, model, "cpu", 0, folder)
-
-    assert compare() == compare()
-    assert made == [32]
-    changed = replace(manifest.items[1], sha256="another")
-    compare((manifest.items[0], changed, manifest.items[2]))
-    compare(manifest.items[:2])
-    compare(px=16)
-    assert made == [32, 32, 32, 16]
-    for path in folder.rglob("*.npz"):
-        path.write_bytes(path.read_bytes()[:-100])
-    compare()
-    compare()
-    assert made == [32, 32, 32, 16, 32]
-    monkeypatch.setattr(provenance, "code_digest", lambda timed: "other code")
-    compare()
-    assert len(made) == 6
 
 
 def test_fidelity_is_judged_image_by_image(corpus: Slice, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from harness.corpora.manifest import Manifest
 from harness.engines.loaders import open_loader
-from harness.protocols.gpu_memory import GpuMemory
 from harness.protocols.loop import PassResult, run_pass
 from harness.protocols.protocol import no_progress
+from harness.protocols.throughput import GpuMemory
 from tests.devices import Device
 from tests.harness.engines.conftest import manifest_in
 from wallclock.infer import Inference, open_embedder, open_inference, open_writer
