@@ -17,7 +17,7 @@ from functools import cache
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from experiments._sentences import MeasuredRows
-from experiments._words import SHORT_SETS, digits
+from experiments._words import SHORT_SETS, digits, percent
 from harness import provenance
 
 RANK = 162
@@ -137,8 +137,9 @@ def sentence(rows: MeasuredRows) -> str:
     row = rows.first(CSV, image_set="original", nodes="8")
     if row is None:
         return ""
+    spot_share = float(row["usd_spot"]) / float(row["usd_on_demand"])
     return (
         f"computed, not run: {int(row['n_images']):,} {SHORT_SETS[row['image_set']]} on "
         f"{row['nodes']} {row['instance']} take {digits(row['hours'])} h and "
-        f"${digits(row['usd_on_demand'])}, or ${digits(row['usd_spot'])} on spot nodes"
+        f"${digits(row['usd_on_demand'])}; on spot nodes {percent(spot_share, 0)} of that"
     )

@@ -3,11 +3,11 @@
 Method. The same images in every form: files, tar shards, LMDB, Parquet (row groups of 8),
 pre-decoded pixels (uint8, one file, by `pread` or by a memory map) at full size and at 256 px. From
 the disk, their pages dropped before each pass (mincore asked: `cached_share`; `from_disk_share`:
-what a block device delivered), from memory, and over HTTP on loopback from a process that answers
-0, 5 or 50 ms late; `files_s3` by boto3. One by one (`sequential`), and by 16 threads that share a
-list (`ahead`). `finish=bytes` stops at the bytes, `tensor` decodes and resizes to the model's
-input as `recipe=fast` does: pixels pay for their bytes here and save the decoding. `mb_per_s` is of
-the images' own bytes, `kb_on_disk` of allocated blocks, `cpu_ms` an image's user and system time in
+what a block device delivered), from memory and, files and tars, over HTTP on loopback from a
+process that answers 5 ms late. One by one (`sequential`), and by 16 threads that share a list
+(`ahead`). `finish=bytes` stops at the bytes, `tensor` decodes and resizes to the model's input as
+`recipe=fast` does: pixels pay for their bytes here and save the decoding. `mb_per_s` is of the
+images' own bytes, `kb_on_disk` of allocated blocks, `cpu_ms` an image's user and system time in
 this process, not in the store's.
 """
 
@@ -28,20 +28,23 @@ COLUMNS = _common.columns(
     "kb_per_image kb_on_disk cached_share from_disk_share origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+#: Forms that are also read over HTTP.
+_REMOTE = ("files", "tar")
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each form of each image set, repeated; small images have no smaller form."""
     recipe = replace(options["recipe"], device="cpu", normalize_on="device", dtype="fp32")
     slices = plan.slices(options["images"])
-    remote = [f"http-{ms:g}" for ms in options["http_ms"]]
     shared = {**plan.params, "allocator": "keep"}
     shared |= {name: options[name] for name in ("seconds", "in_flight")}
     new = partial(cell, plan, "storage", "forms", recipe=recipe, model=mock_model(plan))
     grid = []
     for repeat, corpus, form in product(plan.repeats("storage"), slices.values(), options["forms"]):
         if corpus.image_set != "small_256" or "_256" not in form:
-            where = remote if form == "files_s3" else ["cold", "warm", *remote]
+            where = ["cold", "warm"]
+            if form in _REMOTE:
+                where.append(f"http-{options['http_ms']:g}")
             params = {**shared, "form": form, "where": where}
             grid.append(new(form, corpus=corpus, repeat=repeat, params=params))
     return grid
@@ -66,7 +69,7 @@ _PARTS = ("passes", "unavailable")
 def _row(repeats: Records, name: str) -> Row:
     form = repeats[0].cell.params["form"]
     passes = [_under_condition(record, name) for record in repeats]
-    # A form without any pass has no name, one without a remote form that of its store alone.
+    # A form without any pass has no name.
     where, _, rest = name.partition("/")
     threads, _, finish = rest.partition("/")
     row = _common.new_row(passes, COLUMNS)
@@ -100,7 +103,7 @@ def _measured(repeats: Records, name: str) -> Row:
     row = _common.spread_columns(passes) | {"kb_per_image": values["mean_kb"]}
     copied = ("n_images", "cpu_ms", "cached_share", "from_disk_share", "kb_on_disk")
     row |= {key: values[key] for key in copied}
-    return row | {"mb_per_s": float(str(row["img_per_s"])) * values["mean_kb"] / 1e3}
+    return row | {"mb_per_s": row["img_per_s"] * values["mean_kb"] / 1e3}
 
 
 def sentence(rows: MeasuredRows) -> str:

@@ -121,7 +121,7 @@ def storage() -> list[Record]:
     made = []
     for repeat, rate in enumerate((100, 50, 200)):
         names = ["cold/1/bytes"]
-        unavailable = {"http-0": "no remote form"}
+        unavailable = {}
         if repeat < 2:
             names.append("cold/16/bytes")
         else:

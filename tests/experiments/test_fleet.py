@@ -57,6 +57,8 @@ def test_the_sentence_says_that_nothing_ran() -> None:
     texts = {"image_set": "original", "nodes": "8", "n_images": "20000000", "hours": "7.5"}
     texts |= {"instance": "g4dn.xlarge", "usd_on_demand": "40", "usd_spot": "20"}
     said = fleet.sentence(MeasuredRows(lambda csv: [texts]))
-    expected = "20,000,000 originals on 8 g4dn.xlarge take 7.5 h and $40, or $20 on spot nodes"
+    expected = (
+        "20,000,000 originals on 8 g4dn.xlarge take 7.5 h and $40; on spot nodes 50 % of that"
+    )
     assert said == f"computed, not run: {expected}"
     assert fleet.sentence(MeasuredRows(lambda csv: [])) == ""

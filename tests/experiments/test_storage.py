@@ -11,12 +11,11 @@ from tests.experiments.conftest import Grid
 
 def test_storage_grid(grid: Grid) -> None:
     cells = grid("storage", "repeats=3", "corpus.image_set=small_256")
-    forms = ["files", "files_s3", "tar", "lmdb", "parquet", "pixels", "pixels_map"]
+    forms = ["files", "tar", "lmdb", "parquet", "pixels", "pixels_map"]
     assert [cell.label for cell in cells] == 3 * forms
-    remote = ["http-0", "http-5", "http-50"]
     for cell in cells:
-        local = [] if cell.label == "files_s3" else ["cold", "warm"]
-        assert cell.params["where"] == [*local, *remote]
+        remote = ["http-5"] if cell.label in ("files", "tar") else []
+        assert cell.params["where"] == ["cold", "warm", *remote]
         assert (cell.recipe.decoder, cell.recipe.normalize_on) == ("simplejpeg", "device")
 
 
@@ -36,8 +35,6 @@ def test_storage_rows() -> None:
     assert (partly["status"], partly["access"]) == ("2 of 3", "ahead")
     assert partly["reason"] == "mincore finds 50% of them in memory"
     assert (partly["repeats"], partly["img_per_s_max"]) == (2, 100)
-    remote = rows["tar http-0"]
-    assert (remote["status"], remote["source"]) == ("unavailable", "http-0")
     failed = storage.tables([replace(made.storage()[0], status="error", values={})])[storage.CSV]
     assert [(row["what"], row["status"]) for row in failed] == [("tar", "error")]
 

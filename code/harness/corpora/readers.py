@@ -125,26 +125,17 @@ class MapReader(FileReader):
 
 
 class ParquetReader(FileReader):
-    """A row group at a time, of which each thread keeps its last: row 3 of group 5 is `5@3`.
-
-    Args:
-        open_file: a new file object over the table, for a store; by default the local file.
-    """
+    """A row group at a time, of which each thread keeps its last: row 3 of group 5 is `5@3`."""
 
     layout = "parquet"
 
-    def __init__(self, root: Path, open_file: Callable[[], Any] | None = None) -> None:
-        import pyarrow as pa
+    def __init__(self, root: Path) -> None:
         import pyarrow.parquet as pq
 
         super().__init__(root)
-
-        def source() -> Any:
-            return pa.PythonFile(open_file(), mode="r") if open_file else root / PARQUET_FILE
-
+        path = root / PARQUET_FILE
         # The footer is read once, and not by each thread.
-        self._open = partial(pq.ParquetFile, metadata=pq.read_metadata(source()))
-        self._source = source
+        self._open = partial(pq.ParquetFile, path, metadata=pq.read_metadata(path))
         #: Of each thread: the open file, its last row group and that group's images.
         self._local = threading.local()
 
@@ -153,7 +144,7 @@ class ParquetReader(FileReader):
         local = self._local
         group, _, row = item.path.partition("@")
         if not hasattr(local, "file"):
-            local.file = self._open(self._source())
+            local.file = self._open()
             local.group = ""
         if local.group != group:
             table = local.file.read_row_group(int(group), columns=["image"], use_threads=False)

@@ -1,7 +1,7 @@
 """Protocol `forms`: the same images stored in several ways, read from a disk, memory and a store.
 
-A form is a layout and its reader: `files`, `files_s3` (boto3), `tar`, `lmdb`, `parquet`, decoded
-`pixels` and `pixels_256`, which `_map` reads through a memory map instead of `pread`.
+A form is a layout and its reader: `files`, `tar`, `lmdb`, `parquet`, decoded `pixels` and
+`pixels_256`, which `_map` reads through a memory map instead of `pread`.
 """
 
 from collections import Counter
@@ -20,8 +20,8 @@ from harness.corpora.manifest import Item, Manifest
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.protocols.storage import disk_bytes
-from harness.spec import Cell, CorpusSpec
-from harness.testbed.ranges import RangeFile, RangeReader, Ranges, serving
+from harness.spec import Cell
+from harness.testbed.ranges import RangeReader, serving
 from wallclock.clock import gc_disabled
 from wallclock.errors import Unavailable
 from wallclock.fetch import Reader
@@ -39,19 +39,20 @@ _Finish: TypeAlias = Callable[[Item, bytes], object]
 def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Read `params.form` of the images, one by one (1) and by `params.in_flight` threads.
 
-    From `params.where`: `cold` (evicted before each pass, mincore asked), `warm`, or `http-<ms>`,
-    a store on loopback that answers so late. Each for `params.seconds` or one pass, whichever is
-    more. `bytes` stops there; `tensor` decodes and resizes to a uint8 row of a batch, as the
-    threads engine does. Opening is not timed. CPU time is this process's, the store has its own.
+    From `params.where`: `cold` (evicted before each pass, mincore asked), `warm`, or, of files and
+    tars, `http-<ms>`, a store on loopback that answers so late. Each for `params.seconds` or one
+    pass, whichever is more. `bytes` stops there; `tensor` decodes and resizes to a uint8 row of a
+    batch, as the threads engine does. Opening is not timed. CPU time is this process's, the store
+    has its own.
 
     Samples: `<where>/<threads>/<finish>`, ns of all passes. Values by the same name: `n` images,
     `cpu_ms` of one, `cached_share` before the last pass, `from_disk_share` of the bytes (as in the
-    protocol `storage`). `unavailable`: why there is no time, by `where` or name; `kb_on_disk` of an
+    protocol `storage`). `unavailable`: why there is no time, by the same name; `kb_on_disk` of an
     image, in allocated blocks; `mean_kb`, its own bytes.
     """
     manifest = replace(protocol.open_corpus(cell), cold=False)
     form = str(cell.params["form"])
-    layout = form.removesuffix("_map").removesuffix("_s3")
+    layout = form.removesuffix("_map")
     if readers.storage_of(manifest) != "files":
         raise Unavailable("the corpus is not stored as files")
     set_threads(cell.recipe, uses_torch=False)
@@ -66,9 +67,6 @@ def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
     unavailable: dict[str, str] = {}
     with serving(manifest.root) as port, gc_disabled():
         for where in map(str, cell.params["where"]):
-            if where.startswith("http") and (form.endswith("_map") or form == "lmdb"):
-                unavailable[where] = "a memory map is of local files: it has no remote form"
-                continue
             if where == "warm":
                 readers.warm(paths)
             for threads in (1, int(cell.params["in_flight"])):
@@ -185,23 +183,7 @@ class _Run:
             if form.endswith("_map"):
                 return readers.MapReader(root)
             return readers.make(self._manifest)
-        if form == "files_s3":
-            # Imported where it is needed: boto3 takes a second.
-            from harness.corpora.abo.store import CorpusStore
-            from harness.corpora.remote import RemoteReader
-
-            endpoint = f"http://127.0.0.1:{port}"
-            threads = len(self._finishes)
-            bucket, region = self._where, "us-east-1"
-            spec = CorpusSpec(
-                "abo", bucket=bucket, region=region, endpoint=endpoint, threads=threads
-            )
-            return RemoteReader(CorpusStore(spec))
-        ranges = Ranges(port, self._where)
-        if readers.storage_of(self._manifest) == "parquet":
-            table = readers.PARQUET_FILE
-            return readers.ParquetReader(root, lambda: RangeFile(ranges, table))
-        return RangeReader(ranges)
+        return RangeReader(port, self._where)
 
 
 def _finish(cell: Cell, manifest: Manifest, name: str) -> _Finish:

@@ -78,7 +78,6 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "forms": (
         "forms",
         "harness.corpora.abo.pack",
-        "harness.corpora.remote",
         "harness.protocols.storage",
         "harness.testbed.ranges",
         "harness.testbed.threaded",

@@ -13,16 +13,9 @@ from paper.labels import SETS, SHORT_SETS
 from paper.rendering import NothingToDrawError, Tables, output
 
 #: Source → colour and marker; one that is not listed is a store of another latency.
-_SOURCES = {
-    "warm": ("#222222", "o"),
-    "cold": ("#00568C", "s"),
-    "http-0": ("#2FB48F", "^"),
-    "http-5": ("#D55E00", "D"),
-    "http-50": ("#B0508A", "v"),
-}
+_SOURCES = {"warm": ("#222222", "o"), "cold": ("#00568C", "s"), "http-5": ("#D55E00", "D")}
 _OTHER = ("#888888", "P")
 _FORMS = {
-    "files_s3": "files, boto3",
     "tar": "tar",
     "lmdb": "LMDB",
     "parquet": "Parquet",

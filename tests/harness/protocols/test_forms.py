@@ -31,23 +31,21 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @FORKS
-@pytest.mark.parametrize("form", ["files", "files_s3", "parquet", "pixels_map", "lmdb", "tar"])
+@pytest.mark.parametrize("form", ["files", "parquet", "pixels_map", "lmdb", "tar"])
 def test_every_condition_has_a_time_or_a_reason(
     corpus: Slice, tmp_path: Path, cold: list[str], form: str
 ) -> None:
-    local = form in ("pixels_map", "lmdb")
-    asked = ["http-0"] if form == "files_s3" else WHERE
-    result = forms(cell_of(corpus, form, asked), tmp_path, no_progress)
-    timed = ["cold", "warm"] if local else asked
-    names = [f"{w}/{n}/{finish}" for w in timed for n in (1, 4) for finish in ("bytes", "tensor")]
+    where = WHERE if form in ("files", "tar") else WHERE[:2]
+    result = forms(cell_of(corpus, form, where), tmp_path, no_progress)
+    names = [f"{w}/{n}/{finish}" for w in where for n in (1, 4) for finish in ("bytes", "tensor")]
     assert [*result.samples] == [*result.values["passes"]] == names
-    assert [*result.values["unavailable"]] == (["http-0"] if local else [])
+    assert result.values["unavailable"] == {}
     for name, values in result.values["passes"].items():
         assert values["n"] >= (18 if name.startswith("cold") else 1)
         assert (values["from_disk_share"] is None) == name.startswith("http")
         assert values["cached_share"] == (0.01 if name.startswith("cold") else None)
         assert values["cpu_ms"] > 0
-    assert len(cold) >= (4 if "cold" in timed else 0)
+    assert len(cold) >= 4
     assert result.values["kb_on_disk"] >= (result.values["mean_kb"] if form != "parquet" else 1)
 
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from harness.corpora.abo import pack
 from harness.corpora.manifest import Manifest
 from harness.spec import CorpusSpec
 from harness.testbed import ranges
-from harness.testbed.ranges import RangeFile, RangeReader, Ranges
+from harness.testbed.ranges import RangeReader
 from wallclock.errors import ImageError
 from wallclock.files import sha256_bytes
 
@@ -72,37 +73,15 @@ def test_pixels_are_those_of_pillow(files: Manifest, tmp_path: Path) -> None:
 
 
 def test_store_answers_late(files: Manifest, store: int, tmp_path: Path) -> None:
-    reader = RangeReader(Ranges(store, "http-50"))
-    for item in files.items[:2]:
-        assert sha256_bytes(reader(item)) == item.sha256
-    assert (tmp_path / "waits").read_text() == "0.05 0.05 "
-    with pytest.raises(ImageError, match="the pack was changed"):
-        reader(replace(files.items[0], bytes=files.items[0].bytes + 1))
-    for name in ("none", "../secret", "%2e%2e/secret"):
-        with pytest.raises(ImageError, match="404"):
-            Ranges(store, "http-0")(name, 0, 1)
-
-
-def test_file_of_the_store_is_sought_without_requests(
-    files: Manifest, store: int, tmp_path: Path
-) -> None:
-    item = files.items[0]
-    data = (files.root / item.path).read_bytes()
-    file = RangeFile(Ranges(store, "http-0"), item.path)
-    assert file.seek(-5, os.SEEK_END) == item.bytes - 5
-    assert file.read(99) + file.read(1) == data[-5:]
-    assert file.seek(1) == file.seek(0, os.SEEK_CUR) == 1
-    assert file.read(item.bytes) == data[1:]
-    # The length, the end, the rest.
-    assert (tmp_path / "waits").read_text() == "0 " * 3
-
-
-def test_parquet_from_the_store(files: Manifest, tmp_path: Path) -> None:
-    table = packed(files, "parquet", tmp_path)
-    with ranges.serving(table.root) as port:
-        store = Ranges(port, "http-0")
-        reader = readers.ParquetReader(table.root, lambda: RangeFile(store, readers.PARQUET_FILE))
-        assert [sha256_bytes(reader(i)) for i in table.items] == [i.sha256 for i in files.items]
+    with closing(RangeReader(store, "http-50")) as reader:
+        for item in files.items[:2]:
+            assert sha256_bytes(reader(item)) == item.sha256
+        assert (tmp_path / "waits").read_text() == "0.05 0.05 "
+        with pytest.raises(ImageError, match="the pack was changed"):
+            reader(replace(files.items[0], bytes=files.items[0].bytes + 1))
+        for name in ("none", "../secret", "%2e%2e/secret"):
+            with pytest.raises(ImageError, match="404"):
+                reader(replace(files.items[0], path=name))
 
 
 def test_store_ends_with_what_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
