@@ -1,4 +1,4 @@
-"""What a job costs beyond embedding each image: data/job.csv, with its provenance and samples.
+"""What a job costs beyond embedding each image: data/benchmarks/job.csv and its samples.
 
 `wallclock embed` of `n` ids over generated files, with the mock model at 0 ms, which makes every
 other cost as large as it can be: as it is (`plain`), loading in one process and in two, with
@@ -32,7 +32,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.fast import save
+from benchmarks._common import save
 from harness import provenance
 from harness.corpora import manifest, readers, synthetic
 from harness.corpora.distinct import EXTRA, lay_out
@@ -59,8 +59,6 @@ _JOBS = {
 _EVERY = 100
 #: Of the memory that files larger than it take.
 _LARGER = 1.25
-#: The code that the table depends on.
-TIMED = ("harness.corpora.distinct", "harness.jobs", "wallclock")
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def main() -> None:
             continue
         rows += make_rows(_pictures(images), images, n, made, runs, is_repeated)
         samples |= {f"{images}, {n}, {job}, s": [run.seconds for run in runs[job]] for job in runs}
-    save("job", rows, TIMED, samples)
+    save("job", rows, samples)
 
 
 def _pictures(images: str) -> Manifest:

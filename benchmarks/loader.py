@@ -1,4 +1,4 @@
-"""What each feature of the loader costs: data/loader.csv, with its provenance.
+"""What each feature of the loader costs: data/benchmarks/loader.csv, with its provenance.
 
 `open_images` over a list is 1. Beside it: the loader that reuses its batches (no ownership), items
 with labels, a stream of the same items, float32 normalized by the workers, grey, a transform that
@@ -27,8 +27,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import wallclock
-from benchmarks.fast import save
-from benchmarks.preprocess import image_sets
+from benchmarks._common import PX, image_sets, save
 from wallclock import Augment, Output, open_images
 from wallclock.clock import gc_disabled
 from wallclock.fetch.sources import Source
@@ -39,8 +38,7 @@ from wallclock.stages import decode
 from wallclock.stages.decode.decoder import Scaling
 from wallclock.summary import median
 
-PX, BATCH = 224, 32
-TIMED = ("wallclock.loader", "wallclock.stages", "wallclock.fetch")
+BATCH = 32
 Paths = Sequence[str]
 
 
@@ -163,7 +161,7 @@ def main() -> None:
             files = [str(path) for path in paths]
             rates = measure(files, choices.rounds, choices.seconds)
             rows += [make_row(name, loader, len(paths), rates) for loader in LOADERS]
-    save("loader", rows, TIMED)
+    save("loader", rows)
 
 
 def measure(paths: Paths, rounds: int, seconds: float) -> dict[str, list[float]]:

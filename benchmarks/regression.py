@@ -28,7 +28,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import wallclock
-from benchmarks.loader import PX, Decoded, by_hand, by_pillow
+from benchmarks._common import PX
+from benchmarks.loader import Decoded, by_hand, by_pillow
 from harness import provenance
 from harness.corpora import manifest, readers, synthetic
 from harness.protocols import protocol

@@ -1,4 +1,4 @@
-"""Is `wallclock trace` right, and what does it cost? data/trace.csv and data/trace-shares.csv.
+"""Is `wallclock trace` right, and what does it cost? Two tables in data/benchmarks/.
 
 Each program of `benchmarks.traced` runs in turn without a trace, under the trace, and with its
 stages timed by hand (`StageProfiler`), round by round. trace.csv has a row per program. `overhead`
@@ -24,13 +24,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.fast import save
+from benchmarks._common import save
 from benchmarks.traced import unmarked
 from harness import provenance
 from harness.testbed.threaded import FileHandler, ThreadedServer
 from wallclock.summary import median
 
-TIMED = ("wallclock.trace", "wallclock.clock")
 _SOURCES = Path(__file__).with_name("traced")
 #: The server waits so many seconds before an image: far longer than a decode takes.
 _SLOW_S = 0.05
@@ -104,8 +103,8 @@ def main() -> None:
             of_program = _shares(program, rounds)
             rows.append(_row(program, rounds, of_program))
             shares += of_program
-    save("trace", rows, TIMED)
-    save("trace-shares", shares, TIMED)
+    save("trace", rows)
+    save("trace-shares", shares)
 
 
 def link_images(folder: Path, n: int, to: Path) -> Path:

@@ -22,21 +22,16 @@ from wallclock.job.dataset import ROWS
 SOURCE = ROOT / "docs" / "columns.txt"
 REFERENCES = ROOT / "data" / "reference"
 #: What `python -m paper.accuracy` pools, with the columns of an experiment.
-POOLED = REFERENCES / "predictions" / "accuracy.csv"
-#: Folders of data/reference whose tables a benchmark writes, and the module that does.
+POOLED = REFERENCES / "accuracy.csv"
+#: Tables of a reference run that a benchmark wrote, and the module that does.
 BENCHMARKS: Mapping[str, str] = {
-    "fast-parts": "benchmarks.fast parts",
-    "dct-margin": "benchmarks.fast margin",
-    "preprocess": "benchmarks.preprocess",
-    "families": "benchmarks.families",
-    "imports": "benchmarks.imports",
-    "loader": "benchmarks.loader",
-    "ceiling": "benchmarks.ceiling",
-    "trace": "benchmarks.trace",
-    "tried": "benchmarks.tried",
-    "job": "benchmarks.job",
-    "rows": "benchmarks.rows",
-    "examples": "examples.measure",
+    "loader.csv": "benchmarks.loader",
+    "ceiling.csv": "benchmarks.ceiling",
+    "decode.csv": "benchmarks.decode",
+    "job.csv": "benchmarks.job",
+    "trace.csv": "benchmarks.trace",
+    "trace-shares.csv": "benchmarks.trace",
+    "examples.csv": "examples.measure",
 }
 #: Tables of commands, of a run and of a job: name → what writes them, and their columns.
 OTHERS: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -154,10 +149,11 @@ def tables() -> Iterator[Table]:
         yield Table(name, name, origin, columns)
     name = POOLED.relative_to(REFERENCES).as_posix()
     yield Table(name, predict.ACCURACY_CSV, "`python -m paper.accuracy`", read_columns(POOLED))
-    for folder, module_name in BENCHMARKS.items():
-        for path in sorted((REFERENCES / folder).glob("*.csv")):
-            origin = f"`python -m {module_name}`"
-            yield Table(f"{folder}/{path.name}", folder, origin, read_columns(path))
+    measured = {path.name: path for path in REFERENCES.glob("*/benchmarks/*.csv")}
+    for name, module_name in BENCHMARKS.items():
+        columns = read_columns(measured[name])
+        name = f"benchmarks/{name}"
+        yield Table(name, name, f"`python -m {module_name}`", columns)
 
 
 def columns_page() -> str:

@@ -7,8 +7,8 @@ core: the start of processes is not timed, and each has as many batches left as 
 
 In a round every pair of loops runs once, in turns the one or the other first. A rate is the median
 of the rounds, with the least and the greatest; the speedup is that of the rates of the same round.
-The pixels are compared where both loops compute the same. Writes data/examples.csv, its provenance
-and every rate (examples.samples.json).
+The pixels are compared where both loops compute the same. Writes examples.csv, its provenance and
+every rate (examples.samples.json) into data/benchmarks/.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from transformers import ViTImageProcessor
 
-from benchmarks.fast import save
+from benchmarks._common import save
 from examples import replace_dataloader, train, transformers_processor
 from examples.replace_dataloader import MEAN, STD
 from harness import provenance
@@ -68,7 +68,7 @@ def main() -> None:
             rows.append(make_row(pair, images, len(paths), rates, decibels))
             for side, taken in rates.items():
                 samples[f"{images}, {pair.example}, {side}, img/s"] = taken
-    save("examples", rows, ("wallclock",), samples)
+    save("examples", rows, samples)
 
 
 def pairs(cores: int) -> list[Pair]:

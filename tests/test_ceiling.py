@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import ceiling
-from benchmarks.fast import PX
+from benchmarks._common import PX
 from harness.measures import psnr_db
 from tests import making
 from wallclock import open_images

@@ -11,12 +11,13 @@ import torch
 
 from examples import arguments, gpu, replace_dataloader, train, trainers
 from harness import provenance
+from paper.provenance_files import read_provenance
 from tests import making
 from tests.conftest import ROOT
 from wallclock import Batch
 
 N = 20
-REFERENCE = ROOT / "data" / "reference" / "examples" / "amd-epyc-2-cores.csv"
+REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores" / "benchmarks" / "examples.csv"
 
 
 @pytest.fixture
@@ -126,14 +127,14 @@ def test_the_measurement_of_the_examples(
 
     monkeypatch.setattr(measure, "_SETS", {"small_256": (96, 1)})
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    monkeypatch.setattr(provenance, "identity", lambda timed: {"timed": timed})
     monkeypatch.setattr("sys.argv", ["measure", "--rounds", "3"])
     measure.main()
     capsys.readouterr()
-    with (tmp_path / "data" / "examples.csv").open(encoding="utf-8", newline="") as file:
+    data = tmp_path / "data" / "benchmarks"
+    with (data / "examples.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["example"] for row in rows] == [pair.example for pair in measure.pairs(2)]
-    saved = (tmp_path / "data" / "examples.samples.json").read_text(encoding="utf-8")
+    saved = (data / "examples.samples.json").read_text(encoding="utf-8")
     samples = json.loads(saved)
     for row in rows:
         before, after = (
@@ -143,8 +144,8 @@ def test_the_measurement_of_the_examples(
         written = [float(row[f"speedup{end}"]) for end in ("_min", "", "_max")]
         assert written == pytest.approx(ratios, rel=1e-4)
         assert (row["psnr_p5_db"] == "") == (row["example"] == "train")
-    about = json.loads((tmp_path / "data" / "examples.meta.json").read_text(encoding="utf-8"))
-    assert {"commits", "modified", "measured", "timed"} <= about.keys()
+    about = read_provenance(data)["examples.csv"]
+    assert {"commits", "modified", "measured", "machine", "versions"} <= about.keys()
 
 
 def test_a_speedup_is_of_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,13 +52,12 @@ def test_files_larger_than_the_memory(
 
     (tmp_path / "data").mkdir()
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    monkeypatch.setattr(provenance, "identity", lambda timed: {})
     monkeypatch.setattr(job, "_pictures", lambda images: pictures)
     monkeypatch.setattr(job, "lay_out", no_room)
     arguments = ["job", "--small", "3", "--original", "3", "--jobs", "plain"]
     monkeypatch.setattr("sys.argv", [*arguments, "--larger-than-memory"])
     job.main()
-    with (tmp_path / "data" / "job.csv").open(encoding="utf-8") as file:
+    with (tmp_path / "data" / "benchmarks" / "job.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["n_images"], row["status"]) for row in rows] == [
         ("3", "unavailable"),

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import trace as benchmark
-from benchmarks import tried
 from benchmarks.traced import unmarked
 from tests import making
 from tests.conftest import ROOT
@@ -62,28 +61,3 @@ def test_a_mark_of_two_stages_is_their_sum_in_the_trace() -> None:
     assert seconds == {("main", "wait"): 3.0, ("workers", "read+decode"): 3.0}
     assert benchmark._share(seconds, "workers", "read+decode") == 1
     assert benchmark._share(seconds, "workers", "resize") == 0
-
-
-@pytest.mark.parametrize("program", tried.PROGRAMS, ids=lambda program: program.name)
-def test_every_tried_program_has_a_fixed_copy(program: tried.Program, tmp_path: Path) -> None:
-    folder = ROOT / "benchmarks" / "traced"
-    fixed = (folder / f"{program.source}_fixed.py").read_text(encoding="utf-8")
-    assert "wallclock.open_images(paths, " in fixed
-    assert "wallclock" not in unmarked((folder / f"{program.source}.py").read_text("utf-8"))
-    for text in (fixed, (folder / f"{program.source}.py").read_text("utf-8")):
-        assert text.rstrip().endswith('"images/s")')
-
-
-@pytest.mark.slow
-def test_a_row_has_prediction_and_measurement(tmp_path: Path) -> None:
-    images, work = tmp_path / "images", tmp_path / "work"
-    images.mkdir()
-    work.mkdir()
-    for index in range(8):
-        (images / f"{index}.jpg").write_bytes(making.jpeg(1600, 1200, index))
-    row = tried._row(tried.PROGRAMS[0], "made", images, work, rounds=1)
-    assert row["n_images"] == 8
-    assert row["gain_min"] == row["gain"] == row["gain_max"] > 0
-    assert row["predicted_low"] <= row["predicted_gain"] <= row["predicted_high"]
-    assert row["reason"] == ""
-    assert row["try_gain"] > 0

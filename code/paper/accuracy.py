@@ -2,9 +2,9 @@
 
     python -m paper.accuracy [--write]
 
-It reads the reference runs' tables, which `make check` rebuilds from their records, and says how
-good the predictions were; with --write it writes data/reference/predictions/accuracy.csv. The
-errors within which nine of ten lay are constants of `wallclock.predict.intervals`: a test compares.
+It reads the reference runs' tables, which `make check` rebuilds from their records, and prints how
+good the predictions were; with --write it writes data/reference/accuracy.csv. The errors within
+which nine of ten lay are constants of `wallclock.predict.intervals`, which a test compares.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from paper.csvfile import read_table, write_table
 from wallclock.errors import UserError
 
 REFERENCES = provenance.ROOT / "data" / "reference"
-PATH = REFERENCES / "predictions" / "accuracy.csv"
+PATH = REFERENCES / "accuracy.csv"
 #: Table → what reads its outcomes.
 _READERS = {predict.CSV: predict.outcomes, diagnose.PREDICTIONS_CSV: diagnose.outcomes}
 

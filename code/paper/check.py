@@ -5,8 +5,9 @@
                              provenance.json   of each table: what a run has as its .meta.json
                              figures/          SVG, CSV, Markdown, Mermaid
                              README.md         optional, about the machine; not compared
+                             benchmarks/       optional, tables without records; not compared
 
-All files except the archive and README.md are derived, so that an edit of a record or of a derived
+All other files except the archive are derived, so that an edit of a record or of a derived
 file is detected, and so is a change of the code that derives them. PNG, PDF, LaTeX, traces and the
 report are not part of a reference: they show what the SVGs and tables show; the bytes of PNG and
 PDF depend on the versions of zlib and FreeType, too. `python -m paper figures` renders them.
@@ -17,10 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness import records
-from paper.provenance_files import META, PACKED, read_provenance
+from paper.provenance_files import META, PACKED, packed, read_provenance
 from paper.publish import publish
 from wallclock.errors import UserError
-from wallclock.files import pretty_json, write_bytes
+from wallclock.files import write_bytes
 
 _FIGURES = "figures"
 _UNDERIVED = ("README.md", records.ARCHIVE)
@@ -71,7 +72,7 @@ def _derive(reference: Path) -> dict[str, bytes]:
             raise UserError(f"the records in {reference / records.ARCHIVE} fill no table")
         files = _files(fresh).items()
         kept = {name: data for name, data in files if not name.endswith(_OMITTED)}
-        return kept | {PACKED: pretty_json(read_provenance(fresh)).encode()}
+        return kept | {PACKED: packed(read_provenance(fresh)).encode()}
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -18,8 +18,11 @@ from paper.__main__ import main
 from paper.provenance_files import read_provenance
 from tests.fixture_run import fixture_runs
 from wallclock.errors import UserError
+from wallclock.files import write_text
 
 CSV = "cpu-baseline-stages.csv"
+#: A table without records.
+BENCHMARK = "benchmarks/toy.csv"
 REFERENCES = check.references(provenance.ROOT / "data" / "reference")
 
 
@@ -32,6 +35,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = base / "some-cpu"
     folder.mkdir()
     (folder / "README.md").write_text("A CPU.\n", encoding="utf-8")
+    write_text(folder / BENCHMARK, "ms\n1\n")
     runs = [str(base / "cpu"), str(base / "profiler")]
     assert main(["check", "--pack", *runs, "--reference", str(folder)]) == 0
     return folder
@@ -55,7 +59,7 @@ def edit_record(reference: Path, edit: Callable[[Path], None]) -> None:
 
 def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
-    assert {CSV, "claims.csv", "failures.csv", "README.md", records.ARCHIVE} <= names
+    assert {CSV, BENCHMARK, "claims.csv", "README.md", records.ARCHIVE} <= names
     assert "figures/table-2-end-to-end.md" in names
     left_out = (".png", ".pdf", ".tex", ".meta.json", "report.html")
     assert not any(name.endswith(left_out) for name in names)
@@ -101,6 +105,7 @@ def test_edited_files(reference: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert all(f"{path}  {word}" in printed for path, word in expected.items())
     assert main(["check", "--write", "--reference", str(reference)]) == 0
     assert check.check(reference) == {}
+    assert (reference / BENCHMARK).is_file()
 
 
 def test_edited_record_is_refused(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:

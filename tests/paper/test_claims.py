@@ -23,10 +23,9 @@ from paper.claims import (
     Verdict,
 )
 from paper.csvfile import read_columns, read_table
-from paper.provenance_files import META, PACKED, read_provenance
+from paper.provenance_files import META, PACKED, packed, read_provenance
 from tests.paper.tables import Copy, claim_of, edit, fail, save
 from wallclock.errors import UserError
-from wallclock.files import pretty_json
 
 SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]
 WALL, SHARE = "serial-small-pil-wall", "serial-small-pil-forward-share"
@@ -198,12 +197,12 @@ class TestMachine:
     ) -> None:
         """The machine is in the one file that stands for those beside the tables."""
         folder = shutil.copytree(t4_tables, tmp_path / "reference")
-        packed = pretty_json(read_provenance(folder))
+        text = packed(read_provenance(folder))
         for path in folder.glob(f"*{META}"):
             path.unlink()
         expected = claims.judge(claims.load(CLAIMS), t4_tables)
         assert claims.judge(claims.load(CLAIMS), folder) != expected
-        (folder / PACKED).write_text(packed, encoding="utf-8")
+        (folder / PACKED).write_text(text, encoding="utf-8")
         assert claims.judge(claims.load(CLAIMS), folder) == expected
 
     def test_a_cpus_rate_over_a_gpus_is_of_one_machine(self, t4_copy: Copy) -> None:

@@ -18,7 +18,7 @@ from wallclock.stages.pixels import PixelArray
 #: Pixels that a decode at reduced scale leaves along each side, at least, per pixel of the result.
 #: A resize that keeps the aspect ratio shows more of what the scale loses than a squash: with 1.25
 #: the worst of 60 photos had 39.5 dB with bicubic, with 2.0 the worst of 277 had 39.7 dB with
-#: bilinear, with 1.6 38.3 dB with lanczos (`benchmarks.preprocess`).
+#: bilinear, with 1.6 38.3 dB with lanczos.
 _LEAST_MARGINS = {"bilinear": 2.5, "bicubic": 1.5, "lanczos": 2.0}
 #: Filters that take whole stored pixels: only the image in full, upright and resized as a whole,
 #: has the pixels that Pillow has. A window of it had 33 dB, a decode at reduced scale 19 dB.

@@ -1,7 +1,7 @@
 """How far a prediction may be off: what earlier ones were, and how far measured costs lie apart.
 
 The errors are those of predictions that were measured afterwards, in the suite's reference runs
-(data/reference/predictions/accuracy.csv, made by `python -m paper.accuracy`): nine of ten lay
+(data/reference/accuracy.csv, made by `python -m paper.accuracy`): nine of ten lay
 within them. A test compares the two. They are of one kind of machine, with two cores.
 """
 

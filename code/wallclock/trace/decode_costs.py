@@ -6,7 +6,7 @@ EPYC cores), which a test compares with them:
 - formats.csv: JPEG of three qualities at full and at 1/8 size, baseline and progressive, and the
   other formats, by Pillow, OpenCV and libjpeg-turbo's own interface;
 - decoder-comparison.csv: Pillow over libjpeg-turbo's own interface, which is a cost per pixel;
-- fast-parts/amd-epyc-2-cores.csv: the scales between, and the resize by Pillow and by torch.
+- benchmarks/decode.csv: the scales between, and the resize by Pillow and by torch.
 
 Only ratios of these costs are used: a trace brings the seconds, on its machine.
 """

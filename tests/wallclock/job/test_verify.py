@@ -17,6 +17,7 @@ from wallclock.summary import cosine
 N = 24
 #: Geometry, pooling and a projection, a map without tokens, and one that Pillow has to prepare.
 SOME = ("vit", "clip", "dinov2-registers", "resnet", "dinov3")
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name not in SOME]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", SOME)
+@pytest.mark.parametrize("family", [*SOME, *SLOW])
 def test_a_model_of_each_kind(family: str, photos: Path, tmp_path: Path) -> None:
     FAMILIES[family](tmp_path / "model")
     embed(photos, tmp_path / "out", model=str(tmp_path / "model"), device="cpu")

@@ -10,10 +10,10 @@ from tests.conftest import ROOT
 from wallclock.trace import decode_costs
 from wallclock.trace.decode_costs import SLOWER_THAN_JPEG, denominator, jpeg_ns, resize_ns
 
-REFERENCE = ROOT / "data" / "reference"
-FORMATS = REFERENCE / "amd-epyc-2-cores" / "formats.csv"
-PARTS = REFERENCE / "fast-parts" / "amd-epyc-2-cores.csv"
-DECODERS = REFERENCE / "amd-epyc-2-cores" / "decoder-comparison.csv"
+REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
+FORMATS = REFERENCE / "formats.csv"
+DECODE = REFERENCE / "benchmarks" / "decode.csv"
+DECODERS = REFERENCE / "decoder-comparison.csv"
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -61,10 +61,10 @@ def test_what_a_reduced_scale_leaves(decoder: str) -> None:
 
 
 def test_scales_between() -> None:
-    """Of libjpeg-turbo's own interface, relative to 1/8, on the images of fast-parts."""
+    """Of libjpeg-turbo's own interface, relative to 1/8, on the images of benchmarks.decode."""
     measured = {
         row["choice"]: float(row["ms"])
-        for row in rows(PARTS)
+        for row in rows(DECODE)
         if row["part"] == "scale" and row["images"] == "original"
     }
     (original,) = (
@@ -101,7 +101,7 @@ def test_other_formats_lie_within_their_ranges() -> None:
 def test_resizes() -> None:
     measured = {
         (row["choice"], row["images"]): float(row["ms"])
-        for row in rows(PARTS)
+        for row in rows(DECODE)
         if row["part"] == "resize"
     }
     sizes = {"original": 5.476e6, "small_256": 256 * 256}

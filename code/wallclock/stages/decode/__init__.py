@@ -29,7 +29,7 @@ transformers' `load_image`, with the exceptions that are named here:
 
 A caller may ask for less than the full size: at 1/`scale`, libjpeg computes 4, 2 or 1 of each
 block's 8 rows and columns. Other scales than these powers of two cost more than they save:
-libjpeg-turbo has no vector code for them (`benchmarks/fast.py`).
+libjpeg-turbo has no vector code for them (`benchmarks/decode.py`).
 
 Importing this package imports no image library: a decoder imports its own when it is made. The
 product has two decoders; `register` adds others, as the benchmark suite does.

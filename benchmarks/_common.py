@@ -1,0 +1,70 @@
+"""What the benchmarks share: images to measure on, and tables with their provenance."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from harness import provenance
+from harness.corpora import render
+from paper.csvfile import write_table
+from paper.provenance_files import PACKED, packed, read_provenance
+from wallclock.files import pretty_json, write_text
+
+#: Side of the squares that images are resized to.
+PX = 224
+#: Of the generated images. Those that the pixels of decoders are checked on are of seed 0.
+_SEED = 1
+#: When this process began to measure.
+_STARTED = provenance.utc()
+
+
+def image_sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, list[Path]]]:
+    """Each set's name and the paths of its images.
+
+    Args:
+        choices: `n`, the generated images of a set; `folder`, JPEGs of one's own, or None.
+        work: where to write the generated images.
+    """
+    for kind in ("original", "small_256"):
+        paths = []
+        for index in range(choices.n):
+            path = work / f"{kind}-{index:04}.jpg"
+            path.write_bytes(render.render(_SEED, kind, index))
+            paths.append(path)
+        yield f"synthetic {kind}", paths
+    if choices.folder:
+        yield "folder", sorted(choices.folder.glob("*.jp*g"))
+
+
+def save(
+    name: str,
+    rows: Sequence[dict[str, object]],
+    samples: Mapping[str, Sequence[float]] | None = None,
+) -> None:
+    """Write data/benchmarks/<name>.csv and its provenance, and print the rows.
+
+    Args:
+        name: of the table.
+        rows: of which all have the first one's columns.
+        samples: every value that the rows were computed from, by what it is of; written to
+            <name>.samples.json.
+    """
+    folder = provenance.ROOT / "data" / "benchmarks"
+    write_table(folder / f"{name}.csv", tuple(rows[0]), rows)
+    git = provenance.git_state()
+    about = {
+        "command": sys.argv[1:],
+        "commits": [git["commit"]] if git else [],
+        "modified": bool(git.get("modified")),
+        "measured": [_STARTED, provenance.utc()],
+        "machine": provenance.machine(),
+        "versions": provenance.versions(),
+    }
+    write_text(folder / PACKED, packed({**read_provenance(folder), f"{name}.csv": about}))
+    if samples is not None:
+        lists = {key: [float(f"{value:.6g}") for value in samples[key]] for key in samples}
+        write_text(folder / f"{name}.samples.json", pretty_json(lists))
+    for row in rows:
+        cells = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
+        print(*cells, sep="  ")
