@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments import _paper_values
 from paper.csvfile import Row, number, read_table, write_table
@@ -65,18 +65,28 @@ COLUMNS = (
     "note",
 )
 #: Columns of which one repeat is as good as many: sizes and counts, which do not vary.
-EXACT = frozenset({"median_kb", "median_megapixels", "size_mib", "parameters", "rows_once_share"})
+EXACT = frozenset({"median_kb", "median_megapixels", "size_mib", "parameters"})
 
 #: A tolerance includes its end: 0.63 is within 0.05 of 0.58, though not in binary fractions.
 _ROUNDING = 1e-9
 #: `key=value` pairs; a value runs up to the next key, so it may hold spaces.
 _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|$)")
-#: "Tesla T4", but neither "T400" nor "T4G".
-_T4 = re.compile(r"\bT4\b")
-#: Cores of the paper's machine: a claim in which the CPU works is about one with as many.
-_PAPER_CORES = 16
-#: Of the machine of GumGum's service, which claims on `cores` of a row are about.
-_SERVICE_CORES = 8
+
+
+class _Machine(NamedTuple):
+    """A machine. `least_cores`: of the whole of it; `exact_cores`: as the row says."""
+
+    gpu: str
+    least_cores: int = 0
+    exact_cores: int = 0
+
+
+#: `needs` of a claim → the machine that it is about: the paper's, or a service's.
+_MACHINES = {
+    "t4-gpu": _Machine("T4"),
+    "t4": _Machine("T4", least_cores=16),
+    "t4-8": _Machine("T4", exact_cores=8),
+}
 #: `device_kind` of a row whose device and network sleep as long as the source says.
 _MOCK = "mock"
 
@@ -100,8 +110,7 @@ class Claim:
     unit: str
     #: absolute, share, ratio, difference, or bound (ours is at most the paper's)
     kind: str
-    #: any; abo: the paper's images; cuda; t4-gpu: a T4 beside any CPU; t4: a T4 beside
-    #: `_PAPER_CORES` cores, or more; t4-8: beside `_SERVICE_CORES`, as the row says
+    #: any; abo: the paper's images; cuda; or a machine of `_MACHINES`
     needs: str
     #: Relative to the paper's number, of a share to its smaller part; None for bound.
     tolerance: float | None
@@ -340,15 +349,16 @@ def _obstacle(claim: Claim, cells: Sequence[_Cell], tables: _MeasuredTables) -> 
     for cell in cells:
         row = cell.row
         device = row.get("device") or "an unnamed device"
-        cores = int(tables.machine(cell.csv).get("cores", 0))
-        if claim.needs in ("t4", "t4-gpu", "t4-8") and not _T4.search(device):
-            return f"an absolute figure: binds on a Tesla T4 only; here: {device}"
-        if claim.needs == "t4" and cores < _PAPER_CORES:
-            here = f"here: {cores} of them"
-            return f"an absolute figure: binds beside {_PAPER_CORES} cores only; {here}"
-        if claim.needs == "t4-8" and row.get("cores") != str(_SERVICE_CORES):
-            here = f"here: {row.get('cores') or 'an unknown number'} of them"
-            return f"about a Tesla T4 beside {_SERVICE_CORES} cores; {here}"
+        if needed := _MACHINES.get(claim.needs):
+            cores = int(tables.machine(cell.csv).get("cores", 0))
+            # "Tesla T4", but neither "T400" nor "T4G".
+            if not re.search(rf"\b{needed.gpu}\b", device):
+                return f"applies only to a Tesla {needed.gpu}; here: {device}"
+            if cores < needed.least_cores:
+                return f"applies only beside {needed.least_cores} cores or more; here: {cores}"
+            if needed.exact_cores and row.get("cores") != str(needed.exact_cores):
+                here = row.get("cores") or "an unknown number"
+                return f"applies only beside {needed.exact_cores} cores; here: {here}"
         if claim.needs == "abo" and not row.get("corpus", "").startswith("abo"):
             return f"about the paper's images; here: {row.get('corpus')} images"
         if claim.needs == "cuda" and row.get("device_kind") != "cuda":

@@ -152,8 +152,8 @@ class TestMachine:
         ("name", "changes", "expected", "reason"),
         [
             (WALL, {"device": "NVIDIA Tesla T4"}, HELD, "within"),
-            (WALL, {"device": "NVIDIA T400"}, NOT_APPLICABLE, "Tesla T4 only; here: NVIDIA T400"),
-            (WALL, {"device": "NVIDIA T4G"}, NOT_APPLICABLE, "a Tesla T4 only; here: NVIDIA T4G"),
+            (WALL, {"device": "NVIDIA T400"}, NOT_APPLICABLE, "to a Tesla T4; here: NVIDIA T400"),
+            (WALL, {"device": "NVIDIA T4G"}, NOT_APPLICABLE, "a to a Tesla T4; here: NVIDIA T4G"),
             (SHARE, {"device": "NVIDIA H100 80GB"}, HELD, "within"),
             (SHARE, ON_CPU, NOT_APPLICABLE, "needs a CUDA GPU; here: AMD EPYC"),
             (DECODE, ON_CPU | {"corpus": "synthetic"}, HELD, "on synthetic images"),
@@ -163,8 +163,8 @@ class TestMachine:
             ("original-median-kb", {"corpus": "folder"}, NOT_APPLICABLE, "here: folder images"),
             (WALL, {"weights": "none"}, NOT_APPLICABLE, "mock model"),
             ("ladder-model-4", {"cores": "8"}, HELD, "within"),
-            ("ladder-model-4", {"cores": "16"}, NOT_APPLICABLE, "8 cores; here: 16 of them"),
-            ("ladder-model-4", {"device": "A10G"}, NOT_APPLICABLE, "T4 only; here: A10G"),
+            ("ladder-model-4", {"cores": "16"}, NOT_APPLICABLE, "8 cores; here: 16"),
+            ("ladder-model-4", {"device": "A10G"}, NOT_APPLICABLE, "T4; here: A10G"),
         ],
     )
     def test_claim_is_about_a_machine(
@@ -190,7 +190,7 @@ class TestMachine:
         path.write_text(json.dumps(meta), encoding="utf-8")
         verdict = verdict_of(WALL, path.parent)
         assert verdict.verdict == expected
-        assert (f"here: {cores} of them" in verdict.reason) == (expected == NOT_APPLICABLE)
+        assert (f"here: {cores}" in verdict.reason) == (expected == NOT_APPLICABLE)
 
     def test_a_reference_run_has_the_verdicts_of_its_run(
         self, t4_tables: Path, tmp_path: Path

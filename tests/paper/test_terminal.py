@@ -88,7 +88,7 @@ def test_verdicts_fit_and_are_counted(width: int) -> None:
     for word in VERDICTS:
         n = sum(verdict.verdict == word for verdict in verdicts)
         assert (f"{n} {word}" in counts) == (n > 0)
-    assert text.count("binds on a Tesla T4 only") == 1
+    assert text.count("applies only to a Tesla T4") == 1
     judged = [verdict.claim for verdict in verdicts if verdict.verdict in JUDGED]
     places = " ".join(text.partition("Where the judged numbers stand:")[2].split())
     assert judged
