@@ -1,10 +1,9 @@
-"""Where the numbers of a document were measured: a line for each table, from its provenance.
+"""Where the numbers of a document were measured: a line per table, from its provenance.
 
   <!--machine: frontier-->AMD EPYC (family 25, model 17), 2 cores; commit 7ef8d0d; 2026-11-22; n = 3
 
-`frontier` is a file that docs/numbers.txt names; or a path below data/reference stands there.
-`python -m paper footnotes --write` writes what follows such a marker in a document, up to the end
-of its line; a test compares.
+docs/numbers.txt says which file `frontier` is. `python -m paper footnotes --write` rewrites what
+follows such a marker up to the end of its line; a test compares.
 """
 
 import re
@@ -21,8 +20,8 @@ from wallclock.errors import UserError
 #: Names files: `name = path`.
 NUMBERS = provenance.ROOT / "docs" / "numbers.txt"
 #: The marker with the name of a file, and the rest of its line.
-MARKER = re.compile(r"(<!--machine: ([\w./-]+)-->).*")
-#: Columns that say how often a row was measured.
+MARKER = re.compile(r"(<!--machine: (\w+)-->).*")
+#: Columns with the number of times that a row was measured.
 _COUNTS = ("repeats", "rounds")
 _SHORT_COMMIT = 7
 
@@ -47,18 +46,17 @@ def rewritten(text: str, tables: Mapping[str, Path]) -> str:
 
     def line(match: re.Match[str]) -> str:
         marker, name = match.groups()
-        table = tables.get(name, accuracy.REFERENCES / name)
-        if not table.is_file():
-            raise UserError(f"{marker}: no CSV of this name in docs/numbers.txt or data/reference")
-        return f"{marker}{describe(table)}."
+        if name not in tables:
+            raise UserError(f"{marker}: no CSV of this name in docs/numbers.txt")
+        return f"{marker}{describe(tables[name])}."
 
     return MARKER.sub(line, text)
 
 
 def describe(table: Path) -> str:
-    """Machine, commit, dates and repeats of a table, in a line.
+    """Machine, commit, dates and repeats of a table, in a line; says what is not recorded.
 
-    What its provenance lacks, it says. Raises UserError: there is none.
+    Raises UserError: the table has no provenance.
     """
     metas = metas_of(table)
     if not metas:
@@ -70,9 +68,9 @@ def describe(table: Path) -> str:
 
 
 def metas_of(table: Path) -> list[dict[str, Any]]:
-    """The provenance of a table; of one that is derived from others, theirs. Empty: there is none.
+    """The provenance of a table, or of the tables that it is derived from; empty without any.
 
-    Verdicts are of all tables in their folder, the pooled accuracy is of all predictions.
+    Verdicts are derived from all tables in their folder, the pooled accuracy from all predictions.
     """
     if table == accuracy.PATH:
         return [meta for path in accuracy.tables() for meta in metas_of(path)]
@@ -83,7 +81,7 @@ def metas_of(table: Path) -> list[dict[str, Any]]:
 
 
 def machines_of(meta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """All machines that a table was measured on."""
+    """All machines on which a table was measured."""
     return [meta["machine"], *meta.get("other_machines", ())]
 
 
@@ -103,7 +101,7 @@ def name_of(machine: Mapping[str, Any]) -> str:
 
 
 def _code_and_dates(metas: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The commits, and whether the tree differed from them; the first day and the last."""
+    """The commits, whether the tree had changes, and the first and the last day."""
     commits = sorted(
         {commit[:_SHORT_COMMIT] for meta in metas for commit in meta.get("commits", ())}
     )
@@ -117,10 +115,7 @@ def _code_and_dates(metas: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _repeats(table: Path, metas: Sequence[Mapping[str, Any]]) -> list[str]:
-    """`n = 3`, or `n = 1 to 3` where rows differ; empty where nothing says it.
-
-    So is it of a table that is derived from others, whose rows are measured differently often.
-    """
+    """`n = 3`, or `n = 1 to 3` if rows differ; empty for a derived table and without counts."""
     if len(metas) != 1:
         return []
     counts = [int(row[name]) for row in read_table(table) for name in _COUNTS if row.get(name)]
@@ -134,7 +129,7 @@ def _repeats(table: Path, metas: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def differing(paths: Iterable[Path]) -> dict[Path, str]:
-    """The documents whose marked lines are not as the provenance has them, and their new text."""
+    """The documents whose marked lines differ from the provenance, and their new text."""
     tables = files()
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     new = {path: rewritten(text, tables) for path, text in texts.items()}

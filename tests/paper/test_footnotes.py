@@ -81,9 +81,6 @@ def test_only_what_follows_a_marker_is_rewritten(tmp_path: Path) -> None:
     path = table(tmp_path, {"machine": EPYC}, system=["a", "b"])
     new = footnotes.rewritten("a\n<!--machine: toy-->old line\n<!--=toy-->3\n", {"toy": path})
     assert new == f"a\n<!--machine: toy-->{footnotes.describe(path)}.\n<!--=toy-->3\n"
-    frontier = "amd-epyc-2-cores/frontier.csv"
-    by_path = footnotes.rewritten(f"<!--machine: {frontier}-->", {})
-    assert by_path.endswith(f"-->{footnotes.describe(accuracy.REFERENCES / frontier)}.")
     with pytest.raises(UserError, match="gone-->: no CSV of this name"):
         footnotes.rewritten("<!--machine: gone-->", {"toy": path})
 
@@ -129,7 +126,7 @@ def test_a_document_says_where_its_numbers_are_from(name: str) -> None:
     text = text_of(name) + text_of(STAND_IN.get(name, name))
     tables = footnotes.files()
     lines = [match[2] for match in footnotes.MARKER.finditer(text)]
-    described = {tables.get(line, accuracy.REFERENCES / line) for line in lines}
+    described = {tables[line] for line in lines}
     names = quoted(text_of(name)) & measured()
     missing = {name for name in names if tables[name] not in described}
     assert not missing, f"{name}: add the lines <!--machine: NAME--> of {sorted(missing)}"
