@@ -153,7 +153,7 @@ class TestMachine:
         [
             (WALL, {"device": "NVIDIA Tesla T4"}, HELD, "within"),
             (WALL, {"device": "NVIDIA T400"}, NOT_APPLICABLE, "to a Tesla T4; here: NVIDIA T400"),
-            (WALL, {"device": "NVIDIA T4G"}, NOT_APPLICABLE, "a to a Tesla T4; here: NVIDIA T4G"),
+            (WALL, {"device": "NVIDIA T4G"}, NOT_APPLICABLE, "to a Tesla T4; here: NVIDIA T4G"),
             (SHARE, {"device": "NVIDIA H100 80GB"}, HELD, "within"),
             (SHARE, ON_CPU, NOT_APPLICABLE, "needs a CUDA GPU; here: AMD EPYC"),
             (DECODE, ON_CPU | {"corpus": "synthetic"}, HELD, "on synthetic images"),
