@@ -9,18 +9,21 @@ pip() { .venv/bin/pip "$1" -q --disable-pip-version-check "${@:2}"; }
 say "installing requirements-peers.lock into .venv (DALI is large)"
 pip install --no-deps -c requirements.lock -r requirements-peers.lock
 
-# torchvision's wheels fit one build of torch: the default index has those for CUDA, a torch without it
-# takes those of its own index. One that does not load also breaks transformers.
+# These wheels fit one build of torch: the default index has those for CUDA, a torch without it takes
+# those of its own index. One that does not load also breaks transformers.
 loads() { .venv/bin/python -c "import $1" >/dev/null 2>&1; }
-has_cpu_torch() { .venv/bin/python -c 'import sys, torch; sys.exit(torch.version.cuda is not None)'; }
-if ! loads torchvision && has_cpu_torch; then
-  pip install --no-deps --force-reinstall --index-url https://download.pytorch.org/whl/cpu \
-    "$(grep "^torchvision==" requirements-peers.lock)" >/dev/null 2>&1 || true
-fi
-if ! loads torchvision; then
-  pip uninstall -y torchvision
-  say "no torchvision: its wheel does not load with this build of torch; its rows will say so"
-fi
+for name in torchvision torchcodec.decoders; do
+  package=${name%%.*}
+  loads "$name" && continue
+  if .venv/bin/python -c 'import sys, torch; sys.exit(torch.version.cuda is not None)'; then
+    pip install --no-deps --force-reinstall --index-url https://download.pytorch.org/whl/cpu \
+      "$(grep "^$package==" requirements-peers.lock)" >/dev/null 2>&1 || true
+  fi
+  if ! loads "$name"; then
+    pip uninstall -y "$package"
+    say "no $package: its wheel does not load with this build of torch; its rows will say so"
+  fi
+done
 
 has_ffmpeg() { .venv/bin/python -c 'import spdl.io; spdl.io.demux_config()' >/dev/null 2>&1; }
 if ! has_ffmpeg && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -7,7 +7,7 @@ uint8, a quarter of what a recipe sends that normalizes in them, in shared memor
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,8 +22,8 @@ from harness.engines.third_party._interface import (
 )
 from wallclock.stages.decode import PixelArray
 
-#: Bytes of a JPEG into a row of a batch: uint8 (px, px, 3).
-Load: TypeAlias = Callable[[bytes, PixelArray], None]
+#: What the dataset reads, bytes of a JPEG as a rule, into a row of a batch: uint8 (px, px, 3).
+Load: TypeAlias = Callable[[Any, PixelArray], None]
 #: The side of the square and the variant → the function, made in the process that calls it.
 Make: TypeAlias = Callable[[int, str], Load]
 
@@ -47,10 +47,15 @@ class FileDataset:
         if self._load is None:
             self._load = self._make(px, self._spec.variant)
         images = empty_shared((len(positions), px, px, 3), "uint8")
-        for row, position in zip(images.numpy(), positions, strict=True):
-            with io.FileIO(self._spec.files[position]) as file:
-                self._load(file.readall(), row)
+        for row, encoded in zip(images.numpy(), self.read(positions), strict=True):
+            self._load(encoded, row)
         return list(positions), images
+
+    def read(self, positions: Sequence[int]) -> Iterable[Any]:
+        """What `make`'s function takes, of each position."""
+        for position in positions:
+            with io.FileIO(self._spec.files[position]) as file:
+                yield file.readall()
 
 
 def dataloader(
@@ -61,6 +66,7 @@ def dataloader(
     library: Callable[[], str],
     needs: tuple[str, ...] = (),
     variants: tuple[str, ...] = ("",),
+    dataset: Callable[[LoaderSpec, Make], FileDataset] = FileDataset,
 ) -> ThirdPartyLoader:
     """The loader called `name`: a DataLoader whose workers call what `make` returns.
 
@@ -68,20 +74,25 @@ def dataloader(
         settings: the variant → its configuration in words.
         library: returns the name and version of what decodes; called once `make` has imported it.
         needs: the loader's distributions.
+        dataset: reads the files, where the library does that too.
     """
-    opener = partial(_open, make, settings, library)
+    opener = partial(_open, make, settings, library, dataset)
     return ThirdPartyLoader(name, label, opener, needs, variants, workers_per_core=(1, 4))
 
 
 @contextmanager
 def _open(
-    make: Make, settings: Callable[[str], str], library: Callable[[], str], spec: LoaderSpec
+    make: Make,
+    settings: Callable[[str], str],
+    library: Callable[[], str],
+    dataset: Callable[[LoaderSpec, Make], FileDataset],
+    spec: LoaderSpec,
 ) -> Iterator[Stream]:
     from torch.utils.data import DataLoader
 
     make(spec.input_px, spec.variant)  # what is not installed is missed here, not in a worker
     loader: Any = DataLoader(
-        FileDataset(spec, make),  # type: ignore[arg-type]
+        dataset(spec, make),  # type: ignore[arg-type]
         batch_sampler=cycle(len(spec.files), spec.batch_size),
         num_workers=spec.workers,
         prefetch_factor=_PREFETCH_FACTOR,
