@@ -79,7 +79,7 @@ class Scenario:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`, by way of JSON; fields that are gone are left out."""
+        """The inverse of `dataclasses.asdict`, by way of JSON, without fields that are gone."""
         read = {"recipe": from_fields(Recipe, plain["recipe"]), "stages": tuple(plain["stages"])}
         return from_fields(cls, {**plain, **read})
 

@@ -6,7 +6,8 @@
     pipeline.predict().img_per_s, pipeline.bottleneck()          # 264, "accelerator"
 
 `costs` defines the inputs, `queueing` a queue of finite depth under variance, `model` the
-prediction for a complete pipeline, `intervals` how far it, or a change's gain, may be off.
+prediction for a complete pipeline, `intervals` how far it, or a change's gain, may be off,
+`advice` what would make a job faster.
 """
 
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime, check

@@ -16,6 +16,8 @@ from wallclock.predict.costs import check
 RATE_ERROR = 0.17
 #: The same of predicted gains: a rate over another one, both measured.
 GAIN_ERROR = 0.17
+#: A smaller gain is not noticeable.
+NOTICEABLE = 1.05
 
 
 def reach(*parts: float) -> float:
@@ -33,19 +35,16 @@ def reach(*parts: float) -> float:
 
 @dataclass(frozen=True)
 class Gain:
-    """A rate over another one. `low`, `high`: the interval.
-
-    `is_clear`: whether all of the interval is above 1.
-    """
+    """A rate over another one. `low`, `high`: the interval."""
 
     speedup: float
     low: float
     high: float
 
     @property
-    def is_clear(self) -> bool:
-        """Whether the whole interval is a gain."""
-        return self.low > 1
+    def is_recommended(self) -> bool:
+        """Whether it is noticeable, and the whole interval a gain."""
+        return self.speedup >= NOTICEABLE and self.low > 1
 
 
 def gain(before: Sequence[float], after: Sequence[float], error: float = GAIN_ERROR) -> Gain:

@@ -1,13 +1,56 @@
-"""What there is to say of a trace: numbers and words for the terminal, the JSON and the page."""
+"""What there is to say of a trace: the verdict, notes, numbers, for terminal, JSON and page."""
 
+import signal
+from collections.abc import Iterator
 from functools import cached_property
 
-from wallclock.trace.fixes import Fix, Fixes, fixes_of
-from wallclock.trace.record import Trace
-from wallclock.trace.shares import Row, Shares, Table
-from wallclock.trace.sizes import Sizes, say_size, tabulate_sizes
-from wallclock.trace.verdict import say_notes, say_verdict
+from wallclock.machine import SWAPPING
+from wallclock.trace.fixes import Fixes, Predicted, fixes_of
+from wallclock.trace.record import ImageKind, Trace
+from wallclock.trace.shares import LOADING, MODEL, OTHER, Row, Shares, Table
+from wallclock.trace.sizes import (
+    Sizes,
+    full_size_share,
+    say_size,
+    say_target,
+    tabulate_sizes,
+    target_of,
+)
 from wallclock.trace.words import count, digits, percent, seconds, times
+from wallclock.trace.work import job_of
+
+#: Stage → the subject of a sentence.
+_SUBJECTS = {
+    "read": "Reading",
+    "decode": "Decoding",
+    "resize": "Resizing",
+    "transform": "Transforming the pixels",
+    "normalize": "Normalizing",
+    "assemble": "Assembling batches",
+    "h2d": "Copying to the device",
+    "forward": "The model",
+    "backward": "The model",
+    "optimizer": "The model",
+    "d2h": "Copying from the device",
+    "serialize": "Writing the results",
+    "wait": "Waiting for data",
+    "send": "Sending batches",
+    "idle": "Waiting for work",
+}
+#: A model that takes this share of the time is what there is to say.
+_MODEL_BINDS = 0.5
+#: What most images share is said of all.
+_MOST = 0.5
+#: Threads that had a core for less of their work than this shared it with others.
+_BUSY_MACHINE = 0.75
+#: Fewer images than this are too few to judge by.
+_FEW_IMAGES = 100
+#: Images per second in threads from which on counting calls is no longer small beside them.
+_SHORT_CALLS = 1_000
+#: The model's error that is worth a note.
+_WORTH_A_NOTE = 0.1
+
+NO_IMAGES = "No image was read or decoded: nothing here to say about an image job"
 
 
 class Findings:
@@ -19,7 +62,7 @@ class Findings:
 
     @cached_property
     def fixes(self) -> Fixes:
-        """What each change would bring."""
+        """What each fix would bring."""
         return fixes_of(self.shares)
 
     @cached_property
@@ -30,7 +73,7 @@ class Findings:
     @cached_property
     def notes(self) -> list[str]:
         """Sentences below the verdict."""
-        return say_notes(self.shares, self.fixes)
+        return list(say_notes(self.shares, self.fixes))
 
     @cached_property
     def sizes(self) -> list[Sizes]:
@@ -60,12 +103,6 @@ class Findings:
             parts.append(f"{self.trace.device}{busy}")
         return "; ".join(parts)
 
-    @property
-    def fixes_in_order(self) -> list[Fix]:
-        """The recommended ones, the highest gain first; their combination; the others."""
-        combined = [] if self.fixes.combined is None else [self.fixes.combined]
-        return [*self.fixes.recommended, *combined, *self.fixes.others]
-
     def title_of(self, table: Table) -> str:
         """`main process`, `4 workers`: whose time a table is of."""
         return table.title if table is self.shares.main else count(self.shares.n_workers, "worker")
@@ -89,11 +126,163 @@ def image_cells(sizes: Sizes) -> tuple[str, ...]:
     return name, f"{sizes.count:,}", stored, made, kb, sizes.function.name
 
 
-def say_fix(fix: Fix) -> str:
-    """Its title; of a combination the names of its parts."""
-    return f"together: {' + '.join(fix.parts)}" if fix.parts else fix.title
-
-
-def say_interval(fix: Fix) -> str:
+def say_interval(fix: Predicted) -> str:
     """`1.8 × to 2.6 ×`."""
-    return f"{times(fix.low)} to {times(fix.high)}"
+    return f"{times(fix.gain.low)} to {times(fix.gain.high)}"
+
+
+def say_verdict(shares: Shares, fixes: Fixes) -> str:
+    """One sentence: what takes the time, and why."""
+    if not shares.n_images:
+        return f"{NO_IMAGES}."
+    main = shares.main
+    model = main.share(*MODEL)
+    waiting = main.share("wait")
+    loading = main.share(*LOADING)
+    rest = [row for row in main.rows if row.stage not in (*MODEL, *LOADING, "wait")]
+    longest = max(rest, key=lambda row: row.share, default=None)
+    largest_rest = longest.share if longest else 0.0
+    if waiting >= max(model, loading, largest_rest):
+        return _starving(shares)
+    if loading >= max(model, largest_rest):
+        return _loading(shares)
+    if model >= largest_rest:
+        return _model_binds(model, fixes)
+    return _rest_binds(longest)
+
+
+def _starving(shares: Shares) -> str:
+    device = _device(shares)
+    share = shares.device_waits if device else shares.main.share("wait")
+    subject = f"The {device}" if device else "The main process"
+    if not round(100 * share):
+        subject, share = "The main process", shares.main.share("wait")
+    head = f"{subject} waits for data {percent(share)} of the time"
+    row = shares.workers.largest(*LOADING, "send")
+    rest = shares.workers.largest(OTHER)
+    if row is None or (rest is not None and rest.share > row.share):
+        tail = "the workers' time goes to Python code that is not traced"
+        return f"{head}; {tail}." if rest is not None else f"{head}."
+    tail = f"{_SUBJECTS[row.stage].lower()} takes {percent(row.share)} of the workers' time"
+    return f"{head}; {tail}{_reason(shares, row)}."
+
+
+def _loading(shares: Shares) -> str:
+    row = shares.main.largest(*LOADING)
+    if row is None:
+        return f"{NO_IMAGES}."
+    head = f"{_SUBJECTS[row.stage]} takes {percent(row.share)} of the main process's time"
+    device = _device(shares)
+    meanwhile = shares.device_waits
+    if device and meanwhile >= _MODEL_BINDS:
+        head = f"The {device} waits for data {percent(meanwhile)} of the time;"
+        head += f" {_SUBJECTS[row.stage].lower()} alone takes {percent(row.share)}"
+    return f"{head}{_reason(shares, row)}."
+
+
+def _model_binds(share: float, fixes: Fixes) -> str:
+    head = f"The model takes {percent(share)} of the time"
+    if not fixes.all:
+        return f"{head}; no loader will help."
+    if not fixes.recommended:
+        return f"{head}; no loader will bring more than {times(fixes.all[0].gain.speedup)}."
+    best = fixes.recommended[0]
+    return f"{head}; {best.fix.name} still brings {times(best.gain.speedup)}."
+
+
+def _rest_binds(row: Row | None) -> str:
+    if row is None or row.stage == OTHER:
+        share = percent(row.share) if row else ""
+        return (
+            f"Python code that is not traced takes {share} of the main process's time:"
+            " look there first, with a Python profiler."
+        )
+    return f"{_SUBJECTS[row.stage]} takes {percent(row.share)} of the main process's time."
+
+
+def _reason(shares: Shares, row: Row) -> str:
+    """What stands behind the longest stage, from a colon on; empty where nothing is sure."""
+    if row.stage == "read":
+        job = job_of(shares)
+        return ": the storage binds" if job and job.of("wait") > job.of("read") else ""
+    if row.stage != "decode" or not any(_is_decoded(kind) for kind in shares.trace.images):
+        return ""
+    return f": {_say_pictures(shares)}"
+
+
+def _say_pictures(shares: Shares) -> str:
+    """What was decoded, and for which size: `full-size 2560 × 1920 JPEGs for 224 px`."""
+    kinds = [kind for kind in shares.trace.images if _is_decoded(kind)]
+    target = target_of(shares.trace)
+    is_full = full_size_share(shares.trace, target) >= _MOST
+    first = "full-size " if is_full else ""
+    formats = {kind.format.removeprefix("progressive ") for kind in kinds}
+    name = f"{formats.pop()}s" if len(formats) == 1 and formats != {""} else "images"
+    sizes = [row for row in tabulate_sizes(shares.trace) if row.function.stage == "decode"]
+    if len(sizes) == 1 and sizes[0].is_typical:
+        pictures = f"{first}{say_size(sizes[0].source)} {name}"
+    else:
+        pixels = sum(kind.count * kind.source[0] * kind.source[1] for kind in kinds)
+        mean = pixels / sum(kind.count for kind in kinds) / 1e6
+        pictures = f"{first}{name}, {digits(mean)} megapixels on average,"
+    if target is None or target.mode == "crop":
+        return pictures.removesuffix(",")
+    return f"{pictures} for {say_target(target)}"
+
+
+def _is_decoded(kind: ImageKind) -> bool:
+    return kind.function.stage == "decode" and kind.count > 0
+
+
+def _device(shares: Shares) -> str:
+    return "GPU" if shares.trace.device else ""
+
+
+def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
+    """How the program ended, what is not in the shares, and how sure the gains are."""
+    trace = shares.trace
+    if trace.exit_code:
+        how = _say_exit(trace.exit_code)
+        yield f"The program ended {how} after {seconds(trace.wall_s)}; the times are until then."
+    if shares.killed:
+        was = "was" if shares.killed == 1 else "were"
+        yield (
+            f"{count(shares.killed, 'process')} {was} killed:"
+            " their times are as of their last traced call."
+        )
+    if shares.n_images and shares.startup_s > 0.5 * trace.wall_s:
+        yield (
+            f"Start-up took {seconds(shares.startup_s)} of {seconds(trace.wall_s)}:"
+            " trace a run of more images to judge the rest."
+        )
+    if shares.core_share is not None and shares.core_share < _BUSY_MACHINE:
+        yield (
+            f"Other programs used {percent(1 - shares.core_share)} of the CPU time that its threads"
+            " needed. Trace it again on an idle machine."
+        )
+    if trace.swapped_bytes >= SWAPPING:
+        yield (
+            f"The machine moved {trace.swapped_bytes / 1e6:,.0f} MB to and from swap meanwhile:"
+            " its memory was short. Use fewer workers or smaller batches."
+        )
+    if shares.img_per_s > _SHORT_CALLS and shares.has_loading_threads:
+        yield (
+            f"Threads of one process loaded over {_SHORT_CALLS:,} images per second: counting such"
+            " short calls may have slowed them down. Time the program without the trace too."
+        )
+    if 0 < shares.n_images < _FEW_IMAGES:
+        yield f"This rests on {count(shares.n_images, 'image')}: trace {_FEW_IMAGES} or more."
+    if fixes.model_error >= _WORTH_A_NOTE:
+        yield (
+            f"The pipeline model's rate differs from the program's by {percent(fixes.model_error)}:"
+            " the intervals are wider for it."
+        )
+
+
+def _say_exit(code: int) -> str:
+    if code > 128:
+        try:
+            return f"by {signal.Signals(code - 128).name}"
+        except ValueError:
+            pass
+    return f"with exit code {code}"

@@ -5,8 +5,8 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from wallclock.trace.findings import Findings, image_cells, say_fix, say_interval, stage_cells
-from wallclock.trace.fixes import Fix
+from wallclock.trace.findings import Findings, image_cells, say_interval, stage_cells
+from wallclock.trace.fixes import Predicted
 from wallclock.trace.shares import OTHER, Table
 from wallclock.trace.trial import Trial, Untried
 from wallclock.trace.words import count, digits, keep_together, percent, printable, seconds, times
@@ -239,24 +239,24 @@ def _images(said: Findings) -> str:
 
 
 def _changes(said: Findings) -> Iterator[str]:
-    fixes = said.fixes_in_order
+    fixes = said.fixes.all
     if not fixes:
         yield "  <p>No change of the loading would make this program faster.</p>"
         return
-    highest = max(max(fix.high for fix in fixes), 1.0)
+    highest = max(fix.gain.high for fix in fixes)
     first = next(iter(said.fixes.to_write), None)
     lines = [_change(fix, highest, is_first=fix is first) for fix in fixes]
     heads = ("change", "gain", "from 0 to the highest", "interval", "what it costs")
     yield _grid("changes", heads, lines, right=("gain", "interval"))
     yield (
         '  <p class="caption">Gain: times as many images per second after start-up, predicted by a'
-        " model of the pipeline from this trace, not measured. A change is recommended where even"
-        " the least of its interval is noticeable. The model’s rate for the program as it is"
+        " model of the pipeline from this trace, not measured. A change is recommended where all of"
+        " its interval is a gain. The model’s rate for the program as it is"
         f" differs from the measured one by {percent(said.fixes.model_error)}; intervals are wider"
         " by that.</p>"
     )
     for fix in fixes:
-        if fix.is_recommended and not fix.parts:
+        if fix.gain.is_recommended:
             yield f"  <h3>{_text(fix.title)}</h3>\n  <pre>{_code(fix.code)}</pre>"
 
 
@@ -267,22 +267,24 @@ def _trial(trial: Trial | Untried | None) -> Iterator[str]:
             yield f"  <p>{keep_together(_text(sentence))}</p>"
 
 
-def _change(fix: Fix, highest: float, *, is_first: bool) -> str:
+def _change(fix: Predicted, highest: float, *, is_first: bool) -> str:
     tag = ""
-    if not fix.is_recommended:
-        tag = ' <span class="miss">not recommended</span>'
+    if not fix.gain.is_recommended:
+        tag = ' <span class="miss">uncertain</span>'
     elif is_first:
         tag = ' <span class="tag">first</span>'
-    low, gain, high = (100 * value / highest for value in (fix.low, fix.gain, fix.high))
+    low, gain, high = (
+        100 * value / highest for value in (fix.gain.low, fix.gain.speedup, fix.gain.high)
+    )
     drawn = (
         f'<span class="range" title="{say_interval(fix)}"><i style="width:{gain:.2f}%"></i>'
         f'<b style="left:{low:.2f}%;right:{100 - high:.2f}%"></b>'
         f'<u style="left:{gain:.2f}%"></u></span>'
     )
     return (
-        f"<tr><td>{_text(say_fix(fix))}{tag}</td>"
-        f'<td class="r">{keep_together(times(fix.gain))}</td><td>{drawn}</td>'
-        f'<td class="r">{say_interval(fix)}</td><td>{_text(fix.cost)}</td></tr>'
+        f"<tr><td>{_text(fix.title)}{tag}</td>"
+        f'<td class="r">{keep_together(times(fix.gain.speedup))}</td><td>{drawn}</td>'
+        f'<td class="r">{say_interval(fix)}</td><td>{_text(fix.fix.cost)}</td></tr>'
     )
 
 

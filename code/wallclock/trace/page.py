@@ -6,8 +6,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from wallclock.files import pretty_json, write_text
-from wallclock.trace.findings import Findings, image_cells, say_fix, say_interval, stage_cells
-from wallclock.trace.fixes import NOTICEABLE, Fix, Fixes
+from wallclock.trace.findings import Findings, image_cells, say_interval, stage_cells
+from wallclock.trace.fixes import Fixes, Predicted
 from wallclock.trace.html_page import render
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Row, Table
@@ -24,12 +24,11 @@ SCHEMA = 1
 _WIDTH = 100
 #: Of them between two columns of a table, and in a column that is not cut to fit.
 _GAP, _WIDEST = 2, 26
-#: Rows of stages, kinds of images and fixes on a terminal; the HTML page has all.
+#: Rows of stages and kinds of images on a terminal; the HTML page has all.
 _MOST_ROWS = 5
 #: Below this share a stage is not on the terminal.
 _LEAST_SHARE = 0.005
 _MOST_KINDS = 4
-_MOST_FIXES = 5
 
 
 # --- terminal -----------------------------------------------------------------------------------
@@ -89,22 +88,19 @@ def _image_row(sizes: Sizes) -> Sequence[str]:
 def _print_fixes(fixes: Fixes, console: "Console", width: int) -> None:
     from rich.text import Text
 
-    shown = fixes.recommended[:_MOST_FIXES]
-    if fixes.combined is not None:
-        shown.append(fixes.combined)
-    if shown:
-        rows = [(f"  {say_fix(fix)}", times(fix.gain), say_interval(fix)) for fix in shown]
+    if fixes.recommended:
+        rows = [
+            (f"  {each.title}", times(each.gain.speedup), say_interval(each))
+            for each in fixes.recommended
+        ]
         _print_table(("what it would bring", "gain", "interval"), rows, console, width, 0)
     for fix in fixes.to_write:
         lines = (f"# {fix.title}", *fix.code.splitlines())
         console.print(Text("\n".join(f"    {line}" for line in lines), style="green"), width=width)
-    nothing = [fix.name for fix in fixes.others if fix.gain <= NOTICEABLE]
-    unsure = sorted(fixes.others, key=lambda fix: -fix.gain)
-    perhaps = [f"{fix.name} ({times(fix.gain)})" for fix in unsure if fix.gain > NOTICEABLE]
-    if perhaps:
-        _print_text(f"Perhaps: {', '.join(perhaps)}.", console, width)
-    if nothing:
-        _print_text(f"Would bring nothing: {', '.join(nothing)}.", console, width)
+    unsure = [each for each in fixes.all if not each.gain.is_recommended]
+    if unsure:
+        listed = ", ".join(f"{each.fix.name} ({times(each.gain.speedup)})" for each in unsure)
+        _print_text(f"Perhaps: {listed}.", console, width)
 
 
 def report_trial(trial: Trial | Untried, console: "Console") -> None:
@@ -181,7 +177,7 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
             "img_per_s": shares.img_per_s,
             "kinds": [_kind_of(sizes) for sizes in said.sizes],
         },
-        "fixes": [_fix_of(fix) for fix in said.fixes_in_order],
+        "fixes": [_fix_of(fix) for fix in said.fixes.all],
         "model_error": said.fixes.model_error,
         "program": {
             "command": list(trace.command),
@@ -216,16 +212,15 @@ def _kind_of(sizes: Sizes) -> Mapping[str, Any]:
     }
 
 
-def _fix_of(fix: Fix) -> Mapping[str, Any]:
+def _fix_of(predicted: Predicted) -> Mapping[str, Any]:
     return {
-        "name": fix.name,
-        "gain": fix.gain,
-        "low": fix.low,
-        "high": fix.high,
-        "is_recommended": fix.is_recommended,
-        "parts": list(fix.parts),
-        "code": fix.code,
-        "cost": fix.cost,
+        "name": predicted.fix.name,
+        "gain": predicted.gain.speedup,
+        "low": predicted.gain.low,
+        "high": predicted.gain.high,
+        "is_recommended": predicted.gain.is_recommended,
+        "code": predicted.code,
+        "cost": predicted.fix.cost,
     }
 
 

@@ -5,18 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from wallclock.trace.decode_costs import denominator, is_jpeg
+from wallclock.predict.pictures import Size, Target, is_jpeg
 from wallclock.trace.record import Function, ImageKind, Trace
 
 #: Rows of the table of images.
 MOST_ROWS = 5
 #: What most images share is said of all.
 _MOST = 0.5
-#: Decoded sides over the target's at least, as the loader has it: of a squash, and of a bilinear
-#: resize that keeps the aspect ratio.
-MARGIN, SHAPE_MARGIN = 1.25, 2.5
-
-Size = tuple[int, int]
 
 #: Mode of a resize → what its results have in common; of equals, the first.
 _SIDES: Mapping[str, Callable[[Size], Size]] = {
@@ -46,61 +41,6 @@ class Sizes:
     def kb(self) -> float | None:
         """Mean kilobytes (1,000 bytes) of an image; None where unknown."""
         return self.n_bytes / self.count / 1e3 if self.n_bytes and self.count else None
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the program resizes its images to.
-
-    `mode`: `squash`, to exactly this size; `shortest`, that side to the smaller number; `longest`;
-    `crop`, of windows cut out before. Without `crop` it is `size` of the whole image.
-    """
-
-    size: Size
-    mode: str
-
-    @property
-    def px(self) -> int:
-        """The side that a user thinks of: of both, or of the one that is set."""
-        return max(self.size) if self.mode == "longest" else min(self.size)
-
-    @property
-    def text(self) -> str:
-        """`224 px`, `640 × 480 px`."""
-        if self.mode == "squash" and self.size[0] != self.size[1]:
-            return f"{say_size(self.size)} px"
-        return f"{self.px} px"
-
-    @property
-    def code(self) -> str:
-        """The arguments of `open_images`, `loader_for` and `decode`."""
-        if self.mode == "squash":
-            width, height = self.size
-            return f"{width}" if width == height else f"({height}, {width})"
-        crop = self.px
-        return f'preprocess="{self.mode}:{self.px},crop:{crop}x{crop}"'
-
-    @property
-    def least(self) -> Size:
-        """Width and height to decode to at least, for `Image.draft`."""
-        if self.mode == "squash":
-            return ceil(MARGIN * self.size[0]), ceil(MARGIN * self.size[1])
-        return ceil(SHAPE_MARGIN * self.px), ceil(SHAPE_MARGIN * self.px)
-
-    @property
-    def thumbnail_px(self) -> int:
-        """The shorter side of a copy to keep in the place of the image."""
-        return ceil(MARGIN * (max(self.size) if self.mode == "squash" else self.px))
-
-    def scale(self, source: Size) -> int:
-        """8, 4, 2 or 1: the most by which a JPEG of this size may shrink while it is decoded."""
-        if self.mode == "crop" or min(source) < 1:
-            return 1
-        if self.mode == "squash":
-            return denominator(source, self.least)
-        side = max(source) if self.mode == "longest" else min(source)
-        factor = SHAPE_MARGIN * self.px / side
-        return denominator(source, (factor * source[0], factor * source[1]))
 
 
 def target_of(trace: Trace) -> Target | None:
@@ -161,6 +101,13 @@ def scale_of(kind: ImageKind) -> int:
 def say_size(size: Sequence[int]) -> str:
     """`2560 × 1920`."""
     return f"{size[0]} × {size[1]}"
+
+
+def say_target(target: Target) -> str:
+    """`224 px`, `640 × 480 px`."""
+    if target.mode == "squash" and target.size[0] != target.size[1]:
+        return f"{say_size(target.size)} px"
+    return f"{target.px} px"
 
 
 def _pixels(kind: ImageKind) -> int:

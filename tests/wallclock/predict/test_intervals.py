@@ -32,8 +32,8 @@ def test_a_slow_pass_is_in_both_rates(rates: list[float], factor: float, error: 
 def test_passes_that_differ_widen_the_interval() -> None:
     gained = gain([100, 100, 100], [110, 120, 180], error=0.0)
     assert (gained.low, gained.speedup, gained.high) == pytest.approx((1.1, 1.2, 1.8))
-    assert gained.is_clear
-    assert not gain([100, 100, 100], [90, 120, 180], error=0.0).is_clear
+    assert gained.is_recommended
+    assert not gain([100, 100, 100], [90, 120, 180], error=0.0).is_recommended
 
 
 @given(_RATES)

@@ -226,13 +226,13 @@ kind       number  stored       made       KB each  by
   JPEG        400  2560 × 1920  in full        900  PIL.ImageFile.load
   resized     400  2560 × 1920  224 × 224           PIL.Image.resize
 
-what it would bring                                 gain  interval
-  wallclock.open_images (threads, scaled decode)   3.5 ×  3.0 × to 4.1 ×
-  thumbnails of 280 px, kept for the next runs     3.4 ×  2.9 × to 4.0 ×
-  wallclock.loader_for in your own dataset         3.0 ×  2.3 × to 3.7 ×
-  JPEGs decoded at a reduced scale                 2.7 ×  2.1 × to 3.5 ×
-  8 workers instead of 4                          1.78 ×  1.45 × to 2.2 ×
-    # wallclock.open_images (threads, scaled decode)
+what it would bring                               gain  interval
+  wallclock.open_images, a loader with threads   3.5 ×  3.0 × to 4.1 ×
+  thumbnails of 280 px, kept for the next runs   3.4 ×  2.9 × to 4.0 ×
+  wallclock.loader_for in your own dataset       3.0 ×  2.3 × to 3.7 ×
+  JPEGs decoded at a reduced scale               2.7 ×  2.1 × to 3.5 ×
+  8 workers                                     1.78 ×  1.45 × to 2.2 ×
+    # wallclock.open_images, a loader with threads
     with wallclock.open_images(paths, size=224, batch=32) as batches:
         for batch in batches:
             batch.ids, batch.images  # uint8 (n, height, width, 3)
@@ -257,16 +257,15 @@ kind       number  stored       made       KB each  by
   JPEG        200  2560 × 1920  in full        900  PIL.ImageFile.load
   resized     200  2560 × 1920  224 × 224           PIL.Image.resize
 
-what it would bring                                gain  interval
-  wallclock.open_images (threads, scaled decode)   20 ×  11 × to 33 ×
-  thumbnails of 280 px, kept for the next runs     12 ×  9.6 × to 15 ×
-  8 workers instead of none                       5.9 ×  4.0 × to 8.5 ×
-  wallclock.loader_for in your own dataset        3.1 ×  2.4 × to 4.1 ×
-  JPEGs decoded at a reduced scale                2.9 ×  2.2 × to 3.8 ×
-  together: thumbnails + open_images               25 ×  19 × to 34 ×
-    # wallclock.open_images (threads, scaled decode)
+what it would bring                              gain  interval
+  wallclock.open_images, a loader with threads   20 ×  11 × to 33 ×
+  thumbnails of 280 px, kept for the next runs   12 ×  9.6 × to 15 ×
+  8 workers                                     5.9 ×  4.0 × to 8.5 ×
+  wallclock.loader_for in your own dataset      3.1 ×  2.4 × to 4.1 ×
+  JPEGs decoded at a reduced scale              2.9 ×  2.2 × to 3.8 ×
+    # wallclock.open_images, a loader with threads
     with wallclock.open_images(paths, size=224, batch=32) as batches:
         for batch in batches:
             batch.ids, batch.images  # uint8 (n, height, width, 3)
-    # 8 workers instead of none
+    # 8 workers
     images = ThreadPoolExecutor(max_workers=8).map(load, paths)"""

@@ -9,18 +9,12 @@ from tests.wallclock.trace.traces import decoded, process, resized, thread, trac
 from wallclock.check import ImageInfo
 from wallclock.loader.images import open_images
 from wallclock.loader.place import ChooseScale
+from wallclock.predict.pictures import MARGIN, Target
 from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import FAST
+from wallclock.trace.fixes import say_size_argument
 from wallclock.trace.record import ImageKind, Trace
-from wallclock.trace.sizes import (
-    MARGIN,
-    MOST_ROWS,
-    Target,
-    full_size_share,
-    scale_of,
-    tabulate_sizes,
-    target_of,
-)
+from wallclock.trace.sizes import MOST_ROWS, full_size_share, scale_of, tabulate_sizes, target_of
 
 
 def of(*kinds: ImageKind) -> Trace:
@@ -103,7 +97,8 @@ def test_the_margin_is_the_default_recipes() -> None:
 )
 def test_the_code_is_what_open_images_takes(target: Target) -> None:
     """The arguments that a user is told to write are understood, and mean the target."""
-    arguments = target.code if "=" in target.code else f"size={target.code}"
+    code = say_size_argument(target)
+    arguments = code if "=" in code else f"size={code}"
     options: dict[str, Any] = eval(f"dict({arguments})")
     with open_images([], **options) as batches:
         assert list(batches) == []

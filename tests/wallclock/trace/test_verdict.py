@@ -6,10 +6,10 @@ import pytest
 
 from tests.wallclock.trace import traces
 from tests.wallclock.trace.traces import dataloader, decoded, resized, serial
+from wallclock.trace.findings import say_notes, say_verdict
 from wallclock.trace.fixes import fixes_of
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Shares
-from wallclock.trace.verdict import say_notes, say_verdict
 
 SITUATIONS = [
     (
@@ -144,7 +144,7 @@ def test_notes_of_a_killed_program() -> None:
 
 def test_a_busy_machine_is_noted() -> None:
     busy = serial({"decode": 6.0, "resize": 1.5}, cpu_s=3.0)
-    assert "had a core for 38 % of the time that they were at work" in notes_of(busy)
+    assert "Other programs used 62 % of the CPU time that its threads needed" in notes_of(busy)
 
 
 def test_short_calls_in_threads_are_noted() -> None:

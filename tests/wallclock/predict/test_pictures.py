@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from wallclock.trace import decode_costs
-from wallclock.trace.decode_costs import SLOWER_THAN_JPEG, denominator, jpeg_ns, resize_ns
+from wallclock.predict import pictures
+from wallclock.predict.pictures import SLOWER_THAN_JPEG, denominator, jpeg_ns, resize_ns
 
 REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
 FORMATS = REFERENCE / "formats.csv"
@@ -56,7 +56,7 @@ def test_what_a_reduced_scale_leaves(decoder: str) -> None:
             measured = float(reduced["mean_ms"]) / float(full["mean_ms"])
             fractions.append(measured / (predicted_ms(reduced) / predicted_ms(full)))
     assert len(fractions) == 6
-    within = 1 + decode_costs.FRACTION_ERROR
+    within = 1 + pictures.FRACTION_ERROR
     assert sum(1 / within <= fraction <= within for fraction in fractions) >= 4
 
 
@@ -86,9 +86,7 @@ def test_other_formats_lie_within_their_ranges() -> None:
     names = {"png": "PNG", "webp": "WEBP", "avif": "AVIF"}
     for row in rows(FORMATS):
         if row["decoder"] in ("pil", "opencv") and row["dct_scale"] == "full":
-            name = (
-                "progressive JPEG" if row["variant"] == "progressive" else names.get(row["format"])
-            )
+            name = names.get(row["format"])
             if name:
                 ratios[name].append(float(row["time_vs_baseline"]))
     for name, measured in ratios.items():
@@ -112,7 +110,7 @@ def test_resizes() -> None:
 
 
 def test_unknown_bytes_are_the_usual_ones() -> None:
-    usual = decode_costs.USUAL_BYTES_PER_PIXEL
+    usual = pictures.USUAL_BYTES_PER_PIXEL
     assert jpeg_ns("JPEG", None, 2, with_pillow=True) == jpeg_ns("JPEG", usual, 2, with_pillow=True)
 
 
