@@ -55,13 +55,12 @@ REPORT = "report.html"
 #: What documents link to → the page that the site has in its place.
 GENERATED = {
     ROOT / "docs" / "columns.txt": ROOT / "docs" / "generated" / "columns.md",
+    ROOT / "code" / "wallclock" / "__init__.py": ROOT / "docs" / "generated" / "library.md",
     REFERENCE / "figures" / "table-4-reproducibility.md": ROOT / "docs" / "generated" / "claims.md",
 }
 
 _ENTRY = re.compile(r"^- \[([^]]+)\]\(([^)#]+)\.md\)", re.MULTILINE)
 _LINK = re.compile(r"\[([^]]+)\]\(([^)#]+)\)")
-_DIRECTIVE = re.compile(r"^<!-- autodoc: (\w+) (\S+) -->$", re.MULTILINE)
-_OPTIONS = {"class": "   :members:\n", "module": "   :members:\n"}
 
 
 def _contents() -> str:
@@ -75,11 +74,6 @@ def _contents() -> str:
         entries = "\n".join(lines).replace("/docs/../", "/")
         menu += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
     return menu
-
-
-def _directive(match: re.Match[str]) -> str:
-    kind, name = match.groups()
-    return f"```{{eval-rst}}\n.. auto{kind}:: {name}\n{_OPTIONS.get(kind, '')}```\n"
 
 
 def _links_of_the_site(text: str, folder: Path) -> str:
@@ -96,12 +90,10 @@ def _links_of_the_site(text: str, folder: Path) -> str:
 
 
 def adapt(app: Sphinx, document: str, content: list[str]) -> None:
-    """Add what a file does not have: the menu, the docstrings, a link to the report."""
+    """Add what a file does not have: the menu, links to made pages, a link to the report."""
     content[0] = _links_of_the_site(content[0], (ROOT / document).parent)
     if document == root_doc:
         content[0] += f"\n{_contents()}"
-    elif document == "docs/api":
-        content[0] = _DIRECTIVE.sub(_directive, content[0])
     elif document == "docs/README":
         name = "the report of the reference run"
         content[0] = content[0].replace(name, f'<a href="../{REPORT}">{name}</a>', 1)

@@ -1,16 +1,19 @@
-"""The pages that `make docs` makes: the columns of every table, and the numbers of the paper.
+"""The pages that `make docs` makes: columns of the tables, the paper's numbers, the library.
 
 The meanings of columns are in docs/columns.txt. Which columns a table has is known by the
 experiments, the commands and the committed files of the benchmarks.
 """
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 import experiments
+import wallclock
 from experiments import predict
 from harness.provenance import ROOT
 from paper import claims, compare, drift, publish
@@ -71,6 +74,32 @@ _NEEDS = {
     "t4": "a Tesla T4 beside 16 cores",
     "t4-8": "a Tesla T4 beside 8 cores",
     "abo": "the paper's images",
+}
+#: Heading → names: those of `wallclock`, or with the module that has them.
+LIBRARY: Mapping[str, Sequence[str]] = {
+    "Load images": ("open_images", "Images", "Batch", "Failure", "ImageSources", "as_dataloader"),
+    "What a batch is": ("Output", "Workers", "Preprocess", "Augment", "wallclock.recipe.Limits"),
+    "One image": ("decode", "loader_for"),
+    "Jobs": (
+        "embed",
+        "wallclock.job.Outcome",
+        "wallclock.job.verify.verify",
+        "wallclock.job.verify.Verdict",
+    ),
+    "A service's module": ("wallclock.service.modules.Pixels",),
+    "Measure and predict": ("StageProfiler", "predict"),
+    "Errors": (
+        "wallclock.errors.UserError",
+        "wallclock.errors.ImageError",
+        "wallclock.errors.Unavailable",
+    ),
+}
+#: Classes whose constructors are not public.
+_MADE_BY_OTHERS = ("Images", "wallclock.job.Outcome", "wallclock.job.verify.Verdict")
+#: Names of types, which Sphinx finds in their own module only.
+ALIASES: Mapping[str, str] = {
+    "Failure": "wallclock.loader.batch.Failure",
+    "ImageSources": "wallclock.loader.images.ImageSources",
 }
 
 
@@ -182,8 +211,37 @@ def _claim_line(claim: Claim) -> str:
     return f"| {' | '.join(parts)} |\n"
 
 
+def library_page() -> str:
+    """Every public name of the library; Sphinx puts the docstrings in."""
+    parts = ["# Library\n"]
+    for heading, names in LIBRARY.items():
+        parts += [f"\n## {heading}\n\n", *map(_directive, names)]
+    return "".join(parts)
+
+
+def _directive(name: str) -> str:
+    if name in ALIASES:
+        return _autodoc("data", ALIASES[name])
+    module, _, attribute = name.rpartition(".")
+    value = getattr(import_module(module) if module else wallclock, attribute)
+    path = name if module else f"wallclock.{name}"
+    if inspect.ismodule(value):
+        return _autodoc("module", path, "   :members:\n")
+    if not inspect.isclass(value):
+        return _autodoc("function", path)
+    if issubclass(value, Exception):
+        return _autodoc("exception", path)
+    call = "()" if name in _MADE_BY_OTHERS else ""
+    return _autodoc("class", f"{path}{call}", "   :members:\n")
+
+
+def _autodoc(kind: str, path: str, options: str = "") -> str:
+    return f"```{{eval-rst}}\n.. auto{kind}:: {path}\n{options}```\n"
+
+
 def write(folder: Path) -> None:
-    """Write both pages into a folder."""
+    """Write all pages into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (("columns", columns_page()), ("claims", claims_page())):
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    pages = {"columns": columns_page, "claims": claims_page, "library": library_page}
+    for name, page in pages.items():
+        (folder / f"{name}.md").write_text(page(), encoding="utf-8")

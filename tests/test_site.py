@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import wallclock
+from docs.pages import ALIASES, LIBRARY
 from tests.conftest import ROOT
-from tests.test_api_page import ALIASES
 
 MENU = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 
@@ -24,6 +24,12 @@ def test_every_document_is_in_the_menu() -> None:
     }
     documents = {*ROOT.glob("docs/*.md"), *ROOT.glob("*.md"), *ROOT.glob("data/reference/*/*.md")}
     assert linked >= documents - {ROOT / "README.md", ROOT / "docs" / "README.md"}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = [name for names in LIBRARY.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(wallclock.__all__) <= set(listed)
 
 
 class Page(HTMLParser):
@@ -94,14 +100,15 @@ class TestSite:
         assert not problems, "\n".join(problems[:20])
 
     def test_every_public_name_is_on_the_page(self, site: Path) -> None:
-        page = Page(site / "docs" / "api.html")
+        page = Page(site / "docs" / "generated" / "library.html")
         names = [ALIASES.get(name, f"wallclock.{name}") for name in wallclock.__all__]
         assert [name for name in names if not {name, f"module-{name}"} & page.ids] == []
 
     def test_pages_that_are_not_committed(self, site: Path) -> None:
-        """The columns, the numbers of the paper, and the report, which the menu or a page has."""
+        """The menu has the columns, the paper's numbers and the library, a page the report."""
         menu = [link for _, link in Page(site / "index.html").links]
-        assert {"docs/generated/columns.html", "docs/generated/claims.html"} <= {*menu}
+        names = ("columns", "claims", "library")
+        assert {f"docs/generated/{name}.html" for name in names} <= {*menu}
         assert "../report.html" in [link for _, link in Page(site / "docs" / "README.html").links]
         assert (site / "report.html").read_text(encoding="utf-8").count("<svg") > 10
 
