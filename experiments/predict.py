@@ -10,19 +10,18 @@ whose accelerator is a mock model that sleeps. No end-to-end time enters a predi
 The paper's own end-to-end numbers follow, predicted from the paper's own serial ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments import _accuracy, _common, _end_to_end, _paper_values
 from experiments._accuracy import Outcome, measured_bottleneck
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell, mock_model
 from experiments._costs import Costs, NoCostsError, prediction_columns, step_recipes
 from experiments._sentences import MeasuredRows, TableRow
-from experiments._words import digits, percent, signed_percent
-from wallclock.summary import median
+from experiments._words import percent, signed_percent
 
 RANK = 160
 #: The experiments whose end-to-end cells are predicted too.
@@ -37,12 +36,8 @@ COLUMNS = _common.columns(
     "accelerator_img_per_s main_img_per_s cores_img_per_s",
     "ceiling_img_per_s ceiling_bottleneck origin status reason",
 )
-SUMMARY_CSV = "prediction-summary.csv"
-SUMMARY_COLUMNS = _common.columns(
-    "experiment n error_median error_worst bias n_changes skill origin status reason"
-)
 ACCURACY_CSV = "prediction-accuracy.csv"
-TABLES = {CSV: COLUMNS, SUMMARY_CSV: SUMMARY_COLUMNS, ACCURACY_CSV: _accuracy.COLUMNS}
+TABLES = {CSV: COLUMNS, ACCURACY_CSV: _accuracy.COLUMNS}
 #: What cells of an experiment have in common whose rates are compared.
 _OF_A_KIND = ("experiment", "image_set", "weights", "service_ms")
 
@@ -69,7 +64,7 @@ def tables(records: Records) -> Tables:
             for repeats in _common.groups(same, protocol).values():
                 rows.append(_row(costs, repeats, same))
     papers = [dict.fromkeys(COLUMNS) | row for row in _paper_values.rows()]
-    made = {CSV: [*rows, *papers], SUMMARY_CSV: _summary(rows)}
+    made = {CSV: [*rows, *papers]}
     if judged := outcomes(rows):
         made[ACCURACY_CSV] = _accuracy.rows(judged)
     return made
@@ -79,50 +74,6 @@ def outcomes(rows: Iterable[Mapping[str, Any]]) -> list[Outcome]:
     """Of rows of `prediction.csv`: the cells that were predicted and measured here."""
     ours = [row for row in rows if row["measured_origin"] == "measured"]
     return _accuracy.outcomes(ours, "img_per_s", "experiment", _OF_A_KIND)
-
-
-def _summary(rows: Sequence[Row]) -> list[Row]:
-    """How far off all predictions were, then those of each experiment; `bias` is signed.
-
-    `skill`: 1 - their median error over that of predicting that nothing changes, which gives each
-    cell the rate of the first one of its experiment, images and accelerator.
-    """
-    judged = [row for row in rows if isinstance(row["error"], float)]
-    first: dict[tuple[object, ...], float] = {}
-    errors: list[_Error] = []
-    for row in judged:
-        rate = float(str(row["measured_img_per_s"]))
-        kind = tuple(row[name] for name in _OF_A_KIND)
-        unchanged = abs(first[kind] / rate - 1) if kind in first else None
-        first.setdefault(kind, rate)
-        errors.append(_Error(str(row["experiment"]), float(str(row["error"])), unchanged))
-    names = dict.fromkeys(error.experiment for error in errors)
-    return [
-        _summary_row("all", errors),
-        *(_summary_row(name, [e for e in errors if e.experiment == name]) for name in names),
-    ]
-
-
-class _Error(NamedTuple):
-    """How far off a prediction was, and that nothing changes; None of an experiment's first."""
-
-    experiment: str
-    predicted: float
-    unchanged: float | None
-
-
-def _summary_row(name: str, errors: Sequence[_Error]) -> Row:
-    changes = [error for error in errors if error.unchanged is not None]
-    row = dict.fromkeys(SUMMARY_COLUMNS) | {"experiment": name, "n": len(errors)}
-    row |= {"n_changes": len(changes), "origin": "computed"}
-    row["status"] = "ok" if errors else "not predicted"
-    if errors:
-        sizes = [abs(error.predicted) for error in errors]
-        row |= {"error_median": median(sizes), "error_worst": max(sizes)}
-        row["bias"] = median([error.predicted for error in errors])
-    if unchanged := median([error.unchanged or 0.0 for error in changes] or [0.0]):
-        row["skill"] = 1 - median([abs(error.predicted) for error in changes]) / unchanged
-    return row
 
 
 def _loading(plan: Plan, options: Options) -> list[Cell]:
@@ -213,12 +164,11 @@ def _loads(repeats: Records) -> Row:
 
 def sentence(rows: MeasuredRows) -> str:
     """How far off all predictions were."""
-    row = rows.first(SUMMARY_CSV, experiment="all")
+    row = rows.first(ACCURACY_CSV, predictions="all")
     return f"predicted rates against measured: {describe_errors(row)}" if row else ""
 
 
 def describe_errors(row: TableRow) -> str:
-    """The errors in a row of `prediction-summary.csv`."""
-    errors = f"median {percent(row['error_median'])}, worst {percent(row['error_worst'])}"
-    skill = f"skill over 'nothing changes' {digits(row['skill'])}"
-    return f"{errors}, bias {signed_percent(row['bias'])}, n = {row['n']}; {skill}"
+    """The errors of rates in a row of `prediction-accuracy.csv`."""
+    errors = f"median {percent(row['rate_error_median'])}, worst {percent(row['rate_error_worst'])}"
+    return f"{errors}, bias {signed_percent(row['rate_bias'])}, n = {row['n_rates']}"

@@ -322,7 +322,7 @@ def test_papers_rows_never_pass_for_measured() -> None:
     assert predict.tables([end_to_end("t4", 100)]) == {}, "without costs there is no table"
     tables = predict.tables(costs())
     rows = tables[predict.CSV]
-    assert [row["status"] for row in tables[predict.SUMMARY_CSV]] == ["not predicted"]
+    assert predict.ACCURACY_CSV not in tables
     origins = {(row["origin"], row["measured_origin"]) for row in rows}
     assert origins == {("predicted", "paper")}
 
@@ -336,20 +336,3 @@ def test_papers_loading_costs_add_up_to_its_walls(decoder: str, wall: str, saved
     forward = values["serial-small-pil-forward-share"] * values["serial-small-pil-wall"]
     load_s = _paper_values.costs(values, decoder).load_s
     assert 1e5 * load_s + forward + saved == pytest.approx(values[wall])
-
-
-def test_summary_counts_bias_and_skill() -> None:
-    """Skill is against predicting, for each cell, the rate of the first one of its kind."""
-    rates = {0: 500.0, 1: 1000.0, 2: 1500.0, 4: 1700.0}
-    cells = [end_to_end("t4", rate, name=f"{n}", workers=n) for n, rate in rates.items()]
-    tables = predict.tables([*costs(), *cells])
-    rows = [row for row in tables[predict.CSV] if row["measured_origin"] == "measured"]
-    everything, t4 = tables[predict.SUMMARY_CSV]
-    assert (everything["experiment"], t4["experiment"]) == ("all", "t4")
-    assert {**everything, "experiment": "t4"} == t4
-    errors = [float(str(row["error"])) for row in rows]
-    assert (t4["n"], t4["n_changes"]) == (4, 3)
-    assert t4["bias"] == pytest.approx(sum(sorted(errors)[1:3]) / 2)
-    assert t4["error_worst"] == pytest.approx(max(map(abs, errors)))
-    changed = sorted(abs(error) for error in errors[1:])
-    assert t4["skill"] == pytest.approx(1 - changed[1] / (1 - 500 / 1500))

@@ -37,7 +37,7 @@ _SPREAD = 0.6
     "fig-12-predicted-vs-measured",
     "Error of the throughput predicted from the costs of the stages, by experiment",
     predict.CSV,
-    optional=(predict.SUMMARY_CSV,),
+    optional=(predict.ACCURACY_CSV,),
 )
 def draw(tables: Tables) -> Figure:
     """A strip per experiment, a point per cell: the predicted rate over the measured, less 1."""
@@ -112,9 +112,8 @@ def _remarks(rows: Sequence[Row], tables: Tables) -> list[str]:
             join_distinct(ours, "corpus", CORPORA),
             f"n = {len(ours)} cells of {sizes} images, {style.repeats_text(ours)}",
         ]
-        summary = tables.get(predict.SUMMARY_CSV, [])
-        if summary:
-            remarks.append(f"error: {predict.describe_errors(summary[0])}")
+        if accuracy := tables.get(predict.ACCURACY_CSV, []):
+            remarks.append(f"error: {predict.describe_errors(accuracy[0])}")
     if len(ours) < len(rows):
         remarks.append("hollow: the paper's own numbers (Tesla T4)")
         remarks.append("each of those twice: with and without overlap")
