@@ -19,8 +19,8 @@ Size: TypeAlias = tuple[int, int]
 RESIZES = ("squash", "shortest", "longest", "none")
 #: The text of `none` without a crop.
 ORIGINAL = "original"
-#: Pillow's names of the filters.
-FILTERS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
+#: Pillow's names of the filters that antialias.
+FILTERS = ("bilinear", "bicubic", "lanczos")
 _MOST_PX = 8192
 #: What makes images of one size.
 ADD_CROP = "add crop:HEIGHTxWIDTH"

@@ -22,7 +22,7 @@ _Geometry: TypeAlias = tuple[str, Size, Size | None]
 #: facebook/dinov2-small's, for its architecture with random weights.
 _OF_DINOV2 = Preprocess("shortest", (256, 256), (224, 224), "bicubic", rotate=True)
 #: Pillow's numbers of the filters.
-_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box"}
+_FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 #: Methods of `PilBackend` that a class may not have of its own, unless it is in `_BY_NAME`.
 _METHODS = (
     "__call__",
@@ -166,7 +166,7 @@ def _folded(values: _Values, geometry_of: Callable[[_Values], _Geometry], name: 
     if values.get("do_pad") or values.get("size_divisor"):
         _refuse(f"({name}) pads images, by do_pad or size_divisor")
     resize, size, crop = geometry_of(values)
-    filters = _filter(values.get("resample")) if resize != "none" else FILTERS[2]
+    filters = _filter(values.get("resample")) if resize != "none" else FILTERS[0]
     preprocess = Preprocess(resize, size, crop, filters, rotate=True)
     mean, std = _statistics(values, name == "EfficientNetImageProcessor")
     return Processor(preprocess, mean, std)

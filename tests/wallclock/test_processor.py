@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from PIL import Image
 from tests.families import FAMILIES
 from tests.making import picture
 from wallclock.errors import UserError
-from wallclock.preprocess import Preprocess
 from wallclock.processor import Processor, read_processor
 from wallclock.recipe import IMAGENET, ModelSpec
 
@@ -93,7 +91,7 @@ def test_same_pixels_of_other_settings(processor: Callable[[], Any], tmp_path: P
     check_same(tmp_path)
 
 
-@pytest.mark.parametrize("resample", range(5))
+@pytest.mark.parametrize("resample", [1, 2, 3])
 def test_filters(resample: int, tmp_path: Path) -> None:
     t.ViTConfig().save_pretrained(tmp_path)
     t.ViTImageProcessorPil(size=SIDES, resample=resample).save_pretrained(tmp_path)
@@ -225,6 +223,7 @@ VIT = {"image_processor_type": "ViTImageProcessor"}
         ({**CLIP, "size": {"shortest_edge": 30, "longest_edge": 60}}, "both the shortest"),
         ({**CLIP, "do_center_crop": False}, "does not crop"),
         ({**VIT, "do_resize": False}, "neither resizes nor crops"),
+        ({**VIT, "resample": 0}, "resample=0"),
         ({**VIT, "resample": 5}, "resample=5"),
         ({**VIT, "resample": None}, "resample=None"),  # transformers raises at the first image
         ({**VIT, "size": {"longest_edge": 64}}, "longest_edge"),
@@ -241,11 +240,3 @@ def test_no_processor(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "vit"}')
     assert "there is no preprocessor_config.json" in refusal(model_of(tmp_path))
     assert "has no image processor" in refusal(ModelSpec("null", "none"))
-
-
-def test_text_names_the_steps(tmp_path: Path) -> None:
-    """The text is what a recipe holds."""
-    FAMILIES["dinov2"](tmp_path)
-    steps = read_processor(model_of(tmp_path)).preprocess
-    assert Preprocess.parse(str(steps)) == steps
-    assert replace(steps, rotate=False) != steps

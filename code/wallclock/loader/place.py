@@ -1,6 +1,5 @@
 """An image of any size, resized, cropped, padded and turned upright: to a fixed canvas, or not."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy.typing as npt
 from wallclock.check import Image
 from wallclock.errors import ImageError, image_errors
 from wallclock.orientation import orient, oriented_size, stored_placement
-from wallclock.preprocess import Placement, Preprocess
+from wallclock.preprocess import Placement, Preprocess, Size
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import resize
 from wallclock.stages.decode.decoder import denominator_for
@@ -20,19 +19,10 @@ from wallclock.stages.pixels import PixelArray
 #: the worst of 60 photos had 39.5 dB with bicubic, with 2.0 the worst of 277 had 39.7 dB with
 #: bilinear, with 1.6 38.3 dB with lanczos.
 _LEAST_MARGINS = {"bilinear": 2.5, "bicubic": 1.5, "lanczos": 2.0}
-#: Filters that take whole stored pixels: only the image in full, upright and resized as a whole,
-#: has the pixels that Pillow has. A window of it had 33 dB, a decode at reduced scale 19 dB.
-_WHOLE_PIXELS = ("nearest", "box")
 
 
-def resizer_for(preprocess: Preprocess, resizer: str) -> str:
-    """The resizer's name; Pillow's where it lacks the interpolation."""
-    has_filter = preprocess.interpolation in INTERPOLATIONS[resizer]
-    return resizer if has_filter else "pil"
-
-
-class PlaceImage:
-    """The resize stage of a recipe whose `preprocess` is more than `squash`.
+class _Upright:
+    """A resizer bound to one geometry, and to the orientation of each image.
 
     Args:
         preprocess: the geometry.
@@ -41,14 +31,39 @@ class PlaceImage:
     Raises Unavailable: the resizer's library is not installed.
     """
 
-    def __init__(self, preprocess: Preprocess, resizer: str) -> None:
-        name = resizer_for(preprocess, resizer)
-        self._preprocess, self._canvas = preprocess, preprocess.canvas
-        self._resizer = resize.make(name, preprocess.interpolation, self._canvas)
-        self._squashes = preprocess.crop is None
-        self._turns_first = preprocess.interpolation in _WHOLE_PIXELS
+    def __init__(self, preprocess: Preprocess, resizer: str, size: Size) -> None:
+        has_filter = preprocess.interpolation in INTERPOLATIONS[resizer]
+        name = resizer if has_filter else "pil"
+        self._preprocess = preprocess
+        self._resizer = resize.make(name, preprocess.interpolation, size)
         #: The name of the resizer, read back.
         self.name = self._resizer.name
+
+    def _orientation(self, image: Image) -> int:
+        return image.orientation if self._preprocess.rotate else 1
+
+    def _placement(self, image: Image, orientation: int) -> Placement:
+        return self._preprocess.place(*oriented_size(image.height, image.width, orientation))
+
+    def _window(
+        self, image: Image, pixels: PixelArray, placement: Placement, orientation: int
+    ) -> PixelArray:
+        """The placement's window, upright; it may be valid until the next call only."""
+        stored = image.height, image.width
+        if orientation == 1:
+            return self._resizer.resize_window(pixels, placement, stored)
+        # Resized as it is stored, where the exact extent is known; then the result is turned.
+        window = stored_placement(placement, orientation)
+        return orient(self._resizer.resize_window(pixels, window, stored), orientation)
+
+
+class PlaceImage(_Upright):
+    """The resize stage of a recipe whose `preprocess` is more than `squash`."""
+
+    def __init__(self, preprocess: Preprocess, resizer: str) -> None:
+        self._canvas = preprocess.canvas
+        super().__init__(preprocess, resizer, self._canvas)
+        self._squashes = preprocess.crop is None
         #: What resizes, and to which geometry, read back.
         self.labels = self._resizer.labels | {"preprocess": str(preprocess)}
         self._place = image_errors("resize", self.name, self._into)
@@ -69,15 +84,12 @@ class PlaceImage:
 
     def _into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
         row, direct = destination
-        stored = image.height, image.width
-        orientation = image.orientation if self._preprocess.rotate else 1
-        if self._turns_first and orientation != 1:
-            pixels, stored, orientation = _turn(pixels, stored, orientation)
+        orientation = self._orientation(image)
         if self._squashes and orientation == 1:
-            self._resizer.resize_into(direct, pixels, stored)
+            self._resizer.resize_into(direct, pixels, (image.height, image.width))
             return
-        placement = self._preprocess.place(*oriented_size(*stored, orientation))
-        resized = _resize_upright(self._resizer, pixels, placement, stored, orientation)
+        placement = self._placement(image, orientation)
+        resized = self._window(image, pixels, placement, orientation)
         if placement.window == self._canvas:
             row[...] = resized
             return
@@ -86,67 +98,34 @@ class PlaceImage:
         row[top : top + rows, left : left + columns] = resized
 
 
-def _turn(
-    pixels: PixelArray, stored: tuple[int, int], orientation: int
-) -> tuple[PixelArray, tuple[int, int], int]:
-    """The image upright, and its size and orientation then."""
-    upright = np.ascontiguousarray(orient(np.asarray(pixels), orientation))
-    return upright, oriented_size(*stored, orientation), 1
-
-
-def _resize_upright(
-    resizer: resize.Resizer,
-    pixels: PixelArray,
-    placement: Placement,
-    stored: tuple[int, int],
-    orientation: int,
-) -> PixelArray:
-    """The placement's window, upright; it may be valid until the next call only."""
-    if orientation == 1:
-        return resizer.resize_window(pixels, placement, stored)
-    # Resized as it is stored, where the exact extent is known; then the result is turned.
-    window = stored_placement(placement, orientation)
-    return orient(resizer.resize_window(pixels, window, stored), orientation)
-
-
-class KeepShape:
+class KeepShape(_Upright):
     """The resize stage of a `preprocess` without a crop: every image has a size of its own.
 
-    Args:
-        preprocess: the geometry.
-        resizer: `recipe.resizer`; Pillow takes over where it lacks the interpolation.
-        most_pixels: an image that would be enlarged to more has failed.
-
-    Raises Unavailable: the resizer's library is not installed.
+    An image that would be enlarged to more than `most_pixels` has failed.
     """
 
     def __init__(self, preprocess: Preprocess, resizer: str, most_pixels: int) -> None:
-        name = resizer_for(preprocess, resizer)
-        self._preprocess, self._most_pixels = preprocess, most_pixels
-        self._resizer = resize.make(name, preprocess.interpolation, preprocess.size)
-        self._turns_first = preprocess.interpolation in _WHOLE_PIXELS
+        super().__init__(preprocess, resizer, preprocess.size)
+        self._most_pixels = most_pixels
         self._resizes = preprocess.resize != "none"
-        #: The name of the resizer, read back.
-        self.name = self._resizer.name if self._resizes else "none"
+        if not self._resizes:
+            self.name = "none"
         self._resize_checked = image_errors("resize", self.name, self._resize)
 
     def __call__(self, image: Image, pixels: PixelArray) -> PixelArray:
         """Uint8 (h, w, c), valid until the next call. Raises ImageError."""
-        orientation = image.orientation if self._preprocess.rotate else 1
+        orientation = self._orientation(image)
         if not self._resizes:
             return orient(_with_channels(pixels), orientation)
         return self._resize_checked(image, pixels, orientation)
 
     def _resize(self, image: Image, pixels: PixelArray, orientation: int) -> PixelArray:
-        stored = image.height, image.width
-        if self._turns_first:
-            pixels, stored, orientation = _turn(pixels, stored, orientation)
-        placement = self._preprocess.place(*oriented_size(*stored, orientation))
+        placement = self._placement(image, orientation)
         rows, columns = placement.resized
         if rows * columns > self._most_pixels:
             limit = f"over the limit of {self._most_pixels:,} pixels"
             raise ImageError("resize", f"it would become {columns} × {rows}, {limit}")
-        return _resize_upright(self._resizer, pixels, placement, stored, orientation)
+        return self._window(image, pixels, placement, orientation)
 
 
 def _with_channels(pixels: Any) -> PixelArray:
@@ -159,8 +138,7 @@ class ChooseScale:
     """The DCT scale of an image: the smallest that leaves enough pixels for its geometry."""
 
     def __init__(self, preprocess: Preprocess, margin: float) -> None:
-        # Without a margin of its own, a filter needs the image in full.
-        least = _LEAST_MARGINS.get(preprocess.interpolation, math.inf)
+        least = _LEAST_MARGINS[preprocess.interpolation]
         self._preprocess, self._margin = preprocess, max(margin, least)
 
     def __call__(self, image: Image) -> int:

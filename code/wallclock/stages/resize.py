@@ -131,10 +131,6 @@ class _Pillow(Resizer):
         # A product may exceed the side in its last bit, which Pillow refuses.
         box = (box[0], box[1], min(box[2], image.width), min(box[3], image.height))
         resample = Image.Resampling[self.interpolation.upper()]
-        if resample in (Image.Resampling.NEAREST, Image.Resampling.BOX):
-            # They take whole pixels, others where a box begins between two.
-            whole = image.resize(placement.resized[::-1], resample, (0, 0, width, height))
-            return _as_array(whole)[top : top + rows, left : left + columns]
         return _as_array(image.resize((columns, rows), resample, box))
 
 

@@ -24,7 +24,7 @@ from wallclock.recipe import FAST
 PHOTOS = Path(__file__).parents[4] / "shared" / "images" / "photos"
 #: What a decode at reduced scale, and torch's resize in place of Pillow's, may cost.
 LEAST_DB = 40.0
-#: Decoded pixels per pixel of the result, along a side; other filters take the image in full.
+#: Decoded pixels per pixel of the result, along a side.
 LEAST_MARGINS = {"bilinear": 2.5, "bicubic": 1.5, "lanczos": 2.0}
 GEOMETRIES = (
     "shortest:256,crop:224,bicubic,rotate",  # DINOv2
@@ -34,7 +34,6 @@ GEOMETRIES = (
     "squash:224x224,bicubic,rotate",
     "squash:160x320,bilinear",
     "longest:224,crop:224,bicubic,rotate",
-    "shortest:64,crop:64,box",
     "none,crop:96x128",
 )
 
@@ -64,7 +63,7 @@ def load(items: Any, preprocess: str, **options: Any) -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("orientation", [1, 3, 6, 7])
+@pytest.mark.parametrize("orientation", [1, 6])
 def test_pixels_are_pillows(geometry: str, orientation: int) -> None:
     preprocess = Preprocess.parse(geometry)
     # Of 256 × 227 the crop is made of as many columns as there are.
@@ -79,24 +78,6 @@ def test_pixels_are_pillows(geometry: str, orientation: int) -> None:
         expected = by_pillow(data, preprocess)
         assert array.shape == (*preprocess.canvas, 3)
         assert psnr_db(array, expected) >= LEAST_DB
-
-
-@pytest.mark.parametrize("resize", ["shortest:50,crop:40x48", "squash:50x40"])
-@pytest.mark.parametrize("filter_name", ["nearest", "box"])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_filters_that_take_whole_pixels_take_pillows(
-    orientation: int, filter_name: str, resize: str
-) -> None:
-    """Neither a reduced scale, nor a window, nor a turn after the resize has the same ones."""
-    files = [
-        making.oriented(orientation, width=width, height=height, seed=width, quality=95)
-        for width, height in ((400, 300), (101, 157), (512, 341))
-    ]
-    geometry = f"{resize},{filter_name},rotate"
-    arrays, _ = load(files, geometry)
-    for array, data in zip(arrays, files, strict=True):
-        # simplejpeg's and Pillow's libjpeg-turbo agree to the bit on these files.
-        np.testing.assert_array_equal(array, by_pillow(data, Preprocess.parse(geometry)))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -151,7 +132,7 @@ def test_torch_is_near_pillow_at_any_size(width: int, height: int, edge: int, cr
     assert psnr_db(array, by_pillow(data, preprocess)) >= LEAST_DB
 
 
-@pytest.mark.parametrize("width", range(40, 60))
+@pytest.mark.parametrize("width", range(40, 60, 5))
 def test_torch_leaves_no_axis_as_it_is(width: int) -> None:
     """Where it is asked for as many columns as there are, it would not resize them."""
     height = width - 8
@@ -162,15 +143,6 @@ def test_torch_leaves_no_axis_as_it_is(width: int) -> None:
         preprocess = Preprocess("shortest", (edge, edge), (crop, crop), "bicubic")
         (array,), _ = load([data], str(preprocess), workers=1)
         assert psnr_db(array, by_pillow(data, preprocess)) >= LEAST_DB
-
-
-def test_several_processes_and_a_canvas_that_is_no_square(tmp_path: Path) -> None:
-    for seed in range(5):
-        (tmp_path / f"{seed}.jpg").write_bytes(making.jpeg(300, 200, seed))
-    first, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic")
-    second, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic", workers=Workers(processes=2))
-    np.testing.assert_array_equal(first, second)
-    assert np.array(first).shape == (5, 48, 96, 3)
 
 
 def test_a_border_is_black_in_a_buffer_that_was_used() -> None:
@@ -191,7 +163,6 @@ def test_a_border_is_black_in_a_buffer_that_was_used() -> None:
 @example(3000, 1000, 6, "squash:160x320,bilinear,rotate", 1.25)
 @example(1000, 3000, 1, "squash:160x320,bilinear", 1.25)
 @example(700, 640, 1, "squash:224x224,bicubic,rotate", 1.25)
-@example(9000, 9000, 1, "shortest:64,crop:64,box", 1.25)
 def test_the_scale_leaves_enough_pixels(
     width: int, height: int, orientation: int, geometry: str, margin: float
 ) -> None:
@@ -200,7 +171,7 @@ def test_the_scale_leaves_enough_pixels(
     image = ImageInfo("x", 1, width, height, orientation=orientation)
     is_sideways = preprocess.rotate and orientation > 4
     upright = (width, height) if is_sideways else (height, width)
-    least = max(margin, LEAST_MARGINS.get(preprocess.interpolation, math.inf))
+    least = max(margin, LEAST_MARGINS[preprocess.interpolation])
     needed = [least * side for side in preprocess.resized(*upright)]
 
     def suffices(scale: int) -> bool:
@@ -219,11 +190,9 @@ def test_what_is_not_to_be_turned_is_not() -> None:
 
 
 @pytest.mark.skipif(not PHOTOS.is_dir(), reason=f"no folder {PHOTOS.name} of real photos")
-@pytest.mark.parametrize(
-    "geometry", ["shortest:256,crop:224,bicubic", "shortest:224,crop:224,bicubic"]
-)
-def test_photos_pass_the_gate(geometry: str) -> None:
-    paths = sorted(PHOTOS.glob("*.jp*g"))[::9]
+def test_photos_pass_the_gate() -> None:
+    geometry = "shortest:224,crop:224,bicubic"
+    paths = sorted(PHOTOS.glob("*.jp*g"))[::18]
     arrays, failures = load(paths, geometry)
     assert not failures
     for array, path in zip(arrays, paths, strict=True):
