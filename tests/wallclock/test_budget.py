@@ -203,28 +203,6 @@ def test_what_converts_colours_is_kept(transform: int) -> None:
     assert (decode.decode_other(long) != decode.decode_other(other)).any()
 
 
-STORED = {
-    "jpeg cmyk": CMYK,
-    "jpeg": making.jpeg(),
-    "png 16": making.png_16_bit(9, 50),
-    "gif": making.encode(making.picture(), "GIF", "P", transparency=3),
-    "tiff lab": making.encode(making.picture(), "TIFF", "LAB"),
-    "webp": making.encode(making.picture(), "WEBP", "RGBA"),
-} | {
-    f"png {mode}": making.encode(making.picture(), "PNG", mode)
-    for mode in ("RGBA", "P", "L", "LA", "1")
-}
-
-
-@pytest.mark.parametrize("name", STORED)
-def test_strips_have_the_same_pixels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = STORED[name]
-    whole = decode.decode_other(data)
-    monkeypatch.setattr(pil, "_AT_ONCE", 0)
-    monkeypatch.setattr(pil, "_STRIP", 200)
-    np.testing.assert_array_equal(decode.decode_other(data), whole)
-
-
 def test_the_body_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[object] = []
     monkeypatch.setattr("wallclock.check.load_stored", loads.append)
@@ -276,13 +254,13 @@ def test_frames_of_an_avif_count_as_they_are(options: dict[str, object]) -> None
 
 @pytest.mark.parametrize("kind", [b"zTXt", b"iCCP", b"iTXt"])
 def test_compressed_metadata_of_a_png_is_not_inflated(kind: bytes) -> None:
-    """100 MB of zeros: Pillow's own limit of a megabyte holds."""
-    bomb = zlib.compress(bytes(100_000_000), 1)
+    """30 MB of zeros: Pillow's own limit of a megabyte holds."""
+    bomb = zlib.compress(bytes(30_000_000), 1)
     head = b"a\0\1\0\0\0" if kind == b"iTXt" else b"a\0\0"
     data = png(100, 100, chunk(kind, head + bomb), chunk(b"IDAT", IDAT))
     reason, _, n_bytes = cost_of(data)
     assert "too large" in reason
-    assert n_bytes < 30_000_000
+    assert n_bytes < 10_000_000
 
 
 def test_a_strip_for_each_row_of_each_plane_is_read() -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -76,14 +75,12 @@ class TestHub:
         assert len([line for line in requests if REPO in line]) == 2
 
     def test_closed_port(self, tmp_path: Path) -> None:
-        began = time.monotonic()
+        """Without the client's retries, which would be 24 s of pauses: `FETCH` has none."""
         config, _ = fetch(tmp_path, "http://127.0.0.1:9")
         assert config.startswith(f"NoWeightsError 2 cannot load {REPO}: ")
-        # `FETCH` has no pauses to wait for; the retries of the client would be 24 s of them.
-        assert time.monotonic() > began
 
-    @pytest.mark.parametrize("revision", [REVISION, "main"])
-    def test_what_is_cached_needs_no_hub(self, revision: str, tmp_path: Path) -> None:
+    def test_what_is_cached_needs_no_hub(self, tmp_path: Path) -> None:
+        revision = "main"
         (tmp_path / "files").mkdir()
         served = files(tmp_path / "files") | files(tmp_path / "files", revision)
         with hub.serve(served, REVISION) as (address, _):

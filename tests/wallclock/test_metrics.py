@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseServer
 from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
@@ -31,6 +32,13 @@ from wallclock.clock import STAGES, StageProfiler
 from wallclock.errors import UserError
 from wallclock.metrics import METRICS, Exporter, Loop
 from wallclock.recipe import ModelSpec, Recipe
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server notices that it is to stop; by default it looks twice a second."""
+    monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))
+
 
 NULL = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
 

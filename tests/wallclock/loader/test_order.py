@@ -50,26 +50,12 @@ def test_slices_are_those_of_a_list(part: slice) -> None:
     assert Recorded()[part] == BATCHES[part]
 
 
-@pytest.mark.parametrize(
-    "part", [slice(3, 99), slice(-2, None), slice(7, 9), slice(None, None, -2)]
-)
-def test_slices_beyond_the_bounds_are_cut(part: slice) -> None:
-    assert Recorded()[part] == BATCHES[part]
-
-
 @pytest.mark.parametrize("index", [-1, 5, 6])
 def test_an_index_out_of_bounds_computes_nothing(index: int) -> None:
     batches = Recorded()
     with pytest.raises(IndexError, match=f"^{index}$"):
         batches[index]
     assert not batches.computed
-
-
-def test_a_subclass_says_what_its_batches_are() -> None:
-    with pytest.raises(NotImplementedError):
-        len(LazyBatches())
-    with pytest.raises(NotImplementedError):
-        LazyBatches().batch(0)
 
 
 def test_largest_batch() -> None:
@@ -112,11 +98,6 @@ def test_every_nth_has_room_for_the_largest_batch_of_all() -> None:
     share = EveryNth(BATCHES, 1, 3)
     assert list(share) == [[3], [9]]
     assert share.batch_size == 3
-
-
-def test_every_nth_of_every_nth() -> None:
-    odd = EveryNth(Recorded(), 1, 2)
-    assert list(EveryNth(odd, 1, 2)) == [[6, 7, 8]]
 
 
 # --- orders ---------------------------------------------------------------------------------------

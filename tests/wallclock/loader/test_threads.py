@@ -22,11 +22,11 @@ from harness.engines.loaders import open_threads
 from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from wallclock import clock
-from wallclock import loader as loader_package
 from wallclock.check import ImageInfo
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import Source
 from wallclock.infer.writer import QUEUE_DEPTH, Writer, open_writer
+from wallclock.loader import BuildInPlace, in_place_stages
 from wallclock.loader.batch import Batch
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
@@ -87,12 +87,11 @@ def test_free_stages_read_but_do_not_decode(tmp_path: Path) -> None:
     assert [failure["stage"] for failure in batch.failures] == ["read"]
 
 
-def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str = "") -> None:
+def disturbed(seed: int, failures: set[str], crash: str = "") -> BuildInPlace:
     """Workers with random delays, that fail on the images named, and crash at one."""
-    build = loader_package.in_place_stages
 
-    def build_disturbed(recipe: Recipe, model: ModelSpec, reader: Any) -> Any:
-        loader, rng = build(recipe, model, reader), random.Random(seed)
+    def build(recipe: Recipe, model: ModelSpec, reader: Any) -> Any:
+        loader, rng = in_place_stages(recipe, model, reader), random.Random(seed)
 
         def decode(item: Any, data: bytes) -> Any:
             time.sleep(rng.choice([0, 0, 0, 0.0005, 0.003]))
@@ -104,7 +103,7 @@ def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str
 
         return replace(loader, decode=decode)
 
-    patch.setattr(loader_package, "in_place_stages", build_disturbed)
+    return build
 
 
 @settings(max_examples=15, deadline=None)
@@ -116,13 +115,11 @@ def test_order_and_ids_under_delays_and_failures(
     recipe = replace(RECIPE, workers=workers)
     seen: list[str] = []
     lost: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        disturb(patch, seed, bad)
-        with open_threads(tiny, recipe, MODEL, split(n, size)) as loader:
-            for batch in loader:
-                check(batch, truth)
-                seen += batch.ids
-                lost += [failure["id"] for failure in batch.failures]
+    with open_threads(tiny, recipe, MODEL, split(n, size), disturbed(seed, bad)) as loader:
+        for batch in loader:
+            check(batch, truth)
+            seen += batch.ids
+            lost += [failure["id"] for failure in batch.failures]
     names = [tiny.items[position % 30].id for position in range(n)]
     assert seen == [name for name in names if name not in bad]
     assert lost == [name for name in names if name in bad]
@@ -133,11 +130,11 @@ def check(batch: Batch, truth: dict[str, Any]) -> None:
         np.testing.assert_array_equal(picture, truth[name])
 
 
-def test_a_crash_keeps_its_traceback(tiny: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    disturb(monkeypatch, 0, set(), crash="image 17")
+def test_a_crash_keeps_its_traceback(tiny: Manifest) -> None:
+    build = disturbed(0, set(), crash="image 17")
     with (
         pytest.raises(RuntimeError, match="made to crash") as caught,
-        open_threads(tiny, RECIPE, MODEL, split(30, 8)) as loader,
+        open_threads(tiny, RECIPE, MODEL, split(30, 8), build) as loader,
     ):
         list(loader)
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
@@ -219,15 +216,6 @@ def test_skipped_images_have_their_positions(tmp_path: Path) -> None:
             assert [(at, info.id) for at, info in batch.extras.skipped] == [(1, "1"), (12, "12")]
             assert [str(at) for at in batch.positions] == batch.ids
             assert len(batch.ids) == 12
-
-
-@pytest.mark.parametrize("place", ["device", "host"])
-def test_host_and_device_normalization(tiny: Manifest, place: str) -> None:
-    recipe = replace(RECIPE, normalize_on=place)
-    expected = loaded_one_by_one(tiny, recipe)
-    with open_threads(tiny, recipe, MODEL, split(30, 8)) as loader:
-        for batch in loader:
-            check(batch, expected)
 
 
 def test_worker_times_add_up(tiny: Manifest) -> None:
@@ -343,18 +331,22 @@ def test_random_faults_end_every_pass(tiny: Manifest) -> None:
         n, size = rng.randint(1, 120), rng.randint(1, 20)
         recipe = replace(RECIPE, workers=rng.randint(1, 6))
         trouble = rng.choice(["crash", "leave", "sink", "none"])
-        with pytest.MonkeyPatch.context() as patch:
-            crash = f"image {rng.randrange(30)}" if trouble == "crash" else ""
-            disturb(patch, seed, {f"image {rng.randrange(30)}"}, crash)
-            arguments = (tiny, recipe, split(n, size), trouble, rng)
-            trial = threading.Thread(target=run_pass, args=arguments)
-            trial.start()
-            trial.join(30)
-            assert not trial.is_alive(), f"seed {seed} hangs"
+        crash = f"image {rng.randrange(30)}" if trouble == "crash" else ""
+        build = disturbed(seed, {f"image {rng.randrange(30)}"}, crash)
+        arguments = (tiny, recipe, split(n, size), build, trouble, rng)
+        trial = threading.Thread(target=run_pass, args=arguments)
+        trial.start()
+        trial.join(30)
+        assert not trial.is_alive(), f"seed {seed} hangs"
 
 
 def run_pass(
-    tiny: Manifest, recipe: Recipe, positions: list[list[int]], trouble: str, rng: random.Random
+    tiny: Manifest,
+    recipe: Recipe,
+    positions: list[list[int]],
+    build: BuildInPlace,
+    trouble: str,
+    rng: random.Random,
 ) -> None:
     stop = rng.randrange(len(positions))
 
@@ -364,7 +356,7 @@ def run_pass(
 
     try:
         with (
-            open_threads(tiny, recipe, MODEL, positions) as loader,
+            open_threads(tiny, recipe, MODEL, positions, build) as loader,
             open_writer(write, lambda: None, in_thread=True) as sink,
         ):
             for number, batch in enumerate(loader):

@@ -1,9 +1,7 @@
 """A function of the user's own in the workers: what it takes, returns and raises."""
 
-import io
 import sys
 import traceback
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -42,8 +40,6 @@ def untransformed(items: Any) -> Any:
     with open_images(items, SIZE, 64) as batches:
         return next(batches).images
 
-
-# --- what is drawn ------------------------------------------------------------------------------
 
 CREWS = [Workers(1), Workers(3), Workers(2, processes=2), Workers(4, processes=2)]
 
@@ -163,6 +159,15 @@ def test_what_has_no_place_in_the_batch_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+class OfTorchvision:
+    """Stands for a class of torchvision, which is not installed."""
+
+    def __call__(self, image: Any) -> Any: ...
+
+
+OfTorchvision.__module__ = "torchvision.transforms.v2"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -172,6 +177,7 @@ def test_what_has_no_place_in_the_batch_is_one_line(
         ({"size": 8}, "of a transform, and there is none"),
         ({"transform": np.copy, "flip": 2}, "at most 1"),
         ({"transform": torch.nn.Identity()}, "torch's, which takes no numpy array: add takes="),
+        ({"transform": OfTorchvision()}, "torchvision's, which takes no numpy array"),
     ],
 )
 def test_mistakes_are_one_line(options: dict[str, Any], says: str) -> None:
@@ -241,70 +247,3 @@ def test_it_may_say_that_an_image_has_failed() -> None:
         (batch,) = batches
     assert batch.ids == ["0", "2"]
     assert batch.failures == [{"id": "1", "stage": "resize", "reason": "all of it is black"}]
-
-
-# --- torchvision --------------------------------------------------------------------------------
-
-
-def fake_torchvision() -> types.ModuleType:
-    """Stands for torchvision.transforms.v2, which is not installed: its names and its contract.
-
-    They take a tensor, uint8 (c, h, w), and draw from torch's global generator.
-    """
-    module = types.ModuleType("torchvision.transforms.v2")
-
-    class RandomHorizontalFlip:
-        def __init__(self, p: float = 0.5) -> None:
-            self.p = p
-
-        def __call__(self, image: Any) -> Any:
-            return image.flip(-1) if torch.rand(1) < self.p else image
-
-    class RandomCrop:
-        def __init__(self, size: int) -> None:
-            self.size = size
-
-        def __call__(self, image: Any) -> Any:
-            top = int(torch.randint(image.shape[-2] - self.size + 1, ()))
-            return image[:, top : top + self.size, : self.size]
-
-    class Compose:
-        def __init__(self, transforms: Any) -> None:
-            self.transforms = transforms
-
-        def __call__(self, image: Any) -> Any:
-            for transform in self.transforms:
-                image = transform(image)
-            return image
-
-    for kind in (RandomHorizontalFlip, RandomCrop, Compose):
-        kind.__module__ = module.__name__
-        setattr(module, kind.__name__, kind)
-    return module
-
-
-def test_torchvisions_transforms_in_processes() -> None:
-    v2: Any = fake_torchvision()
-    both = v2.Compose([v2.RandomHorizontalFlip(), v2.RandomCrop(8)])
-    augment = Augment(transform=both, takes="torch", size=8)
-    with pytest.raises(UserError, match="is torchvision's, which takes no numpy array"):
-        Augment(transform=both)
-    with pytest.raises(UserError, match="no parameter rng"):
-        open_images(FILES, 16, augment=augment)
-    runs = [images_of(FILES, augment, 16, workers=Workers(n, processes=n)) for n in (2, 3)]
-    np.testing.assert_array_equal(*runs)
-    whole = images_of(FILES, still(np.copy), 16)
-    for image, made in zip(whole, runs[0], strict=True):
-        upright, flipped = image[:, :8], image[:, ::-1][:, :8]
-        crops = [side[top : top + 8] for side in (upright, flipped) for top in range(9)]
-        assert any(np.array_equal(made, crop) for crop in crops)
-
-
-def test_a_pillow_image_of_the_first_version() -> None:
-    def turn(image: Image.Image) -> Image.Image:
-        file = io.BytesIO()
-        image.save(file, "PNG")
-        return Image.open(file).transpose(Image.Transpose.ROTATE_180)
-
-    made = images_of(FILES, still(turn, takes="pil"))
-    np.testing.assert_array_equal(made, untransformed(FILES)[:, ::-1, ::-1])

@@ -24,17 +24,6 @@ def test_bound_of_s3() -> None:
     assert max_queue_size(30, 28, n_queues=1) == 840
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(1, 30), (10, 300), (1000, 2000)])
-def test_bound_follows_the_measured_rate(rate: int, expected: int) -> None:
-    clock = Clock()
-    bound = Bound(30, 20, 2000, clock)
-    assert bound() == 20
-    for _ in range(20 * rate):
-        clock.now += 1 / rate
-        bound.finished()
-    assert bound() == pytest.approx(expected, abs=3)
-
-
 @pytest.mark.parametrize(
     ("least", "most", "rate", "expected"),
     [

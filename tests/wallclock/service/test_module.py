@@ -169,25 +169,3 @@ def test_whether_process_takes_parameters(function: Any, takes: bool) -> None:
 def test_process_that_cannot_be_called(function: Any, reason: str) -> None:
     with pytest.raises(UserError, match=f"Odd.process: {reason}"):
         takes_parameters(with_process(function))
-
-
-@pytest.mark.parametrize(
-    ("word", "reason"),
-    [
-        ("bach=1", "no setting is called 'bach'"),
-        ("config=none.yaml", "config=none.yaml: [Errno 2] No such file"),
-    ],
-)
-def test_command_says_what_is_wrong(
-    word: str,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    assert main(["serve", "http://127.0.0.1:1/0/work", TOY, word]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"wallclock: {reason}")

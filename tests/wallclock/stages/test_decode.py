@@ -112,16 +112,6 @@ def test_any_jpeg(
     assert pixels.shape == (size[1], size[0], 3)
 
 
-def test_red_and_gray(decoders: Decoders) -> None:
-    red = np.zeros((16, 16, 3), np.uint8)
-    red[..., 0] = 255
-    for name, decoder in decoders.items():
-        assert largest_difference(decoder(making.encode(red, "JPEG", quality=95)), red) <= 3, name
-        gray = decoder(making.jpeg(mode="L"))
-        assert gray.shape == (48, 64, 3)
-        assert largest_difference(gray[..., :1].repeat(3, axis=2), gray) == 0, name
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation_is_ignored(orientation: int, decoders: Decoders) -> None:
     upright = agree(making.jpeg(), decoders)
@@ -154,36 +144,6 @@ FRAMES: dict[str, Any] = {
     "save_all": True,
     "append_images": [Image.fromarray(making.picture(seed=2))],
 }
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "levels"),
-    [
-        ("PNG RGB", {}, 0),
-        ("PNG P", {}, 20),
-        ("GIF P", {}, 20),
-        ("WEBP RGB", {}, 6),
-        ("JPEG CMYK", {}, 6),
-        ("WEBP RGB", {"lossless": True, **FRAMES}, 0),
-        *((f"PNG {mode}", {}, 255) for mode in ("L", "1", "LA")),
-    ],
-)
-def test_other_formats_become_rgb(kind: str, options: dict[str, Any], levels: float) -> None:
-    """PNG, WebP, GIF and CMYK, in every recipe by Pillow; of several frames the first counts."""
-    pixels = decode.decode_other(making.encode(making.picture(), *kind.split(), **options))
-    assert (pixels.dtype.name, pixels.shape) == ("uint8", (48, 64, 3))
-    assert np.abs(pixels.astype(float) - making.picture()).mean() <= levels
-
-
-def test_alpha_is_dropped() -> None:
-    pixels = np.dstack([making.picture(), np.arange(64, dtype=np.uint8)[None].repeat(48, 0)])
-    without_alpha = decode.decode_other(making.encode(pixels, "PNG"))
-    assert largest_difference(without_alpha, making.picture()) == 0
-
-
-def test_sixteen_bits_are_not_clipped() -> None:
-    row = decode.decode_other(making.png_16_bit(width=5))[0, :, 0]
-    assert row.tolist() == [0, 63, 127, 191, 255]
 
 
 def tiff(image: Image.Image, **options: Any) -> bytes:

@@ -70,16 +70,6 @@ class TestRandom:
         first, same, other = map(digest_of, models)
         assert first == same != other
 
-    def test_images_do_not_affect_each_other(self) -> None:
-        network = networks.load_network(RANDOM)
-        batch = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 3, 28, 28))).float()
-        with torch.inference_mode():
-            together = network(pixel_values=batch).pooler_output
-            alone = [network(pixel_values=image[None]).pooler_output[0] for image in batch]
-        assert together.shape == (3, 24)
-        assert together.isfinite().all()
-        torch.testing.assert_close(torch.stack(alone), together, rtol=1e-4, atol=1e-5)
-
     def test_dinov2_small(self) -> None:
         network = networks.load_network(ModelSpec("dinov2-small", "random"))
         assert sum(value.numel() for value in network.parameters()) == 22_056_576
