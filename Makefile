@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 PROFILE ?= paper
-LOCKED := requirements$(if $(LOCK),-$(LOCK)).lock
+LOCKED := requirements/$(or $(LOCK),dev).lock
 # PY=python: an environment of yours, with the lock's packages; nothing is set up.
 ifndef PY
 PY := .venv/bin/python
@@ -19,6 +19,8 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
+# Installs a lock into .venv, where it changes no version.
+BESIDE = .venv/bin/pip install -q --disable-pip-version-check --no-deps -c requirements/dev.lock -r requirements/$(1).lock
 # Modules whose slow tests .ci/run has: what is killed, fails or fills up, and what a user installs or adds.
 FAULTS := $(addprefix tests/,test_killing.py test_disk_full.py test_wheel.py test_contributing.py \
   harness/test_killed.py harness/corpora/abo/test_killed.py wallclock/loader/test_threads.py \
@@ -44,10 +46,12 @@ setup-peers: $(READY) ## install the third-party loaders; changes no other packa
 	@bash scripts/setup-peers.sh
 
 setup-cluster: $(READY) ## install Ray and Daft; changes no other package
-	@bash scripts/setup-cluster.sh
+	@$(call BESIDE,cluster)
+	@.venv/bin/python -c 'import ray.data, daft'
 
 setup-docs: $(READY) ## install the generator of the site; changes no other package
-	@bash scripts/setup-docs.sh
+	@$(call BESIDE,docs)
+	@.venv/bin/python -c 'import sphinx, myst_parser, furo'
 
 ##@ your images
 
@@ -139,7 +143,7 @@ test-slow: $(READY) ## all tests that take minutes
 docs: $(if $(READY),setup-docs) ## the documents as a site: site/index.html
 	@$(PY) -m sphinx -W --keep-going -n -q -c docs -d build/doctrees . site
 
-lock: ## rebuild the locks from the .in files
+lock: ## rebuild requirements/ from the extras of pyproject.toml
 	@bash scripts/lock.sh $(PYTHON)
 
 clean: ## delete everything that a command regenerates

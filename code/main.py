@@ -17,7 +17,7 @@ try:
     from wallclock.errors import UserError
 except ModuleNotFoundError as error:
     fix = f"type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
-    sys.exit(f"main.py: this Python lacks {error.name}; {fix}; or install requirements.lock here")
+    sys.exit(f"main.py: this Python lacks {error.name}; {fix}; or install requirements/dev.lock")
 except KeyboardInterrupt:
     sys.exit(130)
 

@@ -3,7 +3,7 @@
 The source tree is the checkout itself, so that a link is the same here and in the files. What a
 document links to beside documents is copied into the site; a link to a folder is its text alone.
 Tables that no document repeats become pages of the site alone (docs/pages.py, docs/generated/).
-Needs requirements-docs.lock, and nothing from the network: no fonts, no scripts.
+Needs requirements/docs.lock, and nothing from the network: no fonts, no scripts.
 """
 
 import os

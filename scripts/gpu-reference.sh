@@ -85,7 +85,7 @@ if [ -n "${WHEELS:-}" ]; then
   py="$out/venv/bin/python"
 fi
 gpu=$("$py" -m paper.gpu_reference gpu) ||
-  { say "this Python lacks packages of requirements.lock; give their wheels: WHEELS=dir"; exit 1; }
+  { say "this Python lacks packages of requirements/dev.lock; give their wheels: WHEELS=dir"; exit 1; }
 order=$("$py" -m paper.gpu_reference order)
 reference="data/reference/$("$py" -m paper.gpu_reference folder)"
 [ -n "$gpu" ] || reference="$out/reference" # a try is no reference

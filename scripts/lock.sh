@@ -1,61 +1,43 @@
 #!/usr/bin/env bash
-# Rebuilds the five locks from the .in files in a temporary environment. $1: the Python.
+# Rebuilds requirements/*.lock from the extras of pyproject.toml. $1: the Python.
 set -euo pipefail
+export LC_ALL=C
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${1:-python3}" -m venv "$folder/venv"
-pip() { "$folder/venv/bin/pip" "$1" --disable-pip-version-check "${@:2}"; }
-frozen() { pip freeze --all | grep -v '^pip==' | sed 's/+[a-z0-9.]*$//'; }
+
+# torch, what is built for that version of it, and Daft, which is installed without its dependencies:
+# they limit pyarrow and tqdm to older versions than the lock's.
+dev=(torch==2.13.0 'onnxruntime-gpu>=1.27')
+peers=(torchvision==0.28.0 torchcodec==0.17.0)
+daft=daft==0.7.26
+# The paper's own versions; this ONNX Runtime is the last but one for CUDA 12.
+paper=(torch==2.11.0 transformers==5.6.1 opencv-python-headless==4.13.0.92 onnxruntime-gpu==1.23.2)
+
+# The versions that these arguments of `pip install` come to, one a line; nothing is installed.
 resolved() {
+  "$folder/venv/bin/pip" install -q --disable-pip-version-check --dry-run --ignore-installed \
+    --report "$folder/report.json" "$@"
   "$folder/venv/bin/python" -c '
 import json, sys
 for item in json.load(open(sys.argv[1]))["install"]:
-    print("{name}=={version}".format(**item["metadata"]))' "$1" | sed 's/+[a-z0-9.]*$//'
+    print("{name}=={version}".format(**item["metadata"]))' "$folder/report.json" |
+    sed 's/+[a-z0-9.]*$//' | grep -v '^wallclock' | sort -f
 }
-comments() { sed '/^[^#]/,$d' "$1"; }
+# torch pins the CUDA packages of its own build, so that one lock serves every build.
+without_cuda() { grep -v -i -E '^(nvidia-(cu|nccl|nvjit|nvsh|nvtx)|triton|cuda-)'; }
+# The same of an extra ($1), without what the environment of dev.lock has.
+beside() { resolved -c "$folder/dev.lock" ".[$1]" "${@:2}" | grep -v -x -F -f "$folder/dev"; }
+# Writes a lock ($1) that keeps the comment at its head.
+write() {
+  { sed '/^[^#]/,$d' "requirements/$1.lock" && cat; } > "$folder/new" && mv "$folder/new" "$folder/$1.lock"
+}
 
-pip install -q -r requirements.in
-{
-  comments requirements.lock
-  frozen | grep -v -i -E '^(nvidia-(cu|nccl|nvjit|nvsh|nvtx)|triton|cuda-)'
-} > "$folder/lock"
-frozen | sort > "$folder/before"
-# What Ray needs beside the lock, whether or not a peer needs it, too; others as they are pinned.
-grep -v -e '--no-deps' requirements-cluster.in > "$folder/cluster.in"
-pip install -q --dry-run --ignore-installed --report "$folder/cluster.json" -c "$folder/lock" -r "$folder/cluster.in"
-{
-  comments requirements-cluster.lock
-  {
-    resolved "$folder/cluster.json"
-    sed -n 's/ *# --no-deps$//p' requirements-cluster.in
-  } | sort | comm -13 "$folder/before" -
-} > "$folder/cluster"
-# The site's generator, beside the lock.
-pip install -q --dry-run --ignore-installed --report "$folder/docs.json" -c "$folder/lock" -r requirements-docs.in
-{
-  comments requirements-docs.lock
-  resolved "$folder/docs.json" | sort | comm -13 "$folder/before" -
-} > "$folder/docs"
-pip install -q -c "$folder/lock" -r requirements-peers.in
-{
-  comments requirements-peers.lock
-  frozen | sort | comm -13 "$folder/before" -
-} > "$folder/peers"
-# The paper's versions are resolved, not installed: no other test of them is possible without its GPU.
-replaced=$(sed -n 's/^\([A-Za-z0-9_-]*\)==.*/\1/p' requirements-paper.in | paste -sd '|')
-{
-  grep -v -i -E "^($replaced)([^a-z0-9_-]|$)" requirements.in
-  cat requirements-paper.in
-} > "$folder/paper.in"
-pip install -q --dry-run --ignore-installed --report "$folder/report.json" -r "$folder/paper.in"
-{
-  comments requirements-paper.lock
-  resolved "$folder/report.json" | sort -f |
-    grep -v -i -E '^(nvidia-(cu|nccl|nvjit|nvsh|nvtx)|triton|cuda-)'
-} > "$folder/paper"
-mv "$folder/paper" requirements-paper.lock
-mv "$folder/lock" requirements.lock
-mv "$folder/peers" requirements-peers.lock
-mv "$folder/cluster" requirements-cluster.lock
-mv "$folder/docs" requirements-docs.lock
+resolved '.[dev]' "${dev[@]}" > "$folder/dev"
+without_cuda < "$folder/dev" | write dev
+beside peers "${peers[@]}" | write peers
+beside docs | write docs
+{ beside ray && echo "$daft"; } | sort -f | write cluster
+resolved '.[dev]' "${paper[@]}" | without_cuda | write paper
+mv "$folder"/*.lock requirements/

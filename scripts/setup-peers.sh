@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs the third-party loaders of the frontier into .venv; changes no version of requirements.lock.
+# Installs the third-party loaders of the frontier into .venv; changes no version of requirements/dev.lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'setup-peers: %s\n' "$*" >&2; }
 pip() { .venv/bin/pip "$1" -q --disable-pip-version-check "${@:2}"; }
 
-say "installing requirements-peers.lock into .venv (DALI is large)"
-pip install --no-deps -c requirements.lock -r requirements-peers.lock
+say "installing requirements/peers.lock into .venv (DALI is large)"
+pip install --no-deps -c requirements/dev.lock -r requirements/peers.lock
 
 # These wheels fit one build of torch: the default index has those for CUDA, a torch without it takes
 # those of its own index. One that does not load also breaks transformers.
@@ -17,7 +17,7 @@ for name in torchvision torchcodec.decoders; do
   loads "$name" && continue
   if .venv/bin/python -c 'import sys, torch; sys.exit(torch.version.cuda is not None)'; then
     pip install --no-deps --force-reinstall --index-url https://download.pytorch.org/whl/cpu \
-      "$(grep "^$package==" requirements-peers.lock)" >/dev/null 2>&1 || true
+      "$(grep "^$package==" requirements/peers.lock)" >/dev/null 2>&1 || true
   fi
   if ! loads "$name"; then
     pip uninstall -y "$package"

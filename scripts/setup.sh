@@ -2,7 +2,7 @@
 # Creates .venv from a lock and installs libturbojpeg if it can. $1: the Python to use; $2: the lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${1:-python3} lock=${2:-requirements.lock}
+python=${1:-python3} lock=${2:-requirements/dev.lock}
 
 say() { printf '%s\n' "$*" >&2; }
 

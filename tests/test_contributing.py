@@ -16,8 +16,7 @@ from tests.conftest import ROOT
 from tests.test_recipe_fields import COLUMNS, READ
 
 #: What a copy has: the code, its tests without their data, and what they read.
-FOLDERS = ("code", "experiments", "conf", "data/paper", "tests")
-FILES = ("pyproject.toml", "requirements.lock")
+FOLDERS = ("code", "experiments", "conf", "data/paper", "requirements", "tests")
 #: The tests that see a new decoder, loader, sink and field: by the structure, and by its name.
 TESTS = (
     "tests/test_layers.py",
@@ -58,8 +57,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "fixtures")
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
-    for name in FILES:
-        shutil.copy(ROOT / name, copy)
+    shutil.copy(ROOT / "pyproject.toml", copy)
     for language, path, text in blocks():
         if language == "diff":
             text = patched((copy / path).read_text(encoding="utf-8"), text)

@@ -27,29 +27,57 @@ def lines(name: str) -> list[str]:
     return [line for line in stripped if line]
 
 
-PINS = [_PIN.match(line) for line in lines("requirements.lock")]
-LOCK = {normal(pin[1]): pin[2] for pin in PINS if pin}
+def pins(lock: str) -> dict[str, str]:
+    """Name → version of a lock, of which every line is a name and an exact version."""
+    matches = [_PIN.match(line) for line in lines(f"requirements/{lock}.lock")]
+    assert all(matches)
+    versions = {normal(match[1]): match[2] for match in matches if match}
+    assert len(versions) == len(matches), "no name is pinned twice"
+    return versions
+
+
+LOCK = pins("dev")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 CONDA: dict[str, Any] = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
 
 
-def test_requirements_are_locked_within_bounds() -> None:
-    assert all(PINS), "every line of requirements.lock is a name and an exact version"
-    assert len(PINS) == len(LOCK), "no name is pinned twice"
-    requirements = [Requirement(line) for line in lines("requirements.in")]
-    assert len(requirements) > 20
+def required(extra: str) -> list[Requirement]:
+    """What the library needs with an extra, the extras that it names included."""
+    named = [extra]
+    found = [*map(Requirement, PROJECT["project"]["dependencies"])]
+    for name in named:
+        for line in map(Requirement, PROJECT["project"]["optional-dependencies"][name]):
+            if line.name == "wallclock-images":
+                named += line.extras
+            else:
+                found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("lock", ["dev", "paper"])
+def test_requirements_are_locked_within_bounds(lock: str) -> None:
+    requirements = required("dev")
+    assert len(requirements) > 40
+    versions = pins(lock)
     for requirement in requirements:
-        assert requirement.specifier.contains(LOCK[normal(requirement.name)]), requirement
+        assert requirement.specifier.contains(versions[normal(requirement.name)]), requirement
 
 
-def test_the_papers_lock_has_its_versions_and_all_that_is_required() -> None:
-    pins = dict(line.split("==") for line in lines("requirements-paper.lock"))
-    pins = {normal(name): version for name, version in pins.items()}
-    exact = {normal(r.name): r for r in map(Requirement, lines("requirements-paper.in"))}
-    assert exact.keys() == {"torch", "transformers", "opencv-python-headless", "onnxruntime-gpu"}
-    others = [Requirement(line) for line in lines("requirements.in")]
-    for requirement in (*exact.values(), *(r for r in others if normal(r.name) not in exact)):
-        assert requirement.specifier.contains(pins[normal(requirement.name)]), requirement
+@pytest.mark.parametrize(
+    ("lock", "extra"), [("peers", "peers"), ("docs", "docs"), ("cluster", "ray")]
+)
+def test_other_locks_change_no_version(lock: str, extra: str) -> None:
+    versions = pins(lock)
+    assert not versions.keys() & LOCK.keys()
+    for requirement in required(extra):
+        version = (versions | LOCK)[normal(requirement.name)]
+        assert requirement.specifier.contains(version), requirement
+
+
+def test_the_papers_lock_has_its_versions() -> None:
+    versions = pins("paper")
+    names = ("torch", "transformers", "opencv-python-headless", "onnxruntime-gpu")
+    assert [versions[name] for name in names] == ["2.11.0", "5.6.1", "4.13.0.92", "1.23.2"]
 
 
 def test_installed_versions_are_locked() -> None:
@@ -59,7 +87,7 @@ def test_installed_versions_are_locked() -> None:
 
 def test_conda_installs_the_lock() -> None:
     (pip,) = [part["pip"] for part in CONDA["dependencies"] if isinstance(part, dict)]
-    assert pip == ["-r requirements.lock", "--editable ."]
+    assert pip == ["-r requirements/dev.lock", "--editable ."]
     plain = [part for part in CONDA["dependencies"] if isinstance(part, str)]
     names = sorted(re.split(r"[<>=]", part)[0] for part in plain)
     assert names == ["libjpeg-turbo", "pip", "python"]
@@ -69,31 +97,9 @@ def test_conda_installs_the_lock() -> None:
     assert CONDA["channels"] == ["conda-forge"]
 
 
-def test_the_extras_are_what_the_locks_are_built_from() -> None:
-    """The library's dependencies are few; with the extras they are those of the .in files."""
-    extras = {
-        extra: {normal(Requirement(line).name) for line in listed} - {"wallclock-images"}
-        for extra, listed in PROJECT["project"]["optional-dependencies"].items()
-    }
-    library = {normal(Requirement(line).name) for line in PROJECT["project"]["dependencies"]}
+def test_the_library_needs_little() -> None:
+    library = {Requirement(line).name for line in PROJECT["project"]["dependencies"]}
     assert library == {"numpy", "pillow", "simplejpeg"}
-    peers = {normal(Requirement(line).name) for line in lines("requirements-peers.in")}
-    assert extras.pop("peers") == peers
-    site = {normal(Requirement(line).name) for line in lines("requirements-docs.in")}
-    assert extras.pop("docs") == site
-    ray, daft = map(Requirement, lines("requirements-cluster.in"))
-    assert daft.name == "daft", "beside the lock: its own limits contradict it"
-    assert extras.pop("ray") == {ray.name}
-    assert ray in map(Requirement, PROJECT["project"]["optional-dependencies"]["ray"])
-    required = {normal(Requirement(line).name) for line in lines("requirements.in")}
-    assert library.union(*extras.values()) - required == {"numpy", "urllib3"}
-    assert required <= library.union(*extras.values())
-
-
-def test_the_site_is_built_beside_the_lock() -> None:
-    pins = {normal(line.split("==")[0]) for line in lines("requirements-docs.lock")}
-    assert {normal(Requirement(line).name) for line in lines("requirements-docs.in")} <= pins
-    assert not pins & LOCK.keys(), "no version of requirements.lock changes"
 
 
 def test_versions_are_pinned_in_the_lock_only() -> None:
@@ -169,14 +175,7 @@ def test_kills_and_faults_are_part_of_ci() -> None:
 
 
 @pytest.mark.parametrize(
-    "script",
-    [
-        ".ci/run",
-        *(
-            f"scripts/{name}.sh"
-            for name in ("setup", "setup-peers", "setup-cluster", "setup-docs", "lock")
-        ),
-    ],
+    "script", [".ci/run", *(f"scripts/{name}.sh" for name in ("setup", "setup-peers", "lock"))]
 )
 def test_scripts_stop_at_the_first_error(script: str) -> None:
     assert "set -euo pipefail" in (ROOT / script).read_text(encoding="utf-8")

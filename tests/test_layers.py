@@ -292,7 +292,7 @@ def test_experiments_helpers_are_underscored() -> None:
 
 
 def test_versions_are_those_of_the_lock() -> None:
-    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    lock = (ROOT / "requirements" / "dev.lock").read_text(encoding="utf-8")
     pinned = set(re.findall(r"^([\w.-]+)==", lock, flags=re.MULTILINE))
     versions = provenance.versions()
     assert {"torch", "numpy", "pillow", "simplejpeg", "onnxruntime-gpu"} <= versions.keys()

@@ -1,4 +1,4 @@
-"""monitoring/: the rules and the dashboard use metrics that exist; Prometheus itself takes them."""
+"""deploy/monitoring/: rules and dashboard use metrics that exist; Prometheus itself takes them."""
 
 import json
 import re
@@ -30,7 +30,7 @@ from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import ServiceSettings
 from wallclock.service.sqs import Queue
 
-FOLDER = ROOT / "monitoring"
+FOLDER = ROOT / "deploy" / "monitoring"
 RULES = [
     rule
     for group in yaml.safe_load((FOLDER / "rules.yml").read_text("utf-8"))["groups"]

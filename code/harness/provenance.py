@@ -105,7 +105,7 @@ def topology(command: str = "lscpu") -> dict[str, str]:
 @cache
 def versions() -> dict[str, str]:
     """Versions of all distributions that this one may use, of CUDA's, and libjpeg-turbo's."""
-    lock = ROOT / "requirements.lock"
+    lock = ROOT / "requirements" / "dev.lock"
     pinned = _PIN.findall(lock.read_text(encoding="utf-8"))
     names = {distribution.name for distribution in metadata.distributions()}
     pinned += sorted(name for name in names if name and name.startswith("nvidia-cu"))

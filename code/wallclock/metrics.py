@@ -6,7 +6,7 @@
     exporter.close()
 
 The loop does nothing for it: a scrape reads the counters that it keeps anyway, in a thread of
-prometheus_client's. `monitoring/` has alert rules and a dashboard for these metrics.
+prometheus_client's. `deploy/monitoring/` has alert rules and a dashboard for these metrics.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

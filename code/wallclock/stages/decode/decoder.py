@@ -63,7 +63,7 @@ class Decoder:
     not RGB; it imports the library and raises `Unavailable` where that is not installed. `modes`:
     those of `MODES` that it decodes to. `scales`: whether it supports `dct_scale=auto`. `strict`:
     whether every warning of libjpeg-turbo about a plain JPEG is an error, so that no check of the
-    body need come before. `optional`: its libraries are not in requirements.lock.
+    body need come before. `optional`: its libraries are not in requirements/dev.lock.
     """
 
     name: str
