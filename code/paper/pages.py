@@ -29,12 +29,8 @@ def render_page(template: str, **context: Any) -> str:
     # The page of `wallclock trace` has the same style, so that the product has the file.
     style = resources.files("wallclock.trace") / "report.css"
     css = Markup(style.read_text(encoding="utf-8"))
-    return jinja.get_template(template).render(css=css, js=read_asset("report.js"), **context)
-
-
-def read_asset(name: str) -> Markup:
-    """A script beside the templates, as a page has it: not escaped."""
-    return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
+    js = Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8"))
+    return jinja.get_template(template).render(css=css, js=js, **context)
 
 
 def segment(stage: str, share: float, href: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import experiments
 from harness import records
 from harness.records import Record
-from paper import claims, diagnosis, figures, footnotes, limits_page, report, tables
+from paper import claims, diagnosis, figures, footnotes, report, tables
 from paper.claims import Verdict
 from paper.csvfile import write_table
 from paper.rendering import Rendering
@@ -86,7 +86,6 @@ def _outputs() -> Iterator[tuple[str, tuple[str, ...], _Render]]:
     for stem, table in tables.TABLES.items():
         yield stem, table.csvs, partial(tables.render, stem)
     yield diagnosis.STEM, diagnosis.CSVS, diagnosis.render
-    yield limits_page.STEM, limits_page.CSVS, limits_page.render
 
 
 def _contents(out: Path) -> dict[str, bytes]:

@@ -25,7 +25,7 @@ def test_every_output_has_files_or_a_reason(tmp_path: Path) -> None:
     published = publish(tmp_path, tmp_path / "figures")
     assert [path.name for path in published.tables] == [CSV]
     outputs = {output.stem: output for output in published.renderings}
-    pages = ["diagnosis", "what-limits-my-job", "report"]
+    pages = ["diagnosis", "report"]
     assert list(outputs) == [*FIGURES, *TABLES, *pages]
     written = {stem for stem, output in outputs.items() if output.paths}
     assert written == {"table-2-end-to-end", "table-4-reproducibility", "report"}
