@@ -66,7 +66,6 @@ PRODUCT = (
     ("embed images out model=null preprocess=crop:x", "preprocess=crop:x", "give sizes as in"),
     ("embed images/a.jpg out model=null", "a.jpg is an image", "give its folder, or a list"),
     ("embed nowhere out model=null", "nowhere does not exist", "give a folder, a list"),
-    ("embed images out model=null vectors=float16 sink=jsonl", "stores float32", "sink="),
     ("verify", "usage: wallclock verify OUT", "--help lists the settings"),
     ("verify out m=5", "'m'", "valid: n, seed"),
     ("serve", "usage: wallclock serve QUEUE_URL", "--help lists the settings"),

@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 
 from wallclock.errors import UserError, check_name, first_line, reason_of
 from wallclock.files import pretty_json, sha256_file
-from wallclock.job import checksums, half
+from wallclock.job import checksums
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
 from wallclock.stages import sinks
@@ -128,15 +128,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Parts in a place. `sink`: parquet, or what holds the vectors beside the rows.
-
-    `dtype`: float32, or float16 where the files hold that.
-    """
+    """Parts in a place. `sink`: parquet, or what holds the vectors beside the rows."""
 
     store: Store
     sink: str = "parquet"
     about: Mapping[str, Any] = field(default_factory=dict)
-    dtype: str = "float32"
     layout: Layout = LAYOUT
     #: Parts whose vectors had the sha256 that was recorded.
     _checked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
@@ -232,7 +228,7 @@ class Dataset:
     def commit(self, number: int, part: Part) -> None:
         """Write a part; it is there to stay when this returns. One that is there already stays.
 
-        Raises UserError: the disk is full, the bucket refuses it, or float16 cannot hold a vector.
+        Raises UserError: the disk is full, or the bucket refuses it.
         """
         name, last = f"part-{number:05d}", self.row_file(number)
         with self.store.staging(name) as work:
@@ -254,15 +250,11 @@ class Dataset:
     def _table(self, part: Part, path: Path) -> Any:
         """The rows as they are written; with a sink beside them, its file is written to `path`."""
         table = pa.table(dict(part.rows), schema=ROWS)
-        is_half = self.dtype == half.DTYPE
-        vectors: Any = half.as_float16(table["id"], part.vectors) if is_half else part.vectors
         if self.sink == "parquet":
-            table = table.add_column(1, "vector", _as_lists(vectors))
-        elif is_half:
-            half.write_npy(path, table["id"].to_pylist(), vectors)
+            table = table.add_column(1, "vector", _as_lists(part.vectors))
         else:
-            sink = sinks.SINKS[self.sink](path, vectors.shape[1])
-            sink.write(table["id"].to_pylist(), vectors)
+            sink = sinks.SINKS[self.sink](path, part.vectors.shape[1])
+            sink.write(table["id"].to_pylist(), part.vectors)
             sink.close()
         if part.carried is not None:
             for column, values in zip(part.carried.schema, part.carried.columns, strict=True):
@@ -344,7 +336,7 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
         check_name(identity["sink"], sinks.SINKS, "sink")
         if absent := {"complete", "settings", "source"} - set(about):
             raise ValueError(f"it has no {min(absent)}")
-        return Dataset(store, identity["sink"], about, identity.get("vectors", "float32"), layout)
+        return Dataset(store, identity["sink"], about, layout)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{where} cannot be read: {reason_of(error)}") from error
 
@@ -364,7 +356,7 @@ def part_number(name: str) -> int:
     return int(name.rpartition("part-")[2].partition(".")[0])
 
 
-def _as_lists(vectors: Any) -> Any:
+def _as_lists(vectors: Vectors) -> Any:
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     item = pa.field("element", flat.type, nullable=False)
     return pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(item, vectors.shape[1]))

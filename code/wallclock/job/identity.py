@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Any
 
 from wallclock.errors import UserError
-from wallclock.job import half
 from wallclock.job.columns import CARRIED, CARRIES
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
@@ -27,7 +26,7 @@ _NO_MATTER = (
     "torch_threads",
 )
 _NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image", "spin")
-_OF_SETTINGS = ("shard", "sink", "keep", "deduplicate", "vectors")
+_OF_SETTINGS = ("shard", "sink", "keep", "deduplicate")
 #: What another identity makes unusable for `reuse=`.
 _REUSED = ("model", "recipe", "weights")
 
@@ -66,9 +65,6 @@ def check_reusable(dataset: Dataset, identity: Mapping[str, Any]) -> None:
         raise UserError(
             f"reuse={dataset.out}: its vectors are of another {other}; leave out reuse="
         )
-    if before["vectors"] == half.DTYPE != identity.get("vectors", half.DTYPE):
-        fix = f"set vectors={half.DTYPE}, or leave out reuse="
-        raise UserError(f"reuse={dataset.out}: its vectors are rounded to {half.DTYPE}; {fix}")
 
 
 def carries(dataset: Dataset) -> bool:

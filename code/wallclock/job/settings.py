@@ -78,11 +78,6 @@ class JobSettings:
     ] = 0
     shard: Annotated[int, Range(1, 10_000_000), Help("images per part of the dataset")] = 2000
     sink: Annotated[str, OneOf(SINKS), Help("format of the vectors")] = "parquet"
-    vectors: Annotated[
-        str,
-        OneOf(("float32", "float16")),
-        Help("numbers of vectors; float16: half the bytes, not lmdb, jsonl"),
-    ] = "float32"
     reuse: Annotated[str, Help("earlier dataset: take unchanged images' vectors; empty: none")] = ""
     rehash: Annotated[bool, Help("with reuse: read images of equal size and date, too")] = False
     keep: Annotated[

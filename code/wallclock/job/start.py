@@ -13,7 +13,7 @@ from rich.console import Console
 
 from wallclock.constraints import build
 from wallclock.errors import UserError
-from wallclock.job import columns, half, integrity
+from wallclock.job import columns, integrity
 from wallclock.job.dataset import ROWS, Dataset, open_existing
 from wallclock.job.identity import carries, check_reusable, check_same, identity_of
 from wallclock.job.index import Earlier
@@ -108,8 +108,6 @@ def _start(
     is_random = model.weights == "random"
     for note in resolved.notes:
         say(console, note)
-    if settings.vectors == half.DTYPE:
-        half.check_sink(settings.sink)
     items = list_items(src, settings.limit)
     _tell_others(items, console)
     before = _earlier(settings)
@@ -126,8 +124,7 @@ def _start(
         check_reusable(before, identity)
     store = _own_store(at(out), identity, settings)
     with store.locked(partial(say, console)):
-        dataset = open_existing(store)
-        dataset = dataset or Dataset(store, settings.sink, dtype=settings.vectors)
+        dataset = open_existing(store) or Dataset(store, settings.sink)
         if dataset.about:
             check_same(dataset, identity)
             for line in integrity.remove_damaged(dataset):
@@ -228,8 +225,7 @@ def _about(
     for name in _LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    number = {"float32": "float", half.DTYPE: "halffloat"}[settings.vectors]  # Arrow's names
-    vector = f"fixed_size_list<{number}>[{identity['model']['dim']}]"
+    vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
     return {
         "source": str(Path(src).resolve()) if Path(src).exists() else src,
         "settings": asdict(settings),

@@ -17,7 +17,7 @@ from wallclock.job.dataset import CONFIG, LAYOUT, OLDER_LAYOUT, open_existing
 
 Run = Callable[..., Any]
 #: What the identity of an older dataset does not have.
-NEW = ("carries", "carried_values", "vectors")
+NEW = ("carries", "carried_values")
 
 
 def make_older(out: Path) -> None:
@@ -31,7 +31,6 @@ def make_older(out: Path) -> None:
     about = json.loads(path.read_text(encoding="utf-8"))
     for name in NEW:
         del about["identity"][name]
-    del about["settings"]["vectors"]
     path.write_text(json.dumps(about), encoding="utf-8")
 
 

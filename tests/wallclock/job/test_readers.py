@@ -15,10 +15,10 @@ from wallclock.job.dataset import open_existing
 Run = Callable[..., Any]
 
 
-@pytest.fixture(params=["float32", "float16"])
-def out(request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> Path:
-    """A dataset with all that can be in one: failures, thumbnails, a lock, a checkpoint."""
-    run(vectors=request.param, keep="thumbnails")
+@pytest.fixture
+def out(run: Run, tmp_path: Path) -> Path:
+    """A dataset with all that can be in one: failures, thumbnails, a lock."""
+    run(keep="thumbnails")
     folder = tmp_path / "out"
     assert {"_dataset.json", "_failures", "_thumbnails", ".lock"} <= {
         path.name for path in folder.iterdir()

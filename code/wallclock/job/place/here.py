@@ -54,7 +54,7 @@ class Here:
         measured = estimate(job, plan, self._embedder)
         expected = measured.predict() if measured else None
         if expected:
-            vector = job.model.dim * np.dtype(job.dataset.dtype).itemsize
+            vector = job.model.dim * np.dtype(np.float32).itemsize
             planned = _planned(plan, expected, vector, self._settings.usd_per_hour)
             say(self._console, planned)
         processes = processes_for(self._settings.processes, job, measured)
