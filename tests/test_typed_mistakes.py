@@ -62,7 +62,7 @@ PRODUCT = (
     ("embed images out keep=originals", "'originals'", "valid: thumbnails, or empty"),
     ("embed images out model=clip", "model=clip", "give a hub id (owner/name), a folder"),
     ("embed images out device=cuda", "there is no NVIDIA GPU", "set device=auto"),
-    ("embed images out recipe=slow", "no such recipe", "give fast, pillow"),
+    ("embed images out recipe=slow", "no recipe is called", "did you mean pillow"),
     ("embed images out model=null preprocess=crop:x", "preprocess=crop:x", "give sizes as in"),
     ("embed images/a.jpg out model=null", "a.jpg is an image", "give its folder, or a list"),
     ("embed nowhere out model=null", "nowhere does not exist", "give a folder, a list"),

@@ -51,7 +51,7 @@ def check_same(dataset: Dataset, identity: Mapping[str, Any]) -> None:
     changed = [name for name in names if before.get(name) != identity[name]]
     if changed:
         details = "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
-        fix = "give another OUT (reuse= takes over what has not changed), or into_new=true"
+        fix = "give another OUT; with reuse= it takes over what has not changed"
         raise UserError(f"{dataset.out} holds another job's vectors: {details}; {fix}")
 
 

@@ -148,14 +148,14 @@ class Earlier:
     unread: Places
 
     @staticmethod
-    def open(dataset: Dataset, items: Items, *, rehash: bool, keep: bool = False) -> "Earlier":
+    def open(dataset: Dataset, items: Items, *, keep: bool = False) -> "Earlier":
         """Compare a list with an earlier dataset's; with `keep`, what has no thumbnail is read."""
         hashes, unchanged = HashIndex(), Unchanged(items.ids, items.versions)
         kept = dataset.with_thumbnails() if keep else set()
         for parts in read_parts(dataset, dataset.committed(), ("id", "version")):
             hashes.add_together([(part.number, part.words) for part in parts])
             for number, words, rows in parts:
-                if not rehash and (not keep or number in kept):
+                if not keep or number in kept:
                     unchanged.add(rows["id"], rows["version"], places_of(number, len(words)))
         return Earlier(dataset, hashes, unchanged.places())
 

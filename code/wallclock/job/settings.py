@@ -79,7 +79,6 @@ class JobSettings:
     shard: Annotated[int, Range(1, 10_000_000), Help("images per part of the dataset")] = 2000
     sink: Annotated[str, OneOf(SINKS), Help("format of the vectors")] = "parquet"
     reuse: Annotated[str, Help("earlier dataset: take unchanged images' vectors; empty: none")] = ""
-    rehash: Annotated[bool, Help("with reuse: read images of equal size and date, too")] = False
     keep: Annotated[
         str, OneOf(("", "thumbnails")), Help("also write 256 px copies of the images; empty: none")
     ] = ""
@@ -87,7 +86,6 @@ class JobSettings:
     max_failures: Annotated[
         Count | None, Help("the job stops above so many; empty: all may fail")
     ] = None
-    into_new: Annotated[bool, Help("go to OUT-2, OUT-3 ... where OUT is another job's")] = False
     export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
     limit: Annotated[Positive | None, Help("first so many images of SRC; empty: all")] = None
     service_ms: Annotated[
@@ -95,9 +93,6 @@ class JobSettings:
     ] = 0.0
     service_ms_per_image: Annotated[
         _Milliseconds, Help("the mock's further time for each image, in ms")
-    ] = 0.0
-    usd_per_hour: Annotated[
-        float, Range(0, 1_000_000), Help("price of the machine; 0: none in the estimate")
     ] = 0.0
     cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT, ray://HOST:PORT; empty: none")] = ""
 

@@ -23,7 +23,6 @@ from wallclock.job.plan import Job
 from wallclock.job.run import Tally
 from wallclock.job.settings import RANDOM, JobSettings
 from wallclock.job.stores import at
-from wallclock.job.stores.interface import Store
 from wallclock.machine import SWAPPING, swapped_bytes
 from wallclock.progress import format_duration
 
@@ -122,7 +121,7 @@ def _start(
     }
     if before:
         check_reusable(before, identity)
-    store = _own_store(at(out), identity, settings)
+    store = at(out)
     with store.locked(partial(say, console)):
         dataset = open_existing(store) or Dataset(store, settings.sink)
         if dataset.about:
@@ -134,14 +133,13 @@ def _start(
                 return Outcome(store.out, counts, Tally())
         items = _carried(items, dataset, identity, console)
         dataset.remove_leftovers()
-        how = {"rehash": settings.rehash, "keep": bool(settings.keep)}
         job = Job(
             items,
             dataset,
             model,
             recipe,
             settings.shard,
-            earlier=Earlier.open(before, items, **how) if before else None,
+            earlier=Earlier.open(before, items, keep=bool(settings.keep)) if before else None,
             deduplicate=settings.deduplicate,
             across=place.across,
             keep=bool(settings.keep),
@@ -200,18 +198,6 @@ def _earlier(settings: JobSettings) -> Dataset | None:
     for fault in integrity.faults(dataset, integrity.check_sizes):
         raise fault
     return dataset
-
-
-def _own_store(out: Store, identity: Mapping[str, Any], settings: JobSettings) -> Store:
-    """OUT; with `into_new` the first of OUT, OUT-2, OUT-3 … that is free or this job's."""
-    store, number = out, 1
-    while settings.into_new and (there := open_existing(store)):
-        with suppress(UserError):
-            check_same(there, identity)
-            break
-        number += 1
-        store = at(f"{out.out}-{number}")
-    return store
 
 
 def _about(

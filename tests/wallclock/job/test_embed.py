@@ -168,12 +168,6 @@ def test_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_into_new(run: Run, tmp_path: Path) -> None:
-    for expected in ("out", "out-2", "out-2"):
-        settings = {} if expected == "out" else {"into_new": True, "shard": 20}
-        assert run(**settings).out == tmp_path / expected
-
-
 def test_other_files_are_not_touched(run: Run, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
@@ -254,10 +248,10 @@ def test_the_estimate_is_of_what_limits(
 ) -> None:
     monkeypatch.setattr(estimate, "LEAST", 1)
     console = Console(file=io.StringIO(), width=200)
-    outcome = run(service_ms_per_image=20, usd_per_hour=36_000, console=console)
+    outcome = run(service_ms_per_image=20, console=console)
     line = console.file.getvalue()  # type: ignore[attr-defined]
     assert "41 images to read" in line
-    assert "images/s, limited by the accelerator; 0 MB of vectors, $" in line
+    assert "images/s, limited by the accelerator; 0 MB of vectors" in line
     assert 30 < outcome.expected < 50
     assert "of the estimated rate" in str(outcome)
 
@@ -315,9 +309,14 @@ def test_only_what_changed_is_read(
     expected = {name: row for name, row in reference.rows.items() if not name.startswith("sub")}
     assert {name: rows[name] for name in expected} == expected
     assert rows["renamed.jpg"][0] == rows["10.jpg"][0] != rows["new.jpg"][0]
-    read = embed(more, tmp_path / "read", reuse=str(tmp_path / "out"), rehash=True, **QUICK)
+    dated = tmp_path / "dated"  # other dates, the same bytes: all are read
+    dated.mkdir()
+    for path in more.iterdir():
+        (dated / path.name).write_bytes(path.read_bytes())
+    read = embed(dated, tmp_path / "read", reuse=str(tmp_path / "out"), **QUICK)
     assert (read.tally.unread, read.tally.images) == (0, N - DAMAGED + 1)
-    assert content(tmp_path / "read").rows == rows
+    vectors = {name: row[1] for name, row in content(tmp_path / "read").rows.items()}
+    assert vectors == {name: row[1] for name, row in rows.items()}
     with pytest.raises(UserError, match="its vectors are of another recipe"):
         embed(more, tmp_path / "x", reuse=str(tmp_path / "out"), **(QUICK | {"batch": 5}))
 

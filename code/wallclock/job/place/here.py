@@ -55,8 +55,7 @@ class Here:
         expected = measured.predict() if measured else None
         if expected:
             vector = job.model.dim * np.dtype(np.float32).itemsize
-            planned = _planned(plan, expected, vector, self._settings.usd_per_hour)
-            say(self._console, planned)
+            say(self._console, _planned(plan, expected, vector))
         processes = processes_for(self._settings.processes, job, measured)
         if processes > 1 and not self._settings.processes:  # which nobody asked for
             say(self._console, f"{processes} processes load the images")
@@ -93,16 +92,13 @@ def say(console: Console, line: str) -> None:
     console.print(f"wallclock: {line}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _planned(plan: Plan, expected: Prediction, vector: int, usd_per_hour: float) -> str:
+def _planned(plan: Plan, expected: Prediction, vector: int) -> str:
     """What a job will take; `vector`: bytes of one."""
     n = plan.images_to_read()
     seconds = [n / rate for rate in (expected.high, expected.low)]
     durations = [format_duration(max(duration_s, 1)) for duration_s in seconds]
     takes = " to ".join(dict.fromkeys(durations))
     size = f"{n * vector / 1e6:,.0f} MB of vectors"
-    if usd_per_hour:
-        prices = [f"${duration_s / 3600 * usd_per_hour:.2f}" for duration_s in seconds]
-        size += ", " + " to ".join(prices)
     rate = f"{expected.img_per_s:,.0f} images/s, limited by the {expected.bottleneck}"
     return f"{n:,} images to read: {takes} at about {rate}; {size}"
 
