@@ -117,7 +117,7 @@ def new_row(repeats: Records, names: Sequence[str]) -> Row:
     cells |= {
         "recipe": cell.recipe.name,
         "image_set": image_set_of(repeats[0]),
-        "corpus": cell.corpus.label if cell.corpus else "",
+        "corpus": cell.corpus.kind if cell.corpus else "",
         "model": cell.model.name,
         "weights": cell.model.weights,
         "device": machine["gpus"][0]["name"] if on_gpu else _cpu_name(machine),

@@ -211,7 +211,7 @@ def _device(step: Record, loading: Record) -> Iterator[_Row]:
     copied = _PIXEL_BYTES * step.cell.model.input_px**2
     for wall, stage in (("interconnect", "h2d"), ("accelerator", "forward")):
         row = _wall(step, wall, f"{wall}: {stage}")
-        row |= {"image_set": _common.image_set_of(loading), "corpus": loading.cell.images.label}
+        row |= {"image_set": _common.image_set_of(loading), "corpus": loading.cell.images.kind}
         if step.ok and on_host and stage == "h2d":
             row |= {"status": "unavailable", "reason": "the device is the host: nothing is copied"}
         elif step.ok:

@@ -1,14 +1,13 @@
 """What does it cost to get an image, by how it is stored and where?
 
-Method. The same images in every form: files, tar shards, LMDB, Parquet (row groups of 8),
-pre-decoded pixels (uint8, one file, by `pread` or by a memory map) at full size and at 256 px. From
-the disk, their pages dropped before each pass (mincore asked: `cached_share`; `from_disk_share`:
-what a block device delivered), from memory and, files and tars, over HTTP on loopback from a
-process that answers 5 ms late. One by one (`sequential`), and by 16 threads that share a list
-(`ahead`). `finish=bytes` stops at the bytes, `tensor` decodes and resizes to the model's input as
-`recipe=fast` does: pixels pay for their bytes here and save the decoding. `mb_per_s` is of the
-images' own bytes, `kb_on_disk` of allocated blocks, `cpu_ms` an image's user and system time in
-this process, not in the store's.
+Method. The same images in every form: files, tar shards, pre-decoded pixels (uint8, one file) at
+full size and at 256 px. From the disk, their pages dropped before each pass (mincore asked:
+`cached_share`; `from_disk_share`: what a block device delivered), from memory and, files and tars,
+over HTTP on loopback from a process that answers 5 ms late. One by one (`sequential`), and by 16
+threads that share a list (`ahead`). `finish=bytes` stops at the bytes, `tensor` decodes and resizes
+to the model's input as `recipe=fast` does: pixels pay for their bytes here and save the decoding.
+`mb_per_s` is of the images' own bytes, `kb_on_disk` of allocated blocks, `cpu_ms` an image's user
+and system time in this process, not in the store's.
 """
 
 from dataclasses import replace

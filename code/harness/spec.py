@@ -132,9 +132,8 @@ class Settings:
 class Slice:
     """The first `n` images of a prepared corpus.
 
-    `digest` identifies their bytes, `manifest` is the path of their list. `storage` names what
-    `read` reads from where that is not one file per image, then, after a colon, what else of it
-    affects a timing.
+    `digest` identifies their bytes, `manifest` is the path of their list. `storage`: `files`, then,
+    after a colon, what of them affects a timing, such as `files:thumbnails`.
     """
 
     kind: str
@@ -143,12 +142,6 @@ class Slice:
     digest: str
     manifest: str
     storage: str = "files"
-
-    @property
-    def label(self) -> str:
-        """The corpus by name, for a table: 'abo', or 'abo (tar)' where `read` reads a tar."""
-        storage = self.storage.split(":")[0]
-        return self.kind if storage == "files" else f"{self.kind} ({storage})"
 
 
 @dataclass(frozen=True)

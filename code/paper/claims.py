@@ -359,7 +359,7 @@ def _obstacle(claim: Claim, cells: Sequence[_Cell], tables: _MeasuredTables) -> 
             if needed.exact_cores and row.get("cores") != str(needed.exact_cores):
                 here = row.get("cores") or "an unknown number"
                 return f"applies only beside {needed.exact_cores} cores; here: {here}"
-        if claim.needs == "abo" and not row.get("corpus", "").startswith("abo"):
+        if claim.needs == "abo" and row.get("corpus", "") != "abo":
             return f"about the paper's images; here: {row.get('corpus')} images"
         if claim.needs == "cuda" and row.get("device_kind") != "cuda":
             return f"needs a CUDA GPU; here: {device}"

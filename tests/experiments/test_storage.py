@@ -11,7 +11,7 @@ from tests.experiments.conftest import Grid
 
 def test_storage_grid(grid: Grid) -> None:
     cells = grid("storage", "repeats=3", "corpus.image_set=small_256")
-    forms = ["files", "tar", "lmdb", "parquet", "pixels", "pixels_map"]
+    forms = ["files", "tar", "pixels"]
     assert [cell.label for cell in cells] == 3 * forms
     for cell in cells:
         remote = ["http-5"] if cell.label in ("files", "tar") else []
@@ -21,7 +21,7 @@ def test_storage_grid(grid: Grid) -> None:
 
 def test_originals_also_smaller(grid: Grid) -> None:
     labels = [cell.label for cell in grid("storage")]
-    assert labels[-3:] == ["pixels_map", "pixels_256", "pixels_256_map"]
+    assert labels[-2:] == ["pixels", "pixels_256"]
 
 
 def test_storage_rows() -> None:

@@ -166,7 +166,7 @@ def write_formats(folder: Path) -> None:
 def write_storage(folder: Path) -> None:
     """Images by form, source, access and finish, and the stages' fixes: the reference has none."""
     rows: list[Row] = []
-    for form, of_form in (("files", 1), ("parquet", 2), ("pixels_256", 4)):
+    for form, of_form in (("files", 1), ("tar", 2), ("pixels_256", 4)):
         for source, of_source in (("cold", 1), ("warm", 8), ("http-5", 0.1)):
             for threads, finish in product(("1", "16"), ("bytes", "tensor")):
                 rate = 1000.0 * of_form * of_source * (3 if threads == "16" else 1)

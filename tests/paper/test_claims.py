@@ -159,7 +159,6 @@ class TestMachine:
             (DECODE, ON_CPU | {"corpus": "synthetic"}, HELD, "on synthetic images"),
             ("decode-original-pil", ON_CPU, NOT_APPLICABLE, "here: AMD EPYC"),
             ("original-median-kb", ON_CPU, HELD, "within"),
-            ("original-median-kb", {"corpus": "abo (tar)"}, HELD, "within"),
             ("original-median-kb", {"corpus": "folder"}, NOT_APPLICABLE, "here: folder images"),
             (WALL, {"weights": "none"}, NOT_APPLICABLE, "mock model"),
             ("ladder-model-4", {"cores": "8"}, HELD, "within"),

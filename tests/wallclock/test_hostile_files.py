@@ -4,14 +4,13 @@ import errno
 import os
 import struct
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import simplejpeg
 
-from harness.corpora import folder, image_stats, readers
+from harness.corpora import folder, image_stats
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
@@ -89,26 +88,16 @@ RECIPES = [
 
 @pytest.fixture
 def images(tmp_path: Path) -> Manifest:
-    """A folder of two good files, a 4:4:1 JPEG, all that is refused, and a marker file."""
+    """A folder of two good files, a 4:4:1 JPEG, and all that is refused."""
     root = tmp_path / "images"
     root.mkdir()
     files = {"good.jpg": JPEG, "other.jpg": making.jpeg(64, 64, seed=3), "441.jpg": odd_sampling()}
     files |= {f"refused {name}.jpg": data for name, (data, _) in REFUSED.items()}
     for name, data in files.items():
         (root / name).write_bytes(data)
-    marker = '{"layout": "tar"}'
-    (root / ".wallclock-storage.json").write_text(marker, encoding="utf-8")
     spec = CorpusSpec("folder", path=str(root))
     prepared = folder.prepare(spec, None, tmp_path, lambda done, total, what: None)
     return manifests.load(Path(prepared.manifest))
-
-
-def test_a_folder_never_says_where_to_read_from(images: Manifest) -> None:
-    assert readers.storage_of(images) == "files"
-    assert type(readers.make(images)) is readers.FileReader
-    assert readers.stored_files(images) == [images.root / item.path for item in images.valid]
-    trusted = replace(images, kind="abo")
-    assert readers.storage_of(trusted) == "tar"
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)

@@ -46,12 +46,11 @@ def replaced(items: Sequence[Item]) -> list[Item]:
 
 
 def make(manifest: Manifest, folder: Path, progress: ProgressHook) -> None:
-    """Fill a folder: a thumbnail of each valid large image, a link or the bytes of the others.
+    """Fill a folder: a thumbnail of each valid large image, a link to each other one.
 
     Files are in the manifest's order by name. Those of an earlier call are kept.
     """
     read = readers.make(manifest)
-    are_files = readers.storage_of(manifest) == "files"
 
     def make_copy(index: int, item: Item) -> None:
         path = folder / f"{index:07d}"
@@ -61,10 +60,10 @@ def make(manifest: Manifest, folder: Path, progress: ProgressHook) -> None:
         if is_worth_a_thumbnail(item.width, item.height):
             with suppress(ImageError):  # it stays as it is: copies are of the same images
                 data = thumbnail(read(item))
-        if data is None and are_files:
+        if data is None:
             os.symlink(manifest.root / item.path, path)
         else:
-            write_bytes(path, data or read(item), sync=False)
+            write_bytes(path, data, sync=False)
 
     folder.mkdir(parents=True, exist_ok=True)
     items = manifest.valid

@@ -1,49 +1,30 @@
-"""Stage `read`: an image's bytes, however its corpus stores them, and the page cache before it.
-
-Most corpora are folders of files. One that this suite has packed holds `.wallclock-storage.json`,
-which says so: tar shards, an LMDB, Parquet, or decoded pixels. In a folder of the user's, that file
-means nothing: a folder must never say where to read from.
-"""
+"""Stage `read`: an image's bytes, of a file or of a pack, and the page cache before it."""
 
 import ctypes
-import json
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from harness.corpora.manifest import Item, Manifest
-from wallclock.errors import ImageError, UserError, check_name
+from wallclock.errors import ImageError
 from wallclock.fetch import Reader, failure
 
-#: The file by which a folder declares that it does not hold one file an image.
-MARKER = ".wallclock-storage.json"
-#: The table of a Parquet layout.
-PARQUET_FILE = "images.parquet"
-#: Bytes per read into the page cache: a shard or a database can be larger than memory.
+#: The kind of a corpus whose images lie in a few files (`harness.corpora.pack`).
+PACKED = "packed"
+#: Bytes per read into the page cache: a shard can be larger than memory.
 _CHUNK_BYTES = 1 << 22
 #: Files at most whose share of the page cache is read back.
 _SAMPLED_FILES = 1000
 _mincore = ctypes.CDLL(None).mincore
 
-#: By folder, the process that opened the database and its handle: LMDB forbids opening one twice in
-#: a process, and using one that the parent opened before a fork.
-_databases: dict[Path, tuple[int, Any]] = {}
-#: Guards opening: threads share descriptors and databases.
-_open_lock = threading.Lock()
-
 
 class FileReader(Reader):
-    """Reads files, each with three system calls; the kernel reads ahead, or does not.
-
-    `layout`, of this one and of its subclasses: files, tar, lmdb, parquet or pixels.
-    """
+    """Reads files, each with three system calls; the kernel reads ahead, or does not."""
 
     layout = "files"
     #: Whether a file leaves the page cache again, so that the next read of it is cold, too.
@@ -80,156 +61,46 @@ class FileReader(Reader):
         return data
 
 
-class TarReader(FileReader):
+class PackReader(FileReader):
     """One `pread` an image, at the offset in its row: `00003.tar@1536`."""
 
-    layout = "tar"
+    layout = PACKED
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._shards: dict[str, int] = {}
-
-    def __call__(self, item: Item) -> bytes:
-        """The member's bytes."""
-        name, _, offset = item.path.partition("@")
-        try:
-            with _open_lock:
-                if name not in self._shards:
-                    self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
-            return check_complete(os.pread(self._shards[name], item.bytes, int(offset)), item)
-        except (OSError, ValueError) as error:
-            raise failure(error) from error
-
-    def __del__(self) -> None:
-        for descriptor in self._shards.values():
-            os.close(descriptor)
-
-
-class MapReader(FileReader):
-    """The same, copied out of a memory map: page faults in place of a system call."""
-
-    layout = "pixels"
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self._maps: dict[str, mmap.mmap] = {}
+        self._files: dict[str, int] = {}
+        #: Threads share descriptors.
+        self._opening = threading.Lock()
 
     def __call__(self, item: Item) -> bytes:
         """The image's bytes."""
         name, _, offset = item.path.partition("@")
-        with _open_lock:
-            if name not in self._maps:
-                with open(self._root / name, "rb") as file:
-                    self._maps[name] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        return check_complete(self._maps[name][int(offset) : int(offset) + item.bytes], item)
-
-
-class ParquetReader(FileReader):
-    """A row group at a time, of which each thread keeps its last: row 3 of group 5 is `5@3`."""
-
-    layout = "parquet"
-
-    def __init__(self, root: Path) -> None:
-        import pyarrow.parquet as pq
-
-        super().__init__(root)
-        path = root / PARQUET_FILE
-        # The footer is read once, and not by each thread.
-        self._open = partial(pq.ParquetFile, path, metadata=pq.read_metadata(path))
-        #: Of each thread: the open file, its last row group and that group's images.
-        self._local = threading.local()
-
-    def __call__(self, item: Item) -> bytes:
-        """The value's bytes."""
-        local = self._local
-        group, _, row = item.path.partition("@")
-        if not hasattr(local, "file"):
-            local.file = self._open()
-            local.group = ""
-        if local.group != group:
-            table = local.file.read_row_group(int(group), columns=["image"], use_threads=False)
-            local.group = group
-            local.column = table.column(0)
-        return check_complete(local.column[int(row)].as_py(), item)
-
-
-class LmdbReader(FileReader):
-    """One `get` an image, copied out of the map."""
-
-    layout = "lmdb"
-
-    def __init__(self, root: Path) -> None:
-        import lmdb
-
-        super().__init__(root)
-        self._lmdb = lmdb
-
-    def __call__(self, item: Item) -> bytes:
-        """The value's bytes."""
         try:
-            with self._database().begin() as transaction:
-                return check_complete(transaction.get(item.path.encode()) or b"", item)
-        except self._lmdb.Error as error:
+            with self._opening:
+                if name not in self._files:
+                    self._files[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
+            return check_complete(os.pread(self._files[name], item.bytes, int(offset)), item)
+        except (OSError, ValueError) as error:
             raise failure(error) from error
 
-    def _database(self) -> Any:
-        process = os.getpid()
-        with _open_lock:
-            if self._root not in _databases or _databases[self._root][0] != process:
-                release(self._root)
-                path = str(self._root)
-                database = self._lmdb.open(path, readonly=True, lock=False, max_spare_txns=4)
-                _databases[self._root] = (process, database)
-            return _databases[self._root][1]
-
-
-_READERS: Mapping[str, Callable[[Path], FileReader]] = {
-    "files": FileReader,
-    "tar": TarReader,
-    "lmdb": LmdbReader,
-    "parquet": ParquetReader,
-    "pixels": TarReader,
-}
+    def __del__(self) -> None:
+        for descriptor in self._files.values():
+            os.close(descriptor)
 
 
 def make(manifest: Manifest) -> Reader:
-    """Open a reader for a corpus's images.
-
-    Raises:
-        UserError: the corpus declares an unknown storage.
-    """
-    reader = _READERS[storage_of(manifest)](manifest.root)
+    """Open a reader for a corpus's images."""
+    reader = (PackReader if manifest.kind == PACKED else FileReader)(manifest.root)
     reader.drops = manifest.cold
     return reader
 
 
-def storage_of(manifest: Manifest) -> str:
-    """How a corpus's images are stored: one of `_READERS`."""
-    root = manifest.root
-    if manifest.kind == "folder":
-        return "files"
-    try:
-        layout = json.loads((root / MARKER).read_text(encoding="utf-8"))["layout"]
-    except (FileNotFoundError, NotADirectoryError):
-        return "files"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{root / MARKER} cannot be read; delete {root} and run the same command again"
-        ) from error
-    return check_name(str(layout), _READERS.keys() - {"files"}, "storage")
-
-
 def stored_files(manifest: Manifest) -> list[Path]:
     """The files that hold a corpus's valid images."""
-    storage = storage_of(manifest)
-    root = manifest.root
-    if storage == "lmdb":
-        return [root / "data.mdb"]
-    paths = (item.path for item in manifest.valid)
-    if storage == "parquet":
-        return [root / PARQUET_FILE]
-    names = (path if storage == "files" else path.partition("@")[0] for path in paths)
-    return [root / name for name in dict.fromkeys(names)]
+    names = [item.path for item in manifest.valid]
+    if manifest.kind == PACKED:
+        names = [*dict.fromkeys(name.partition("@")[0] for name in names)]
+    return [manifest.root / name for name in names]
 
 
 def warm(paths: Iterable[Path]) -> None:
@@ -241,12 +112,11 @@ def warm(paths: Iterable[Path]) -> None:
                 pass
 
 
-def evict(root: Path, paths: Iterable[Path]) -> None:
-    """Drop these files of `root` from the page cache, without root, so that the pass reads a disk.
+def evict(paths: Iterable[Path]) -> None:
+    """Drop these files from the page cache, without root, so that the pass reads a disk.
 
     Each is flushed first, because dirty pages stay; so do pages that this process has mapped.
     """
-    release(root)
     for path in paths:
         with suppress(OSError), open(path, "rb") as file:
             os.fsync(file)
@@ -275,13 +145,6 @@ def cached_share(paths: Sequence[Path]) -> float | None:
                 n_pages += resident.size
             del view  # or the map could not be closed
     return n_resident / n_pages if n_pages else None
-
-
-def release(root: Path) -> None:
-    """Close this process's view of a database; the next read opens it again."""
-    _, database = _databases.pop(root, (0, None))
-    if database is not None:
-        database.close()
 
 
 def check_complete(data: bytes, item: Item) -> bytes:

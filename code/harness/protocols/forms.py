@@ -1,21 +1,20 @@
 """Protocol `forms`: the same images stored in several ways, read from a disk, memory and a store.
 
-A form is a layout and its reader: `files`, `tar`, `lmdb`, `parquet`, decoded `pixels` and
-`pixels_256`, which `_map` reads through a memory map instead of `pread`.
+A form is `files`, or one of `harness.corpora.pack`: `tar`, decoded `pixels` and `pixels_256`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import cycle, groupby
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from harness.corpora import readers
+from harness.corpora import pack, readers
 from harness.corpora.manifest import Item, Manifest
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
@@ -23,7 +22,6 @@ from harness.protocols.storage import disk_bytes
 from harness.spec import Cell
 from harness.testbed.ranges import RangeReader, serving
 from wallclock.clock import gc_disabled
-from wallclock.errors import Unavailable
 from wallclock.fetch import Reader
 from wallclock.loader import in_place_stages
 from wallclock.machine import set_threads
@@ -52,12 +50,9 @@ def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """
     manifest = replace(protocol.open_corpus(cell), cold=False)
     form = str(cell.params["form"])
-    layout = form.removesuffix("_map")
-    if readers.storage_of(manifest) != "files":
-        raise Unavailable("the corpus is not stored as files")
     set_threads(cell.recipe, uses_torch=False)
-    if layout != "files":
-        manifest = _packed(manifest, layout, Path(cell.images.manifest).parent, progress)
+    if form != "files":
+        manifest = _packed(manifest, form, Path(cell.images.manifest).parent, progress)
     items, paths = manifest.valid, readers.stored_files(manifest)
     sizes = manifest.size_stats() | {"n_images": len(items)}
     sizes["mean_kb"] = sum(item.bytes for item in items) / len(items) / 1e3
@@ -87,16 +82,11 @@ class _NotColdError(Exception):
     """Pages that were evicted are in memory."""
 
 
-def _packed(files: Manifest, layout: str, folder: Path, progress: Progress) -> Manifest:
-    """The same images in this layout, written once; kept beside the corpus."""
-    # Imported where it is needed: boto3, which it brings, takes a second.
-    from harness.corpora.abo import pack
-
-    path = folder / "forms" / f"{files.image_set}-{files.digest()[:12]}.{layout}.csv"
+def _packed(files: Manifest, form: str, folder: Path, progress: Progress) -> Manifest:
+    """The same images in this form, written once; kept beside the corpus."""
+    path = folder / "forms" / f"{files.image_set}-{files.digest()[:12]}.{form}.csv"
     path.parent.mkdir(exist_ok=True)
-    # Not a folder's: those may not declare a layout.
-    files = replace(files, kind="packed")
-    return pack.ensure(files, layout, path, False, lambda done, total, step: progress(done))
+    return pack.ensure(files, form, path, lambda done, total, step: progress(done))
 
 
 class _Run:
@@ -109,14 +99,7 @@ class _Run:
         self._manifest = manifest
         self._where = where
         self._finishes = [_finish(cell, manifest, finish) for _ in range(threads)]
-        items = manifest.valid
-        # A row group is read by one thread; other images are independent.
-        grouped = readers.storage_of(manifest) == "parquet"
-
-        def group_of(item: Item) -> str:
-            return item.path.partition("@")[0] if grouped else item.path
-
-        self._tasks = [list(group) for _, group in groupby(items, group_of)]
+        self._items = manifest.valid
 
     def passes(self, port: int, paths: list[Path]) -> tuple[int, dict[str, Any]]:
         """Passes until the time is over: their ns, and what the record holds of them.
@@ -126,24 +109,22 @@ class _Run:
         """
         budget = int(float(self._cell.params["seconds"]) * 1e9)
         cold = self._where == "cold"
-        reader, first = self._open(port), self._tasks[0][0]
+        reader, first = self._open(port), self._items[0]
         # A library's first calls load and allocate.
         self._finishes[0](first, reader(first))
         share = None
         sums = Counter[str]()
         for _ in range(_COLD_PASSES if cold else 1):
             if cold:
-                del reader  # its maps would keep their pages
-                readers.evict(self._manifest.root, paths)
+                readers.evict(paths)
                 share = readers.cached_share(paths)
                 reason = protocol.not_cold(share)
                 if reason:
                     raise _NotColdError(reason)
-                reader = self._open(port)
             fetched_before = disk_bytes()
             cpu_before = process_time_ns()
-            tasks = self._tasks if cold else cycle(self._tasks)
-            sums.update(self._pass(reader, tasks, 0 if cold else budget))
+            items = self._items if cold else cycle(self._items)
+            sums.update(self._pass(reader, items, 0 if cold else budget))
             sums["cpu"] += process_time_ns() - cpu_before
             sums["fetched"] += disk_bytes() - fetched_before
             if sums["ns"] >= budget:
@@ -157,18 +138,17 @@ class _Run:
             "from_disk_share": sums["fetched"] / sums["bytes"] if local else None,
         }
 
-    def _pass(self, reader: Reader, tasks: Iterable[list[Item]], budget: int) -> Counter[str]:
-        """`n` images, `bytes` and `ns` of all tasks, or of as many as begin within a budget."""
+    def _pass(self, reader: Reader, items: Iterable[Item], budget: int) -> Counter[str]:
+        """`n` images, `bytes` and `ns` of all, or of as many as begin within a budget."""
         # One iterator for all threads: a list's and a cycle's are advanced under the GIL.
-        shared, began = iter(tasks), perf_counter_ns()
+        shared, began = iter(items), perf_counter_ns()
 
         def work(finish: _Finish) -> Counter[str]:
             n, n_bytes = 0, 0
-            for task in shared:
-                for item in task:
-                    finish(item, reader(item))
-                    n += 1
-                    n_bytes += item.bytes
+            for item in shared:
+                finish(item, reader(item))
+                n += 1
+                n_bytes += item.bytes
                 if budget and perf_counter_ns() - began > budget:
                     break
             return Counter(n=n, bytes=n_bytes)
@@ -178,12 +158,9 @@ class _Run:
         return counts + Counter(ns=perf_counter_ns() - began)
 
     def _open(self, port: int) -> Reader:
-        root, form = self._manifest.root, str(self._cell.params["form"])
-        if not self._where.startswith("http"):
-            if form.endswith("_map"):
-                return readers.MapReader(root)
-            return readers.make(self._manifest)
-        return RangeReader(port, self._where)
+        if self._where.startswith("http"):
+            return RangeReader(port, self._where)
+        return readers.make(self._manifest)
 
 
 def _finish(cell: Cell, manifest: Manifest, name: str) -> _Finish:

@@ -93,7 +93,7 @@ def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
     state = str(cell.params.get("page_cache", "warm"))
     files = readers.stored_files(manifest)
     if state == "cold":
-        readers.evict(manifest.root, files)
+        readers.evict(files)
     else:
         readers.warm(files)
     share = readers.cached_share(files)

@@ -77,7 +77,7 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "formats": ("formats",),
     "forms": (
         "forms",
-        "harness.corpora.abo.pack",
+        "harness.corpora.pack",
         "harness.protocols.storage",
         "harness.testbed.ranges",
         "harness.testbed.threaded",

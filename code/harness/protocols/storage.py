@@ -15,7 +15,6 @@ from harness.corpora import readers
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
-from wallclock.errors import Unavailable
 
 
 def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -27,19 +26,16 @@ def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: `cold-<readers>`, nanoseconds of each pass over all images; `warm`, of `n_warm` images.
     Values: `n_loaded`, `mean_bytes`; `from_disk_share`, bytes that the kernel fetched from a block
     device in the cold passes over those read: 0 on a network or a RAM disk, above 1 with readahead.
-    Raises `Unavailable`: the images are not in local files.
     """
     manifest = replace(protocol.open_corpus(cell), cold=False)
     items, files = manifest.valid, readers.stored_files(manifest)
-    if not files:
-        raise Unavailable("no image is in a local file: there is nothing to evict and read back")
     total = sum(item.bytes for item in items)
     fetched, read = 0, 0
     samples: dict[str, list[int]] = {}
     for count in map(int, cell.params["readers"]):
         passes = samples.setdefault(f"cold-{count}", [])
         for _ in range(int(cell.params["rounds"])):
-            readers.evict(manifest.root, files)
+            readers.evict(files)
             reader = readers.make(manifest)
             before = disk_bytes()
             shares = [map(reader, items[first::count]) for first in range(count)]

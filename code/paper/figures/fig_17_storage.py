@@ -15,14 +15,7 @@ from paper.rendering import NothingToDrawError, Tables, output
 #: Source → colour and marker; one that is not listed is a store of another latency.
 _SOURCES = {"warm": ("#222222", "o"), "cold": ("#00568C", "s"), "http-5": ("#D55E00", "D")}
 _OTHER = ("#888888", "P")
-_FORMS = {
-    "tar": "tar",
-    "lmdb": "LMDB",
-    "parquet": "Parquet",
-    "pixels_map": "pixels, mmap",
-    "pixels_256": "pixels, 256 px",
-    "pixels_256_map": "pixels, 256 px, mmap",
-}
+_FORMS = {"tar": "tar", "pixels_256": "pixels, 256 px"}
 
 
 @output("fig-17-storage", "Which storage keeps a decoder busy", storage.CSV)

@@ -9,7 +9,6 @@ from harness.corpora.manifest import Item
 from harness.protocols.protocol import no_progress
 from harness.protocols.storage import storage
 from harness.spec import Cell, Slice
-from wallclock.errors import Unavailable
 from wallclock.recipe import ModelSpec, Recipe
 
 PARAMS = {"readers": [1, 4], "rounds": 2, "seconds": 0.001}
@@ -26,9 +25,9 @@ def test_every_cold_pass_reads_all_images_after_an_eviction(
     read, evict = readers.FileReader.__call__, readers.evict
     events: list[str] = []
 
-    def evicting(root: Path, files: list[Path]) -> None:
+    def evicting(files: list[Path]) -> None:
         events.append("evict")
-        evict(root, files)
+        evict(files)
 
     def reading(reader: readers.FileReader, item: Item) -> bytes:
         events.append(item.id)
@@ -45,11 +44,3 @@ def test_every_cold_pass_reads_all_images_after_an_eviction(
     assert result.values["n_warm"] == len(passes[3]) - 18
     assert result.values["mean_bytes"] > 100
     assert result.values["from_disk_share"] >= 0
-
-
-def test_a_remote_store_has_no_page_cache(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers, "stored_files", lambda manifest: [])
-    with pytest.raises(Unavailable, match="no image is in a local file"):
-        storage(cell_of(corpus), tmp_path, no_progress)

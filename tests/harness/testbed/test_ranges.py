@@ -1,4 +1,4 @@
-"""Packs for comparison, and the late store: the same bytes by every reader."""
+"""The late store: the same bytes."""
 
 import os
 import time
@@ -7,13 +7,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from harness.corpora import manifest as manifests
-from harness.corpora import readers, synthetic
-from harness.corpora.abo import pack
+from harness.corpora import synthetic
 from harness.corpora.manifest import Manifest
 from harness.spec import CorpusSpec
 from harness.testbed import ranges
@@ -24,10 +21,9 @@ from wallclock.files import sha256_bytes
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """Ten originals: two row groups of Parquet."""
     folder = tmp_path_factory.mktemp("corpus")
-    prepared = synthetic.prepare(CorpusSpec("synthetic"), "original", 10, folder, lambda *_: None)
-    return replace(manifests.load(Path(prepared.manifest)), kind="packed")
+    prepared = synthetic.prepare(CorpusSpec("synthetic"), "original", 2, folder, lambda *_: None)
+    return manifests.load(Path(prepared.manifest))
 
 
 @pytest.fixture
@@ -38,38 +34,6 @@ def store(files: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(time, "sleep", lambda s: waits.open("a").write(f"{s:g} ") and None)
     with ranges.serving(files.root) as port:
         yield port
-
-
-def packed(files: Manifest, layout: str, folder: Path) -> Manifest:
-    return pack.ensure(files, layout, folder / f"x.{layout}.csv", False, lambda *_: None)
-
-
-def test_parquet_holds_the_files(files: Manifest, tmp_path: Path) -> None:
-    table = packed(files, "parquet", tmp_path)
-    reader = readers.make(table)
-    assert [sha256_bytes(reader(item)) for item in table.items] == [i.sha256 for i in files.items]
-    assert (reader.layout, table.items[9].path) == ("parquet", "1@1")
-    assert [path.name for path in readers.stored_files(table)] == ["images.parquet"]
-    assert packed(files, "parquet", tmp_path) == table
-    with pytest.raises(ImageError, match="the pack was changed"):
-        reader(replace(table.items[0], bytes=7))
-    size = readers.stored_files(table)[0].stat().st_size
-    assert size < 1.01 * sum(item.bytes for item in files.items) + 4096
-
-
-@pytest.mark.slow
-def test_pixels_are_those_of_pillow(files: Manifest, tmp_path: Path) -> None:
-    for layout in ("pixels", "pixels_256"):
-        table = packed(files, layout, tmp_path)
-        for read in (readers.make(table), readers.MapReader(table.root)):
-            for item, file in zip(table.items, files.items, strict=True):
-                image = Image.open(files.root / file.path).convert("RGB")
-                if layout == "pixels_256":
-                    image.thumbnail((256, 256), Image.Resampling.BILINEAR, reducing_gap=None)
-                    assert max(item.width, item.height) == 256
-                pixels = np.frombuffer(read(item), np.uint8).reshape(item.height, item.width, 3)
-                assert np.array_equal(pixels, np.asarray(image))
-        assert readers.storage_of(table) == item.format == "pixels"
 
 
 def test_store_answers_late(files: Manifest, store: int, tmp_path: Path) -> None:

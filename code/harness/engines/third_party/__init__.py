@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from ctypes.util import find_library
 
 from harness import peers
-from harness.corpora import readers
 from harness.corpora.manifest import Manifest
 from harness.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader
-from wallclock.errors import Unavailable, check_name, import_declared
+from wallclock.errors import check_name, import_declared
 from wallclock.loader import Batch, Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
@@ -80,12 +79,9 @@ def open_loader(
 
     Raises:
         UserError: no such loader.
-        Unavailable: its library is not here, or the corpus is not stored as files.
+        Unavailable: its library is not here.
     """
     name = check_name(recipe.engine, LOADERS, "engine")
-    layout = readers.storage_of(manifest)
-    if layout != "files":
-        raise Unavailable(f"{name} reads files; this corpus is stored as {layout}")
     items = manifest.valid
     files = [str(manifest.root / item.path) for item in items]
     workers = recipe.workers or usable_cores()

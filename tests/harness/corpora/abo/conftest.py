@@ -1,7 +1,6 @@
 """A small ABO behind moto's S3 server, and behind a store that breaks responses."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from moto.server import ThreadedMotoServer
 
 from harness.corpora import manifest as manifests
 from harness.corpora import prepare
-from harness.corpora.abo import pack
 from harness.corpora.manifest import Manifest
 from harness.spec import CorpusSpec, Slice
 from tests.harness.corpora.abo import bucket
@@ -81,17 +79,6 @@ class Corpus:
         manifest = manifests.load(Path(prepared.manifest)).head(n)
         assert manifest.digest() == prepared.digest
         return manifest
-
-    def packed(self, layout: str, n: int = N, *, verify: bool = False, **changes: Any) -> Manifest:
-        """The first `n` small images in a layout, as the protocol `forms` packs them."""
-        files = replace(self(n=n, **changes), kind="packed")
-        path = self.pack_path(layout)
-        path.parent.mkdir(exist_ok=True)
-        return pack.ensure(files, layout, path, verify, self._count)
-
-    def pack_path(self, layout: str) -> Path:
-        """The list of a pack."""
-        return self.cache / "packs" / f"small.{layout}.csv"
 
     def _count(self, done: int, total: int, step: str) -> None:
         self.progress.append((done, total, step))

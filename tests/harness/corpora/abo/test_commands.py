@@ -9,12 +9,8 @@ import pytest
 
 from experiments import cpu
 from harness.corpora.abo.prepare import ATTRIBUTION
-from harness.protocols import protocol
-from harness.spec import Cell
 from paper.csvfile import read_table
 from tests.conftest import RunMain
-from tests.harness.corpora.abo.conftest import Corpus
-from wallclock.recipe import ModelSpec, Recipe
 
 #: Without a network a proxy is no way out either.
 OFFLINE = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "")
@@ -66,22 +62,3 @@ def test_no_network_is_one_line_soon(run_main: RunMain, tmp_path: Path) -> None:
     assert done.stderr.startswith(f"wallclock: cannot reach {host}: ")
     for hint in ("the network", "corpus.endpoint", "corpus=synthetic", "corpus=folder corpus.path"):
         assert hint in done.stderr
-
-
-@pytest.mark.parametrize("page_cache", ["warm", "cold"])
-@pytest.mark.parametrize("layout", ["files", "tar", "lmdb"])
-def test_serial_pass_reads_each_layout(
-    corpus: Corpus, tmp_path: Path, layout: str, page_cache: str
-) -> None:
-    params = {"page_cache": page_cache, "max_failures": 0}
-    images = corpus.slice(n=20)
-    if layout != "files":
-        images = corpus.packed(layout, n=20).slice(corpus.pack_path(layout))
-    model = ModelSpec("null", weights="none")
-    recipe = Recipe("pil", batch_size=8)
-    cell = Cell("serial", "serial", "pil", 0, recipe, images, model, params)
-    (tmp_path / "work").mkdir()
-    measured = protocol.find("serial")(cell, tmp_path / "work", lambda done: None)
-    assert len(measured.samples["read"]) == measured.values["n_embedded"] == 20
-    assert measured.values["page_cache"] == page_cache
-    assert not measured.failures

@@ -1,0 +1,99 @@
+"""Packs for comparison: the same images, and the same bytes each time."""
+
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness.corpora import manifest as manifests
+from harness.corpora import pack, readers, synthetic
+from harness.corpora.manifest import Manifest
+from harness.spec import CorpusSpec
+from wallclock.errors import ImageError, UserError
+from wallclock.files import sha256_bytes
+
+N = 10
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Manifest:
+    """Small images, of which the second is damaged."""
+    spec = CorpusSpec("synthetic")
+    prepared = synthetic.prepare(spec, "small_256", N, tmp_path / "corpus", lambda *_: None)
+    manifest = manifests.load(Path(prepared.manifest))
+    damaged = manifest.items[1].with_failure(ImageError("decode", "damaged"))
+    return replace(manifest, items=(manifest.items[0], damaged, *manifest.items[2:]))
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "_SHARD_ROWS", 4)
+
+
+def packed(files: Manifest, form: str, folder: Path) -> Manifest:
+    folder.mkdir(exist_ok=True)
+    return pack.ensure(files, form, folder / f"x.{form}.csv", lambda *_: None)
+
+
+def test_shards_are_standard_tars_of_the_same_images(files: Manifest, tmp_path: Path) -> None:
+    table = packed(files, "tar", tmp_path / "once")
+    assert table.digest() == files.digest()
+    reader = readers.make(table)
+    assert [sha256_bytes(reader(item)) for item in table.valid] == [i.sha256 for i in files.valid]
+    shards = readers.stored_files(table)
+    assert [path.name for path in shards] == ["00000.tar", "00001.tar", "00002.tar"]
+    members: dict[str, bytes] = {}
+    for path in shards:
+        with tarfile.open(path) as shard:
+            members |= {member.name: shard.extractfile(member).read() for member in shard}  # type: ignore[union-attr]
+    assert members == {item.path: (files.root / item.path).read_bytes() for item in files.valid}
+    again = readers.stored_files(packed(files, "tar", tmp_path / "again"))
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in shards]
+
+
+def test_it_is_packed_once(files: Manifest, tmp_path: Path) -> None:
+    table = packed(files, "tar", tmp_path)
+    built = table.root.stat().st_mtime_ns
+    assert packed(files, "tar", tmp_path) == table
+    assert table.root.stat().st_mtime_ns == built
+    assert packed(files.head(5), "tar", tmp_path).digest() == files.head(5).digest()
+
+
+@pytest.mark.parametrize("form", ["pixels", "pixels_256"])
+def test_pixels_are_those_of_pillow(files: Manifest, tmp_path: Path, form: str) -> None:
+    table = packed(files, form, tmp_path)
+    read = readers.make(table)
+    for item, file in zip(table.valid, files.valid, strict=True):
+        image = Image.open(files.root / file.path).convert("RGB")
+        if form == "pixels_256":
+            image.thumbnail((256, 256), Image.Resampling.BILINEAR, reducing_gap=None)
+        pixels = np.frombuffer(read(item), np.uint8).reshape(item.height, item.width, 3)
+        assert np.array_equal(pixels, np.asarray(image))
+        assert item.format == "pixels"
+
+
+def test_wrong_location_is_a_read_failure(files: Manifest, tmp_path: Path) -> None:
+    table = packed(files, "tar", tmp_path)
+    reader, item = readers.make(table), table.items[0]
+    for path in ("00000.tar@99999999", "00009.tar@512", "nonsense", "99999999", "x" * 600):
+        with pytest.raises(ImageError) as caught:
+            reader(replace(item, path=path))
+        assert caught.value.stage == "read"
+    with pytest.raises(ImageError, match="the pack was changed"):
+        reader(replace(item, bytes=10**6))
+
+
+def test_what_cannot_be_packed_is_one_line_and_leaves_nothing(
+    files: Manifest, tmp_path: Path
+) -> None:
+    huge = replace(files, items=tuple(replace(item, bytes=10**15) for item in files.items))
+    with pytest.raises(UserError, match=r"small_256 as tar: 9,000,000\.00 GB are needed"):
+        packed(huge, "tar", tmp_path / "packs")
+    path = files.root / files.items[3].path
+    path.write_bytes(path.read_bytes()[:-3] + b"\0\0\0")
+    with pytest.raises(UserError, match=r"is not what was listed"):
+        packed(files, "tar", tmp_path / "packs")
+    assert not list((tmp_path / "packs").iterdir())
