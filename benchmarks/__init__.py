@@ -1,1 +1,1 @@
-"""Benchmarks that chose `recipe=fast`: its DCT margin, and its decoder and resizer."""
+"""Speed of the loader, of jobs and of the trace, beside the experiments; a command each."""

@@ -1,15 +1,14 @@
 """How near `open_images` is to a loader in C: data/benchmarks/ceiling.csv, with its provenance.
 
-`ceiling.c` does the same arithmetic on the same files: read, decode at the same DCT scale, resize
-with the same filter, into a batch buffer; and no more: no checks, no ids, no failures, no order. It
-calls the libjpeg-turbo that this machine has, whose version a row names. In each round either side
-takes the same passes over the images, in turn and backwards in turn. A row has the CPU time per
-image, user and system, of all threads (median of the rounds), and `share`: that of C over ours in
-the same round. It is 1 where the loader costs nothing of its own, and `least` is what is aimed at.
-`calls_us`, of one thread: what its decoder and its resize take of that, by the clock. Where they
-alone take as long as all of C, the rest of the loader cannot bring the share to 1.
-Both sides' pixels are compared with Pillow's of the whole picture. Without a C compiler,
-libturbojpeg or AVX2 the rows say so.
+`ceiling.c` does the same arithmetic on the same files: it reads them, decodes them at the same DCT
+scale and resizes them with the same filter into a batch buffer. It has no checks, ids, failures or
+order. It calls the libjpeg-turbo of this machine, whose version is in the row. In each round both
+sides take the same passes over the images, and swap their order from round to round. A row has the
+CPU time per image (user and system, of all threads, median of the rounds) and `share`: C over ours
+in the same round, 1 if the loader costs nothing of its own; `least` is the aim. `calls_us`, of one
+thread, is the wall time in its decoder and its resize: if they alone take as long as the C program,
+no loader around them can reach a share of 1. The pixels of both sides are compared with Pillow's.
+Without a C compiler, libturbojpeg or AVX2, the rows say so.
 
     python -m benchmarks.ceiling [--folder DIR] [--n N] [--rounds N] [--seconds S]
 """
@@ -38,7 +37,7 @@ from wallclock.loader.threads import IMAGE_STAGES
 from wallclock.recipe import FAST
 from wallclock.summary import median
 
-#: CPU time of C over ours that is aimed at, by image set.
+#: The share that is aimed at, by image set.
 LEAST = {"synthetic small_256": 0.9, "synthetic original": 0.94, "folder": 0.94}
 #: PSNR of the worst image that either side may have against Pillow.
 LEAST_DB = 40.0
@@ -59,12 +58,12 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class NoCeilingError(Exception):
-    """C cannot be measured here; the text says why."""
+    """The C program cannot run here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of an image in our loader, µs: CPU time, and the clock's time in decode and resize."""
+    """µs per image in our loader: CPU time, and wall time in decode and resize."""
 
     cpu_us: float
     calls_us: float
@@ -78,7 +77,7 @@ class Ceiling:
     turbojpeg: str
 
     def cpu_us(self, paths: Sequence[Path], threads: int, passes: int) -> float:
-        """CPU time per image. Raises NoCeilingError: an image cannot be decoded by it."""
+        """CPU time per image. Raises NoCeilingError: it cannot decode an image."""
         n, cpu_s, _ = map(float, self._run(paths, threads, passes).split())
         return cpu_s / n * 1e6
 
@@ -154,7 +153,7 @@ def rows(
 
 
 def _is_plain(path: Path) -> bool:
-    """Whether it has colours that the C decodes."""
+    """Whether the C program decodes its colours."""
     with Image.open(path) as image:
         return image.mode in ("RGB", "L")
 
@@ -168,7 +167,7 @@ def _measured(
     passes = _passes(paths, threads, choices.seconds)
     c_us, our_costs = _costs(ceiling, paths, threads, passes, choices.rounds)
     shares = sorted(c / ours.cpu_us for c, ours in zip(c_us, our_costs, strict=True))
-    # Of several threads the clock counts waits for the GIL too.
+    # With several threads, wall time includes waits for the GIL.
     calls_us = median([cost.calls_us for cost in our_costs]) if threads == 1 else None
     return {
         "c_cpu_us": median(c_us),
@@ -184,7 +183,7 @@ def _measured(
 
 
 def _passes(paths: Sequence[Path], threads: int, seconds: float) -> int:
-    """As many as take so long in our loader; also its warm-up."""
+    """How many passes of our loader take so long; also its warm-up."""
     _our_cost(paths, threads, 1)
     began = perf_counter()
     _our_cost(paths, threads, 1)
@@ -194,7 +193,7 @@ def _passes(paths: Sequence[Path], threads: int, seconds: float) -> int:
 def _costs(
     ceiling: Ceiling, paths: Sequence[Path], threads: int, passes: int, rounds: int
 ) -> tuple[list[float], list[Cost]]:
-    """CPU time per image of C, and the costs of ours, by round."""
+    """CPU time per image of the C program, and the costs of our loader, by round."""
     c_us, our_costs = [], []
     with gc_disabled():
         for number in range(rounds):
@@ -207,7 +206,7 @@ def _costs(
 
 
 def _our_cost(paths: Sequence[Path], threads: int, passes: int) -> Cost:
-    """CPU time of all threads, with their start and their end."""
+    """Over some passes, the start and the end of the threads included."""
     began, n = process_time(), 0
     marks: list[Marks] = []
     with open_images(paths, PX, epochs=passes, workers=threads) as batches:

@@ -1,19 +1,17 @@
 """What a job costs beyond embedding each image: data/benchmarks/job.csv and its samples.
 
-`wallclock embed` of `n` ids over generated files, with the mock model at 0 ms, which makes every
-other cost as large as it can be: as it is (`plain`), loading in one process and in two, with
-`keep=thumbnails`, and with `reuse=` of the plain run where 1 % of the ids have got another file.
-Each in a process of its own, in turns; seconds are from the start of the process to its end, of the
-median round. `of_plain` is the same in shares of the plain job's of the same round. `processes`:
-that loaded, of the plain job as many as the job's rule chose. `peak_memory_mib` is of the process
-and all below it, at most once a second, shared pages once.
+The mock model takes no time, so that every other cost shows. The jobs over `n` ids are `wallclock
+embed` as it is (`plain`), with one process and with two, with `keep=thumbnails`, and with `reuse=`
+of the plain job after 1 % of the files changed. They run in turn, each in a process of its own. A
+row has the wall seconds of the process in the median round, and `of_plain`, their ratio to the
+plain job in the same round. `processes` is how many loaded. `peak_memory_mib` is the most memory of
+all its processes, sampled every second, shared pages counted once.
 
-Each id has a file of its own bytes, of few pictures, and equal bytes are looked for. With
-`--repeat` few files come round again, and `deduplicate=false`. `files_gib` is what the ids' files
-take; `page_cache_share`, how much of it was in memory when the first job began. With
-`--larger-than-memory` the plain job also runs over distinct originals that take a quarter more than
-this machine's memory, so that most of each round comes from the disk; where they do not fit on the
-disk, the row says so.
+Each id has a file of its own bytes, of a few pictures. With `--repeat`, a few files repeat, and
+`deduplicate=false`. `files_gib` is the size of all files, `page_cache_share` how much of it was in
+memory when the first job began. `--larger-than-memory` adds a plain job over distinct originals of
+1.25 times this machine's memory, most of which come from the disk in each round. If they do not fit
+on the disk, the row says so.
 
     python -m benchmarks.job [--small N] [--original N] [--rounds N] [--jobs JOB …] [--repeat]
                              [--larger-than-memory]
@@ -55,9 +53,9 @@ _JOBS = {
     "thumbnails": ("keep=thumbnails",),
     _CHANGED: (),
 }
-#: Every hundredth id.
+#: Every hundredth id has a changed file.
 _EVERY = 100
-#: Of the memory that files larger than it take.
+#: Files that are larger than the memory take so many times its size.
 _LARGER = 1.25
 
 
@@ -73,7 +71,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Lists:
-    """A list of ids and files, the same where every hundredth has another file, and their sizes."""
+    """A list of ids and files; the same with a changed file for every hundredth; their sizes."""
 
     first: Path
     changed: Path
@@ -113,7 +111,7 @@ def main() -> None:
 
 
 def _pictures(images: str) -> Manifest:
-    """Twice as many pictures as a list has: those of the changed files are others."""
+    """Twice as many pictures as a list has: changed files show other ones."""
     cache = provenance.ROOT / "data" / "corpora"
     n = 2 * _PICTURES[images]
     made = synthetic.prepare(CorpusSpec("synthetic"), images, n, cache, lambda *_: None)
@@ -121,13 +119,13 @@ def _pictures(images: str) -> Manifest:
 
 
 def _more_than_memory(pictures: Manifest) -> int:
-    """How many distinct files of these pictures take a quarter more than the memory."""
+    """How many distinct files of these pictures take 1.25 times the memory."""
     sizes = [item.bytes + EXTRA for item in pictures.valid]
     return round(_LARGER * memory_bytes() / (sum(sizes) / len(sizes)))
 
 
 def memory_bytes() -> int:
-    """Of this machine."""
+    """Memory of this machine."""
     return int(psutil.virtual_memory().total)
 
 
@@ -195,7 +193,7 @@ def _empty(images: str, n: int, job: str, is_repeated: bool, reason: str) -> dic
 def _measure(
     images: str, n: int, jobs: Sequence[str], rounds: int, is_repeated: bool
 ) -> tuple[Lists, dict[str, list[Run]]]:
-    """Every job once in a round. Raises UserError: its files do not fit on the disk."""
+    """Run every job once per round. Raises UserError: the files do not fit on the disk."""
     runs: dict[str, list[Run]] = {job: [] for job in jobs}
     with tempfile.TemporaryDirectory(dir=provenance.ROOT / "data") as folder:
         work = Path(folder)
@@ -235,7 +233,7 @@ def _lists(corpus: Manifest, pictures: int, n: int, is_repeated: bool, work: Pat
 
 
 def _embed(source: Path, out: Path, *settings: str) -> Run:
-    """A job, and what it says. Raises RuntimeError with its output: it failed."""
+    """Run a job. Raises RuntimeError with its output: it failed."""
     command = [sys.executable, "-m", "wallclock", "embed", str(source), str(out), "model=null"]
     peak_mib = 0.0
 
@@ -249,7 +247,7 @@ def _embed(source: Path, out: Path, *settings: str) -> Run:
     fetched = disk_bytes() - fetched
     if run.status:
         raise RuntimeError(run.output)
-    # It says what it has chosen, if that is not one.
+    # A job prints how many processes it chose, unless it is one.
     told = re.search(r"processes=(\d+)", " ".join(settings)) or re.search(
         r"(\d+) processes load", run.output
     )

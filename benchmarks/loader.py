@@ -1,13 +1,13 @@
 """What each feature of the loader costs: data/benchmarks/loader.csv, with its provenance.
 
-`open_images` over a list is 1. Beside it: the loader that reuses its batches (no ownership), items
-with labels, a stream of the same items, float32 normalized by the workers, grey, a transform that
-returns what it gets (as an array, and with a generator), and DataLoaders with as many workers as
-cores: Pillow (decoded in full), `wallclock.decode`, and the same libraries by hand
-(simplejpeg at reduced scale, torch's antialiased resize). Every DataLoader copies a batch of uint8
-from shared memory. Files lie in the page cache. In each round every loader takes one pass, in turn
-and backwards in turn; a pass is timed from its first batch on. A row has the images per second
-(median of the rounds) and the ratio to `open_images` in the same round.
+`open_images` over a list is 1. It is compared with the loader that reuses its batches, with items
+that have labels, a stream of the same items, float32 normalized by the workers, grey, and a
+transform that returns its input (of arrays, and with a generator). Beside them are DataLoaders with
+as many workers as cores: Pillow (decoded in full), `wallclock.decode`, and the same libraries by
+hand (simplejpeg at reduced scale, torch's antialiased resize). Each DataLoader copies a batch of
+uint8 from shared memory. Files lie in the page cache. In each round every loader takes one pass,
+forwards and backwards in turn; a pass is timed from its first batch on. A row has the images per
+second (median of the rounds) and the ratio to `open_images` in the same round.
 
     python -m benchmarks.loader [--folder DIR] [--n N] [--rounds N] [--seconds S]
 """
@@ -56,18 +56,18 @@ class Decoded(Dataset[Any]):
 
 
 def by_pillow(path: str) -> Any:
-    """As everyone has it."""
+    """As in most programs: decoded in full by Pillow."""
     image = Image.open(path).convert("RGB").resize((PX, PX), Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(image))
 
 
 def by_wallclock(path: str) -> Any:
-    """One call."""
+    """By `wallclock.decode`."""
     return torch.from_numpy(wallclock.decode(path, PX))
 
 
 def by_hand(path: str) -> Any:
-    """simplejpeg at the scale that suffices, torch's resize of all its pixels."""
+    """simplejpeg at the smallest scale that suffices, then torch's resize."""
     data = Path(path).read_bytes()
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
     scale = _SCALING.denominator(width, height)
@@ -117,14 +117,14 @@ def opened(items: Any, **options: Any) -> Iterator[Any]:
 
 
 def labelled(paths: Paths) -> Iterator[Any]:
-    """Dicts with a label that is looked at."""
+    """Dicts with a label, which is read."""
     for batch in opened([{"image": path, "label": at} for at, path in enumerate(paths)]):
         assert len(batch.labels) == len(batch.ids)
         yield batch
 
 
 def unchanged_with_rng(pixels: Any, rng: np.random.Generator) -> Any:
-    """What a transform costs that draws one number."""
+    """A transform that draws one random number."""
     rng.random()
     return pixels
 

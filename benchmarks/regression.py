@@ -1,13 +1,13 @@
-"""A gate on speed that another machine does not break: `make regression`, in three minutes.
+"""A check of speed that holds on any machine: `make regression`, in three minutes.
 
-Rates differ between machines, ratios within one run much less. Each part below takes one pass in a
-round, in turns forwards and backwards, on generated files in the page cache; a ratio is that of two
-parts in the same round, and of the rounds the median. It is compared with what earlier runs
-measured, data/regression.csv: the interval reaches from the least run to the greatest one, and
-`MARGIN` further. The status is 1, with a line for each ratio outside; 2 where nothing is recorded.
+Rates differ between machines, ratios within one run much less. In each round every part below takes
+one pass over generated files in the page cache, forwards and backwards in turn. A ratio is of two
+parts in the same round, the median over the rounds. It must lie between the lowest and the highest
+that earlier runs recorded in data/regression.csv, give or take `MARGIN`. The exit status is 1, with
+a line per ratio outside, or 2 if nothing is recorded.
 
-`--record` adds this run to the file: five times on a quiet machine, and again where a ratio is
-meant to change. A run that other programs disturbed is not recorded.
+`--record` adds this run to the file: do so five times on a quiet machine, and again after a change
+of a ratio that is meant. A run that other programs disturbed is not recorded.
 
     python -m benchmarks.regression [--rounds N] [--seconds S] [--record]
 """
@@ -51,8 +51,8 @@ COLUMNS = (
     "commit",
     "measured",
 )
-#: How far beyond the recorded runs a ratio may lie, as a factor: runs of one quiet machine differ
-#: by half of it.
+#: How far beyond the recorded runs a ratio may lie, as a factor: twice as far as runs on one quiet
+#: machine differ.
 MARGIN = 1.1
 #: Cores that other programs may keep busy in a run that is recorded.
 _QUIET = 0.1
@@ -68,7 +68,7 @@ _CROP = "shortest:256,crop:224x224,bicubic,rotate"
 _PARTS = 16
 
 Paths = Sequence[str]
-#: Takes a pass over images of a set; images per second.
+#: Takes a pass over the images of a set and returns images per second.
 Part = Callable[[Paths], float]
 
 
@@ -95,7 +95,7 @@ RATIOS = (
 
 @dataclass(frozen=True)
 class Interval:
-    """What a ratio may be, by so many recorded runs."""
+    """What a ratio may be, and how many recorded runs say so."""
 
     low: float
     high: float
@@ -103,7 +103,7 @@ class Interval:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, compare, and record on request; the status."""
+    """Measure, compare, and record on request; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.2, help="of a pass")
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(work: Path, rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Images a second of each part in each round; before them a short pass of each."""
+    """Images per second of each part in each round, after a short pass of each."""
     torch.set_num_threads(1)
     paths = {images: _paths(images) for images in _FILES}
     repeated: dict[str, list[str]] = {}
@@ -155,7 +155,7 @@ def _paths(images: str) -> list[str]:
 
 
 def _parts(work: Path, seconds: float) -> dict[str, tuple[str, Part]]:
-    """Part → its images, and what takes a pass."""
+    """Part → its image set, and what takes a pass over it."""
     large, small = _BATCH[_ORIGINALS], _BATCH[_THUMBNAILS]
     return {
         "ours": (_ORIGINALS, partial(_opened, large)),
@@ -180,7 +180,7 @@ def _dataloader(load: Callable[[str], Any], batch: int, paths: Paths) -> float:
 
 
 def _rate(sizes: Iterator[int]) -> float:
-    """Images a second from sizes of batches, once there was a batch a core."""
+    """Images per second by the sizes of batches, after one batch per core."""
     for _ in range(usable_cores()):
         next(sizes)
     began = perf_counter()
@@ -212,7 +212,7 @@ def _pinned(core: int, paths: Paths, seconds: float) -> Callable[[], tuple[int, 
 
 
 def _embed(work: Path, parts: int, paths: Paths) -> float:
-    """A job's loop over batches, its parts committed; its start is not in it."""
+    """A job's loop over batches, its commits included, without its start."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         source, out = Path(folder, "list.csv"), Path(folder, "vectors")
         lines = "".join(f"{number},{path}\n" for number, path in enumerate(paths))
@@ -235,7 +235,7 @@ def ratios_of(rates: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
 
 
 def intervals(recorded: Iterable[Mapping[str, str]]) -> dict[str, Interval]:
-    """Ratio → what it may be, by the rows of data/regression.csv."""
+    """Ratio → what it may be, from the rows of data/regression.csv."""
     values: dict[str, list[float]] = {}
     for row in recorded:
         values.setdefault(row["ratio"], []).append(float(row["value"]))
@@ -267,7 +267,7 @@ def rows_of(ratios: Mapping[str, Sequence[float]]) -> list[dict[str, object]]:
 def describe(
     ratios: Mapping[str, Sequence[float]], allowed: Mapping[str, Interval]
 ) -> Iterable[str]:
-    """A line for each ratio: its median, its range over the rounds, what it may be."""
+    """Print a line per ratio: its median, its range over the rounds, what it may be."""
     for ratio in RATIOS:
         values = ratios[ratio.name]
         interval = allowed.get(ratio.name)
@@ -277,7 +277,7 @@ def describe(
 
 
 def judge(ratios: Mapping[str, Sequence[float]], allowed: Mapping[str, Interval]) -> int:
-    """The status; a line on standard error for each ratio that is outside, or not recorded."""
+    """The exit status; prints a line to stderr for each ratio outside or not recorded."""
     status = 0
     for name, values in ratios.items():
         value, interval = median(values), allowed.get(name)

@@ -1,12 +1,12 @@
 """Is `wallclock trace` right, and what does it cost? Two tables in data/benchmarks/.
 
-Each program of `benchmarks.traced` runs in turn without a trace, under the trace, and with its
-stages timed by hand (`StageProfiler`), round by round. trace.csv has a row per program. `overhead`
-is the time per image that the trace adds once the program runs: the ratio of the rates that the
-program prints, in the same round, less 1 (median, least, greatest). `added_start_s` is what it adds
-to the rest of the wall time: the start. Then the greatest difference of a stage's share, and the
-verdict. trace-shares.csv has a row per stage: its share of all compared stages, by hand and by the
-trace, each the median of the rounds. The folder's files are linked under as many names as needed.
+Each program of `benchmarks.traced` runs without a trace, under the trace, and with its stages timed
+by hand (`StageProfiler`), in turn, round by round. trace.csv has a row per program: `overhead` is
+the time per image that the trace adds, the ratio of the rates that the program prints in one round,
+less 1 (median, least, greatest). `added_start_s` is what it adds to the rest of the wall time. Then
+follow the greatest difference of a stage's share, and the verdict. trace-shares.csv has a row per
+stage: its share of all compared stages, by hand and by the trace, each the median of the rounds.
+The folder's files are linked under as many names as needed.
 
     python -m benchmarks.trace --folder DIR [--rounds N] [--program NAME]
 """
@@ -31,20 +31,20 @@ from harness.testbed.threaded import FileHandler, ThreadedServer
 from wallclock.summary import median
 
 _SOURCES = Path(__file__).with_name("traced")
-#: The server waits so many seconds before an image: far longer than a decode takes.
+#: Seconds that the slow server waits before an image: far longer than a decode takes.
 _SLOW_S = 0.05
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program of `benchmarks.traced`, the words after its folder, and what binds it."""
+    """A program of `benchmarks.traced`, the arguments after its folder, and its bottleneck."""
 
     name: str
     source: str
     words: tuple[str, ...] = ()
-    #: A word of the verdict of a program that is made to starve.
+    #: Part of the expected verdict; empty: none is expected.
     bound: str = ""
-    #: Images, so many that a run takes seconds.
+    #: Enough images for a run of seconds.
     images: int = 300
 
 
@@ -62,7 +62,7 @@ PROGRAMS = (
 
 @dataclass(frozen=True)
 class Run:
-    """Wall seconds of a program, its start included; the images per second that it printed."""
+    """Wall seconds of a program with its start; the images per second that it printed."""
 
     wall_s: float
     rate: float
@@ -70,13 +70,13 @@ class Run:
 
     @property
     def start_s(self) -> float:
-        """Seconds beside the images."""
+        """Seconds that are not spent on images."""
         return self.wall_s - self.images / self.rate
 
 
 @dataclass(frozen=True)
 class Round:
-    """The program alone and under the trace; own seconds per (thread, stage)."""
+    """The program alone and under the trace; self time per (thread, stage)."""
 
     plain: "Run"
     traced: "Run"
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def link_images(folder: Path, n: int, to: Path) -> Path:
-    """A folder of `n` names for a folder's JPEGs, which come round again."""
+    """A folder with `n` links to the JPEGs of a folder, each of which may have several."""
     if not to.exists():
         to.mkdir(parents=True)
         files = sorted(folder.resolve().glob("*.jpg"))  # links are not relative to here
@@ -118,7 +118,7 @@ def link_images(folder: Path, n: int, to: Path) -> Path:
 
 
 def _slow_server(folder: Path) -> ThreadedServer:
-    """A web server that waits before it sends a file of the folder, by number."""
+    """A web server that waits before it sends a file; a file's name is its number."""
     files = sorted(folder.glob("*.jpg"))
 
     class SlowHandler(FileHandler):
@@ -131,7 +131,7 @@ def _slow_server(folder: Path) -> ThreadedServer:
 
 
 def _round(program: Program, words: Sequence[str], work: Path) -> Round:
-    """One run of each kind, in turn."""
+    """Run the program alone, under the trace, and timed by hand."""
     marked = (_SOURCES / f"{program.source}.py").read_text(encoding="utf-8")
     plain, by_hand = work / "program.py", work / "marked.py"
     plain.write_text(unmarked(marked), encoding="utf-8")
@@ -154,7 +154,7 @@ def _round(program: Program, words: Sequence[str], work: Path) -> Round:
 def run_program(
     words: Sequence[str], work: Path, **more: str
 ) -> "subprocess.CompletedProcess[str]":
-    """`python words…` in a folder, with this checkout's packages."""
+    """Run `python words…` in a folder, with this checkout's packages."""
     paths = os.pathsep.join((str(provenance.ROOT / "code"), str(provenance.ROOT)))
     environment = {**os.environ, "PYTHONPATH": paths, **more}
     return subprocess.run(
@@ -168,7 +168,7 @@ def run_program(
 
 
 def _run(words: Sequence[str], images: int, work: Path) -> Run:
-    """`python words…`, which prints its rate last."""
+    """Run `python words…`, which prints its rate last."""
     began = perf_counter()
     done = run_program(words, work)
     return Run(perf_counter() - began, printed_rate(done.stdout), images)
@@ -182,7 +182,7 @@ def printed_rate(printed: str) -> float:
 
 
 def _time_by_hand(words: Sequence[str], work: Path) -> dict[tuple[str, str], float]:
-    """Run the marked program; own seconds by (`main` or `workers`, stage)."""
+    """Run the marked program; self time by (`main` or `workers`, stage)."""
     totals: dict[tuple[str, str], float] = {}
     with tempfile.TemporaryDirectory() as folder:
         run_program(words, work, BY_HAND=folder)
@@ -206,7 +206,7 @@ def _as_by_hand(traced: Mapping[str, Any], stages: set[str]) -> dict[tuple[str, 
 
 
 def _shares(program: Program, rounds: Sequence[Round]) -> list[dict[str, object]]:
-    """A row per stage that was marked: its share of them by hand and by the trace."""
+    """A row per marked stage: its share of all marked ones, by hand and by the trace."""
     rows: list[dict[str, object]] = []
     for where, stage in rounds[0].by_hand:
         by_hand = median([_share(each.by_hand, where, stage) for each in rounds])
