@@ -4,7 +4,7 @@
 
 A checksum of Parquet covers the data of one page. A changed bit in a page's header, in the footer,
 in a tar or in a file of another sink is seen by these. The file is written with the part, before
-its commit; a part of an older version has none.
+its commit.
 """
 
 import json

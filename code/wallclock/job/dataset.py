@@ -8,7 +8,6 @@
     _checksums/part-00000.json   size and sha256 of the part's other files: `checksums.py`
 
 Readers of Parquet folders skip names that begin with `_` or `.`: the folder is a table for them.
-Older versions wrote `dataset.json`, `failures/` and `thumbnails/`; such a dataset keeps these.
 
 With another sink, `part-00000.npy` (lmdb, jsonl) has ids and vectors, `rows/part-00000.parquet` the
 other columns.
@@ -78,22 +77,12 @@ _DAMAGED = (
 )
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How the files beside the parts are called: the description, and three folders."""
-
-    about: str
-    failures: str
-    thumbnails: str
-    checksums: str
-
-
 #: Of the library `datasets`, which skips no names that begin with `_`.
 CONFIG = ".huggingface.yaml"
 _CONFIG = 'configs:\n- config_name: default\n  data_files: "{parts}"\n'
 
-LAYOUT = Layout("_dataset.json", "_failures", "_thumbnails", "_checksums")
-OLDER_LAYOUT = Layout("dataset.json", "failures", "thumbnails", "checksums")
+#: The description, and the folders of the files beside the parts.
+ABOUT, FAILURES, THUMBNAILS, CHECKSUMS = "_dataset.json", "_failures", "_thumbnails", "_checksums"
 
 
 class DamagedPartError(UserError):
@@ -133,7 +122,6 @@ class Dataset:
     store: Store
     sink: str = "parquet"
     about: Mapping[str, Any] = field(default_factory=dict)
-    layout: Layout = LAYOUT
     #: Parts whose vectors had the sha256 that was recorded.
     _checked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
 
@@ -161,8 +149,8 @@ class Dataset:
         with self._reading(number, name):
             return pq.read_metadata(self.store.open(name))
 
-    def rows(self, number: int, columns: Sequence[str] | None = ROWS.names) -> Any:
-        """Columns of a part as an Arrow table, by default without the vectors; None: all.
+    def rows(self, number: int, columns: Sequence[str] = ROWS.names) -> Any:
+        """Columns of a part as an Arrow table, by default without the vectors.
 
         Raises DamagedPartError: a page is not what its checksum says, or there is no such column.
         """
@@ -170,7 +158,7 @@ class Dataset:
         with self._reading(number, name):
             return pq.read_table(
                 self.store.open(name),
-                columns=None if columns is None else list(columns),
+                columns=list(columns),
                 partitioning=None,
                 page_checksum_verification=True,
             )
@@ -191,26 +179,28 @@ class Dataset:
 
     def failures(self, number: int) -> list[dict[str, str]]:
         """The images of a part without a vector: id, stage, reason. Raises DamagedPartError."""
-        name = f"{self.layout.failures}/part-{number:05d}.jsonl"
+        name = f"{FAILURES}/part-{number:05d}.jsonl"
         with self._reading(number, name), self._piece(number, name) as path:
             lines = path.read_text(encoding="utf-8").splitlines() if path else ()
             return [json.loads(line) for line in lines]
 
     def recorded(self, number: int) -> Mapping[str, checksums.Recorded]:
-        """What is recorded of a part's files, by name; empty where an older version wrote them.
+        """What is recorded of a part's files, by name.
 
-        Raises DamagedPartError: that file is damaged itself.
+        Raises DamagedPartError: that file is missing, or damaged itself.
         """
         name = self._checksum_file(number)
         with self._reading(number, name), self._piece(number, name) as path:
-            return checksums.parse(path.read_bytes()) if path else {}
+            if path is None:
+                raise ValueError("it is missing")
+            return checksums.parse(path.read_bytes())
 
     def check_file(self, number: int, name: str, path: Path) -> None:
         """Raise DamagedPartError where a part's file, here at `path`, is not what was written."""
         recorded = self.recorded(number)
-        if recorded and name not in recorded:
+        if name not in recorded:
             raise self.damaged(number, name, "no checksum of it was recorded")
-        if recorded and sha256_file(path) != recorded[name].sha256:
+        if sha256_file(path) != recorded[name].sha256:
             raise self.damaged(number, name, "its sha256 is not the recorded one")
 
     def damaged(self, number: int, name: str, reason: str) -> DamagedPartError:
@@ -219,7 +209,7 @@ class Dataset:
 
     def with_thumbnails(self) -> set[int]:
         """The numbers of the parts of whose images copies were kept."""
-        return {part_number(name) for name in self.store.names(f"{self.layout.thumbnails}/part-")}
+        return {part_number(name) for name in self.store.names(f"{THUMBNAILS}/part-")}
 
     def thumbnails(self, number: int) -> AbstractContextManager[Any]:
         """The path of the copies of a part's images while the block runs; None without any."""
@@ -232,11 +222,11 @@ class Dataset:
         """
         name, last = f"part-{number:05d}", self.row_file(number)
         with self.store.staging(name) as work:
-            for folder in (self.layout.failures, self.layout.thumbnails, self._row_folder):
+            for folder in (FAILURES, THUMBNAILS, self._row_folder):
                 (work / folder).mkdir(parents=True, exist_ok=True)
             if part.failures:
                 lines = (f"{json.dumps(dict(row))}\n" for row in part.failures)
-                path = work / self.layout.failures / f"{name}.jsonl"
+                path = work / FAILURES / f"{name}.jsonl"
                 path.write_text("".join(lines), encoding="utf-8")
             if part.thumbnails is not None:
                 part.thumbnails(work / self.tar(number))
@@ -267,10 +257,9 @@ class Dataset:
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write what it is."""
-        if self.layout == LAYOUT:
-            parts = f"{self._row_folder}part-*.parquet"
-            self.store.write(CONFIG, _CONFIG.format(parts=parts).encode())
-        self.store.write(self.layout.about, pretty_json({"format": FORMAT, **about}).encode())
+        parts = f"{self._row_folder}part-*.parquet"
+        self.store.write(CONFIG, _CONFIG.format(parts=parts).encode())
+        self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}).encode())
 
     def row_file(self, number: int) -> str:
         """The name of the file whose presence commits a part."""
@@ -282,10 +271,10 @@ class Dataset:
 
     def tar(self, number: int) -> str:
         """The name of the file with the copies of a part's images."""
-        return f"{self.layout.thumbnails}/part-{number:05d}.tar"
+        return f"{THUMBNAILS}/part-{number:05d}.tar"
 
     def _checksum_file(self, number: int) -> str:
-        return f"{self.layout.checksums}/part-{number:05d}.json"
+        return f"{CHECKSUMS}/part-{number:05d}.json"
 
     @property
     def _row_folder(self) -> str:
@@ -309,25 +298,20 @@ class Dataset:
 
 
 def open_existing(place: Store | str | Path) -> Dataset | None:
-    """The dataset in a place, of this layout or the older one; None where nothing is.
+    """The dataset in a place; None where nothing is.
 
     Raises UserError: other files are there, or its description cannot be read.
     """
     store = at(place) if isinstance(place, str | Path) else place
-    texts = {layout: _read(store, layout.about) for layout in (LAYOUT, OLDER_LAYOUT)}
-    described = [layout for layout, text in texts.items() if text is not None]
-    if not described:
+    text = _read(store, ABOUT)
+    if text is None:
         if other := next((name for name in store.names("") if name[0] != "."), None):
-            where = f"{store.out} has no {LAYOUT.about} and is not empty ({other})"
+            where = f"{store.out} has no {ABOUT} and is not empty ({other})"
             raise UserError(f"{where}; give a folder of its own")
         return None
-    if len(described) > 1:
-        both = f"{LAYOUT.about} and {OLDER_LAYOUT.about}"
-        raise UserError(f"{store.out} has {both}: remove the one that is not its own")
-    (layout,) = described
-    where = f"{store.out}/{layout.about}"
+    where = f"{store.out}/{ABOUT}"
     try:
-        about = json.loads(texts[layout] or b"")
+        about = json.loads(text)
         if about["format"] != FORMAT:
             raise UserError(f"{where} has format {about['format']}; this version: {FORMAT}")
         identity = about["identity"]
@@ -336,7 +320,7 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
         check_name(identity["sink"], sinks.SINKS, "sink")
         if absent := {"complete", "settings", "source"} - set(about):
             raise ValueError(f"it has no {min(absent)}")
-        return Dataset(store, identity["sink"], about, layout)
+        return Dataset(store, identity["sink"], about)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{where} cannot be read: {reason_of(error)}") from error
 

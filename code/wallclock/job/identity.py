@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Any
 
 from wallclock.errors import UserError
-from wallclock.job.columns import CARRIED, CARRIES
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
 from wallclock.recipe import ModelSpec, Recipe
@@ -45,10 +44,7 @@ def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict
 def check_same(dataset: Dataset, identity: Mapping[str, Any]) -> None:
     """Raise UserError, in one line, where a dataset is of another list, model or recipe."""
     before = _completed(dataset)
-    # One from before columns were carried goes on without them.
-    ignored = () if carries(dataset) else (CARRIES, CARRIED)
-    names = [name for name in identity if name not in ignored]
-    changed = [name for name in names if before.get(name) != identity[name]]
+    changed = [name for name in identity if before.get(name) != identity[name]]
     if changed:
         details = "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
         fix = "give another OUT; with reuse= it takes over what has not changed"
@@ -65,11 +61,6 @@ def check_reusable(dataset: Dataset, identity: Mapping[str, Any]) -> None:
         raise UserError(
             f"reuse={dataset.out}: its vectors are of another {other}; leave out reuse="
         )
-
-
-def carries(dataset: Dataset) -> bool:
-    """Whether a dataset says which columns of its list it carries along; an older one does not."""
-    return CARRIES in dataset.about["identity"]
 
 
 def _completed(dataset: Dataset) -> dict[str, Any]:

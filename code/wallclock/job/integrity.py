@@ -23,11 +23,11 @@ def check_sizes(dataset: Dataset, number: int) -> None:
     """
     row_file, vector_file = dataset.row_file(number), dataset.vector_file(number)
     recorded = dataset.recorded(number)
-    for name in recorded or {row_file, vector_file}:
+    for name in recorded:
         size = dataset.store.size(row_file, name)
         if size is None and name != dataset.tar(number):
             raise dataset.damaged(number, name, "it is missing")
-        if recorded and size not in (recorded[name].bytes, None):
+        if size not in (recorded[name].bytes, None):
             raise dataset.damaged(number, name, f"{size:,} of {recorded[name].bytes:,} bytes")
     footer = dataset.footer(number)
     if footer.num_rows and not dataset.store.size(row_file, vector_file):
@@ -42,21 +42,14 @@ def check_sizes(dataset: Dataset, number: int) -> None:
 
 
 def check_bytes(dataset: Dataset, number: int) -> None:
-    """Read every byte of a part. Raises DamagedPartError.
-
-    Of a part of an older version, whose checksums were not recorded, all columns and vectors are
-    read, with what checksums their pages have.
-    """
+    """Compare every byte of a part with its checksums. Raises DamagedPartError."""
     check_sizes(dataset, number)
-    row_file, recorded = dataset.row_file(number), dataset.recorded(number)
-    for name in recorded:
+    row_file = dataset.row_file(number)
+    for name in dataset.recorded(number):
         with dataset.store.piece(row_file, name) as path:
             if path is None:
                 raise dataset.damaged(number, name, "it is missing")
             dataset.check_file(number, name, path)
-    if not recorded:
-        dataset.rows(number, columns=None)
-        dataset.vectors(number)
 
 
 def faults(dataset: Dataset, check: Callable[[Dataset, int], None]) -> Iterator[DamagedPartError]:

@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
@@ -25,7 +25,7 @@ from wallclock.fetch.s3_ranges import map_ranges
 from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
-from wallclock.job.dataset import LAYOUT, OLDER_LAYOUT, open_existing
+from wallclock.job.dataset import ABOUT, THUMBNAILS, open_existing
 from wallclock.job.tars import Member, members
 from wallclock.job.texts import CHUNK, repeated, repr_of
 
@@ -169,12 +169,8 @@ def _is_of_a_dataset(root: Path) -> bool:
 
     Raises UserError: `_dataset.json` is beside it and cannot be read.
     """
-    if root.name == LAYOUT.thumbnails and (root.parent / LAYOUT.about).is_file():
-        return open_existing(root.parent) is not None
-    is_older = root.name == OLDER_LAYOUT.thumbnails and (root.parent / OLDER_LAYOUT.about).is_file()
-    with suppress(UserError):  # not only this project has files of that name
-        return is_older and open_existing(root.parent) is not None
-    return False
+    is_described = root.name == THUMBNAILS and (root.parent / ABOUT).is_file()
+    return is_described and open_existing(root.parent) is not None
 
 
 def _open_list(src: str, path: Path) -> BinaryIO:

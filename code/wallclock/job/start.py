@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +15,7 @@ from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.job import columns, integrity
 from wallclock.job.dataset import ROWS, Dataset, open_existing
-from wallclock.job.identity import carries, check_reusable, check_same, identity_of
+from wallclock.job.identity import check_reusable, check_same, identity_of
 from wallclock.job.index import Earlier
 from wallclock.job.listing import Items, list_items
 from wallclock.job.place.here import Here, Place, say
@@ -108,6 +108,7 @@ def _start(
     for note in resolved.notes:
         say(console, note)
     items = list_items(src, settings.limit)
+    columns.check(items)
     _tell_others(items, console)
     before = _earlier(settings)
     scope = settings.deduplicate and (place.across or "in each shard")
@@ -131,7 +132,6 @@ def _start(
             counts = dataset.about.get("counts", {})
             if len(dataset.committed()) == counts.get("parts"):
                 return Outcome(store.out, counts, Tally())
-        items = _carried(items, dataset, identity, console)
         dataset.remove_leftovers()
         job = Job(
             items,
@@ -170,22 +170,6 @@ def _tell_others(items: Items, console: Console) -> None:
     n, names = len(items.others), ", ".join(items.others[:3])
     are, more = ("file is no image" if n == 1 else "files are no images"), ", …" if n > 3 else ""
     say(console, f"{n:,} {are}: {names}{more}")
-
-
-def _carried(items: Items, dataset: Dataset, identity: dict[str, Any], console: Console) -> Items:
-    """The list as its columns are carried along; without them in a dataset of an older version.
-
-    Raises UserError: a column has the name of one of the dataset's.
-    """
-    if not dataset.about or carries(dataset):
-        columns.check(items)
-        return items
-    for name in (columns.CARRIES, columns.CARRIED):
-        del identity[name]
-    if names := columns.names(items):
-        older = f"{dataset.out} was begun by a version that carried no columns along"
-        say(console, f"{older}: its parts go on without {', '.join(names)}")
-    return replace(items, carried=None)
 
 
 def _earlier(settings: JobSettings) -> Dataset | None:

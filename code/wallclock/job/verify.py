@@ -25,7 +25,7 @@ from wallclock.constraints import build
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.job import integrity
-from wallclock.job.dataset import DamagedPartError, Dataset, open_existing
+from wallclock.job.dataset import ABOUT, DamagedPartError, Dataset, open_existing
 from wallclock.job.listing import list_items
 from wallclock.job.reference import Reference
 from wallclock.job.settings import JobSettings, Resolved, VerifySettings
@@ -57,16 +57,10 @@ class Verdict:
     centered_median: float | None = None
     #: What prepared the pixels of the plain loop.
     reference: str = "Pillow"
-    #: Parts of an older version, which recorded no checksums.
-    unrecorded: int = 0
 
     def __str__(self) -> str:
         if not self.compared:
             return "; ".join(self.faults) or "no vector to compare, no fault"
-        older = f"parts of an older version, without checksums: {self.unrecorded:,}"
-        return f"{self._comparison()}; {older}" if self.unrecorded else self._comparison()
-
-    def _comparison(self) -> str:
         compared = f"{self.compared} vectors embedded again with {self.reference} in FP32"
         if self.changed:
             compared += f" ({self.changed} images have changed since, or Pillow refuses them)"
@@ -104,7 +98,6 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     rows = np.sort(rng.permutation(len(ids))[: chosen.n])
     if not len(rows):
         return Verdict(0, 0, 1.0, 1.0, tuple(faults))
-    unrecorded = sum(not dataset.recorded(number) for number in numbers)
     stored, hashes = _stored(dataset, numbers, rows)
     reference, digests, source = _embedded_again(dataset, ids.take(rows))
     same = np.array([digests.get(name) == sha for name, sha in hashes])
@@ -134,7 +127,6 @@ def verify(out: str | Path, **values: Any) -> Verdict:
         tuple(faults),
         centered,
         source,
-        unrecorded,
     )
 
 
@@ -145,7 +137,7 @@ def _limits_of(dataset: Dataset) -> tuple[float, float, float]:
         identity["model"]["weights"]
         return LIMITS[identity["recipe"]["dtype"]]
     except (KeyError, TypeError) as error:
-        why = f"{dataset.out}/{dataset.layout.about} cannot be read: it has no {error}"
+        why = f"{dataset.out}/{ABOUT} cannot be read: it has no {error}"
         raise UserError(why) from error
 
 
@@ -181,16 +173,16 @@ def _embedded_again(
     Also what prepared their pixels.
     """
     identity = dataset.about["identity"]
-    settings = _settings_of(dataset)
+    settings = build(JobSettings, dataset.about["settings"], "")
     items = list_items(dataset.about["source"], settings.limit)
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
     resolved = settings.resolved("cpu")
     model = resolved.model
     if model.weights != "none":
         _check_weights(resolved, dataset, settings.model)
-    # A dataset of a version without geometries has none: it squashed.
-    preprocess = identity["recipe"].get("preprocess", "squash")
-    reference = Reference(model, preprocess, is_auto=settings.preprocess == "auto")
+    reference = Reference(
+        model, identity["recipe"]["preprocess"], is_auto=settings.preprocess == "auto"
+    )
     vectors, hashes = {}, {}
     # Bytes over the job's limit have no vector to compare.
     with closing(SourceReader(Limits(), fetches_ahead=False)) as read:
@@ -205,17 +197,6 @@ def _embedded_again(
                 vectors[source.id] = reference.vector(image)
                 hashes[source.id] = hashlib.sha256(data).hexdigest()
     return vectors, hashes, reference.source
-
-
-def _settings_of(dataset: Dataset) -> JobSettings:
-    """The settings of the dataset's job; what its version did not have yet, as that version was."""
-    about = dataset.about
-    older = {
-        "preprocess": "squash",
-        "pool": "tower",
-        "weights": "random" if about["identity"]["model"]["weights"] == "random" else "pretrained",
-    }
-    return build(JobSettings, {**older, **about["settings"]}, "")
 
 
 def _check_weights(resolved: Resolved, dataset: Dataset, name: str) -> None:

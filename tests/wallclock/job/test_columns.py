@@ -1,7 +1,6 @@
 """A list's other columns, which go along with its vectors."""
 
 import csv
-import io
 import json
 import pickle
 from collections.abc import Callable
@@ -13,14 +12,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from tests.wallclock.job.conftest import QUICK, content
 from tests.wallclock.job.test_cluster import Lossy
-from tests.wallclock.job.test_layout import make_older
 from wallclock.errors import UserError
 from wallclock.job import columns, embed
-from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.dataset import Dataset
 from wallclock.job.listing import list_items
 from wallclock.job.plan import Job
 from wallclock.job.settings import JobSettings
@@ -153,23 +150,6 @@ def test_reuse_takes_the_columns_of_the_present_list(make: Make, tmp_path: Path)
     again = embed(src, tmp_path / "next", reuse=str(tmp_path / "out"), **QUICK)
     assert (again.tally.images, again.tally.unread) == (0, 19)
     check(src, tmp_path / "next")
-
-
-def test_an_older_dataset_goes_on_without(make: Make, tmp_path: Path) -> None:
-    src, out = make(width=range(20)), tmp_path / "out"
-    plain = tmp_path / "plain.parquet"
-    pq.write_table(pq.read_table(src, columns=["id", "path"]), plain)
-    embed(plain, out, **QUICK)
-    make_older(out)
-    (out / "part-00001.parquet").unlink()
-    console = Console(file=io.StringIO(), width=200)
-    embed(src, out, console=console, **QUICK)
-    line = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "its parts go on without split, label, tags, width" in line
-    assert len({tuple(pq.read_schema(path).names) for path in out.glob("*.parquet")}) == 1
-    dataset = open_existing(out)
-    assert dataset is not None
-    assert "carries" not in dataset.about["identity"]
 
 
 def test_on_a_cluster(make: Make, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from tests.wallclock.job.conftest import QUICK, Content, content
-from tests.wallclock.job.test_layout import make_older
 from wallclock.__main__ import main
 from wallclock.errors import UserError
 from wallclock.job import embed
@@ -74,26 +73,6 @@ def test_a_damaged_part_is_made_again(
     assert lines_of(run)[0].startswith("complete already")
 
 
-def test_a_damaged_part_of_an_older_version(
-    run: Run, reference: Content, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing was recorded: size, footer and rows are what they must be, and pages are read."""
-    run()
-    out = tmp_path / "out"
-    make_older(out)
-    for how in ("empty", "half", "another file"):
-        change(out / PART, CUT[how])
-        assert main(["verify", str(out)]) == 1
-        assert f"{PART} is damaged" in capsys.readouterr().out
-        assert not lines_of(run)[0].startswith("complete already")
-        assert content(out) == reference
-        shutil.rmtree(out / "checksums")
-    table = pq.read_table(out / PART)
-    pq.write_table(table.slice(1), out / PART)
-    assert not lines_of(run)[0].startswith("complete already")
-    assert content(out) == reference
-
-
 @pytest.mark.parametrize("sink", SINKS)
 def test_files_of_other_sinks(sink: str, run: Run, reference: Content, tmp_path: Path) -> None:
     """Each file of a part, cut, and gone; a thumbnail's may be gone."""
@@ -109,12 +88,11 @@ def test_files_of_other_sinks(sink: str, run: Run, reference: Content, tmp_path:
         run(**settings)
         assert verify(out, n=4).faults == ()
         assert {path: path.read_bytes() for path in files} == before
-        if path.parent.name != "_checksums":
-            path.unlink()
-            assert verify(out).faults
-            was_complete = lines_of(run, **settings)[0].startswith("complete already")
-            assert was_complete == (path.suffix == ".tar")
-            path.write_bytes(before[path])
+        path.unlink()
+        assert verify(out).faults
+        was_complete = lines_of(run, **settings)[0].startswith("complete already")
+        assert was_complete == (path.suffix == ".tar")
+        path.write_bytes(before[path])
     assert content(out) == reference
 
 

@@ -1,6 +1,5 @@
 """`verify` knows nothing of the loader: wrong pixels, wrong pools and other images are seen."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -99,19 +98,3 @@ def test_a_thumbnail_of_a_turned_image_is_upright(tmp_path: Path) -> None:
     # Without the turn they are other pictures.
     vectors = first.vectors(0)
     assert cosine(vectors[:1], vectors[5:6])[0] < 0.99
-
-
-def test_of_an_older_version(photos: Path, tmp_path: Path) -> None:
-    """It squashed, had the tower's vectors, and says nothing of either."""
-    FAMILIES["clip"](tmp_path / "model")
-    old: dict[str, Any] = {"preprocess": "squash", "pool": "tower"}
-    embed(photos, tmp_path / "out", model=str(tmp_path / "model"), device="cpu", **old)
-    path = tmp_path / "out" / "_dataset.json"
-    about = json.loads(path.read_text(encoding="utf-8"))
-    for name in ("preprocess", "pool", "weights", "normalize"):
-        del about["settings"][name]
-    del about["identity"]["recipe"]["preprocess"]
-    for name in ("pool", "normalize"):
-        del about["identity"]["model"][name]
-    path.write_text(json.dumps(about), encoding="utf-8")
-    assert verify(tmp_path / "out", n=N).faults == ()

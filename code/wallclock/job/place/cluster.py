@@ -30,7 +30,7 @@ from rich.console import Console
 from wallclock.clock import collect_rarely
 from wallclock.errors import UserError, first_line, install_hint
 from wallclock.infer.network import Embedder
-from wallclock.job.dataset import open_existing
+from wallclock.job.dataset import FAILURES, open_existing
 from wallclock.job.estimate import estimate
 from wallclock.job.place.here import export_metrics, open_network, say, show_progress
 from wallclock.job.plan import Job, Plan
@@ -308,7 +308,7 @@ def _too_many(job: Job) -> str:
 
 
 def _failures(job: Job) -> str:
-    return f"{job.dataset.out}/{job.dataset.layout.failures}"
+    return f"{job.dataset.out}/{FAILURES}"
 
 
 def _checked(pool: Pool, work: Tally, wall_s: float) -> str:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from wallclock.errors import UserError
 from wallclock.files import why_unwritable
 
-#: Of both layouts of a dataset: see `dataset.Layout`.
-FOLDERS = ("_checksums", "_failures", "_thumbnails", "checksums", "failures", "rows", "thumbnails")
+#: The folders of a part's other files.
+FOLDERS = ("_checksums", "_failures", "_thumbnails", "rows")
 #: Shows a line to the user.
 Say = Callable[[str], None]
 
