@@ -67,7 +67,7 @@ def test_translate(arguments: str, overrides: list[str]) -> None:
     assert translate(arguments.split()) == overrides
 
 
-@hypothesis_settings(max_examples=100, deadline=None)
+@hypothesis_settings(max_examples=100)
 @given(
     st.text(
         st.characters(exclude_characters="\0$", exclude_categories=["Cs"]), min_size=1, max_size=20

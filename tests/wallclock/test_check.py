@@ -110,7 +110,6 @@ def test_truncated_jpeg_is_refused(per_cent: int, options: dict[str, object]) ->
     assert "cut off" in error.reason or "truncated" in error.reason
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(SOUND) - 1))
 def test_jpeg_cut_anywhere_is_refused(length: int) -> None:
     assert refusal_of(SOUND[:length]).stage == ("decode" if length else "read")
@@ -279,7 +278,7 @@ def test_pixel_limit_is_exact(width: int, height: int) -> None:
     assert "over the limit" in refusal_of(data, Limits(max_pixels=width * height - 1)).reason
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(["JPEG", "CMYK", "PNG", "GIF", "WEBP"]),
     st.lists(

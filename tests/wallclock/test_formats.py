@@ -275,7 +275,7 @@ def test_refused_with_a_reason(data: bytes, reason: str) -> None:
         validate(data, Limits())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(sorted(FILES)),
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=8),

@@ -130,7 +130,7 @@ def test_a_grid_that_is_turned_is_read() -> None:
     assert sizes(data)[-2:] == [PHONE, (8 * 512, 6 * 512)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(28, len(heic()) - 1), st.integers(0, 255)), max_size=6),
     st.integers(28, len(heic())),

@@ -105,7 +105,7 @@ def test_the_odd_segments_tell_readers_apart() -> None:
     assert {1, 3, 6} == {orientation_of(data) for data in ODD.values()}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.sampled_from(sorted(ODD)),
     st.lists(st.tuples(st.integers(0, 100), st.integers(0, 255)), max_size=6),

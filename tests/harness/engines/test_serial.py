@@ -66,7 +66,7 @@ def run(
     return outcome, profiler, ids, vectors, done
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     pattern=st.lists(st.sampled_from(["", "", *STAGES]), min_size=12, max_size=12),
     batch=st.integers(1, 14),
@@ -96,7 +96,7 @@ def test_vectors_keep_ids(corpus: Manifest, pattern: list[str], batch: int, sink
     assert done == [min(start + batch, len(items)) for start in range(0, len(items), batch)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n_failing=st.integers(0, 12), limit=st.integers(0, 12), batch=st.integers(1, 5))
 def test_over_max_failures_stops(corpus: Manifest, n_failing: int, limit: int, batch: int) -> None:
     items = corpus.items

@@ -45,7 +45,7 @@ def test_the_tables_steps_are_on_one_line() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 4096), POSITIVE, POSITIVE, st.floats(1e-6, 1e4))
 def test_overlap_agrees_with_the_oracle(
     size: int, sample: float, rate: float, step_s: float
@@ -64,7 +64,7 @@ def test_overlap_agrees_with_the_oracle(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(POSITIVE, POSITIVE, POSITIVE)
 def test_feed_agrees_with_the_oracle(demand: float, storage: float, link: float) -> None:
     from mlsysim import Hardware

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import suppression
@@ -57,7 +57,6 @@ def test_what_is_kept_by_definition(n: int, seed: int, threshold: float) -> None
     assert in_numpy(boxes, proposed.scores, threshold).tolist() == expected
 
 
-@settings(deadline=None)
 @given(st.integers(1, 120), st.integers(0, 10_000), st.floats(0.05, 0.95))
 def test_all_ways_keep_the_same_boxes(n: int, seed: int, threshold: float) -> None:
     proposed = detections(n, seed)

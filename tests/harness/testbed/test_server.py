@@ -49,7 +49,7 @@ REQUESTS = (
 ANSWERS = [b"GET /a%20b c=%26&d= v ", b"POST /   \r\n\r\n", b"POST /   abc0123456789"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sets(st.integers(1, len(REQUESTS) - 1)))
 def test_requests_are_answered_in_order_however_they_arrive(cuts: set[int]) -> None:
     wire = Wire(echo)

@@ -30,7 +30,7 @@ def client(server: ListingServer) -> Iterator[Client]:
     client.close()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @example({f"a\U0010ffff/{at}&<\x01+ %2F" for at in range(9)}, 2, "a\U0010ffff")
 @given(st.sets(_KEYS, max_size=12), st.integers(1, 4) | st.integers(1, 1000), _KEYS | st.just(""))
 def test_every_key_once_in_order(

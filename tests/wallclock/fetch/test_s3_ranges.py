@@ -54,7 +54,7 @@ def listed(pages: Any, prefix: str = "", bucket: str = "b") -> list[str]:
     return [key for keys in ranges for key in keys]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.sets(_NAMES, max_size=40),
     st.integers(1, 5) | st.integers(1, 1000),

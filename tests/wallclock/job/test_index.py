@@ -36,7 +36,7 @@ def check(index: HashIndex, parts: Sequence[Sequence[str]]) -> None:
             assert index.find(digest) == first.get(digest.hex()[:32])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(_PARTS)
 def test_it_finds_the_first_of_equal_hashes(parts: list[list[str]]) -> None:
     index = HashIndex()
@@ -45,7 +45,7 @@ def test_it_finds_the_first_of_equal_hashes(parts: list[list[str]]) -> None:
     check(index, parts)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(_PARTS, st.lists(st.integers(1, 9)))
 def test_parts_together_are_as_one_after_another(parts: list[list[str]], sizes: list[int]) -> None:
     index, numbered = HashIndex(), list(enumerate(parts))

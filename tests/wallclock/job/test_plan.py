@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from wallclock.job.plan import Plan
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(n=st.integers(1, 60), shard=st.integers(1, 20), batch=st.integers(1, 9), data=st.data())
 def test_a_plan_covers_what_is_missing(n: int, shard: int, batch: int, data: st.DataObject) -> None:
     shards = -(-n // shard)

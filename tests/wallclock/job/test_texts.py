@@ -14,7 +14,7 @@ from wallclock.job.texts import repeated, repr_of
 _TEXTS = st.text("ab'\"\\ é\x00😀~", max_size=5)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(_TEXTS | st.none(), max_size=8), st.lists(st.binary(max_size=5), max_size=8))
 def test_it_is_the_repr_of_a_list(strings: list[str | None], values: list[bytes]) -> None:
     columns: list[Any] = [pa.chunked_array([strings, strings[:3]], pa.string())]
@@ -24,7 +24,7 @@ def test_it_is_the_repr_of_a_list(strings: list[str | None], values: list[bytes]
             assert repr_of(part) == repr(part.to_pylist()).encode()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.text("abc/.", max_size=6), min_size=1, max_size=8))
 def test_plain_texts_are_joined(strings: list[str]) -> None:
     """Slices of a larger array, too, whose buffers begin elsewhere."""
@@ -33,7 +33,7 @@ def test_plain_texts_are_joined(strings: list[str]) -> None:
     assert repr_of(column.cast(pa.binary())) == repr([text.encode() for text in strings]).encode()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.lists(st.text("ab😀", min_size=1, max_size=4), min_size=1, max_size=30), st.integers(1, 9)
 )

@@ -43,7 +43,7 @@ def matched(images: list[tuple[str, str]], parts: list[list[tuple[str, str]]]) -
     return places
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(images=_IMAGES, earlier=_IMAGES, size=st.integers(1, 8), near=st.integers(0, 3))
 def test_any_list_and_any_dataset(
     images: list[tuple[str, str]], earlier: list[tuple[str, str]], size: int, near: int
@@ -54,7 +54,7 @@ def test_any_list_and_any_dataset(
         assert matched(images, parts) == expected(images, parts)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(kept=st.lists(st.booleans(), min_size=40, max_size=40), size=st.integers(1, 12))
 def test_a_list_with_gaps_and_new_images(kept: list[bool], size: int) -> None:
     images = [(f"{at:03}", "1-1") for at in range(40)]

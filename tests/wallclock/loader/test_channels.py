@@ -108,7 +108,7 @@ def test_a_border_is_transparent() -> None:
     assert (image[10:30, :, 3] == 255).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     width=st.integers(8, 400),
     height=st.integers(8, 400),

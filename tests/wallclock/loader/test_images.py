@@ -268,7 +268,7 @@ def reason_to_refuse(data: bytes, limits: Limits) -> str:
 # --- order --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(1, 12), st.integers(1, 3), st.integers(1, 3), st.data())
 def test_resumed_anywhere_it_goes_on_exactly(
     batch: int, world: int, epochs: int, data: st.DataObject

@@ -103,7 +103,7 @@ def test_every_nth_has_room_for_the_largest_batch_of_all() -> None:
 # --- orders ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(0, 40),
     batch=st.integers(1, 9),

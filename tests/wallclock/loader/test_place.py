@@ -89,7 +89,7 @@ def test_every_orientation(orientation: int) -> None:
         assert psnr_db(array, expected) >= LEAST_DB
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     width=st.integers(1, 300),
     height=st.integers(1, 300),
@@ -118,7 +118,7 @@ def test_pngs_are_exact_in_pillow(
     assert np.abs(array.astype(int) - by_pillow(data, preprocess)).max() <= 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     width=st.integers(20, 300),
     height=st.integers(20, 300),

@@ -54,7 +54,7 @@ def labels_of(batches: Any) -> list[list[int]]:
     return [batch.labels for batch in batches]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     n=st.integers(0, 23),
     batch=st.integers(1, 6),

@@ -106,7 +106,7 @@ def disturbed(seed: int, failures: set[str], crash: str = "") -> BuildInPlace:
     return build
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 999), st.integers(1, 70), st.integers(1, 20), st.integers(1, 6), FAILED)
 def test_order_and_ids_under_delays_and_failures(
     tiny: Manifest, seed: int, n: int, size: int, workers: int, failed: set[int]

@@ -44,7 +44,7 @@ def by_position(batches: Any) -> dict[tuple[int, int], bytes]:
     }
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     crew=st.sampled_from(CREWS),
     seed=st.integers(0, 2**40),

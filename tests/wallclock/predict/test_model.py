@@ -175,7 +175,7 @@ def test_a_batch_varies_less_than_an_image(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen.call_args.args[4] == pytest.approx(0.3 / 8)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SECONDS, SECONDS, SECONDS, st.integers(1, 16), st.integers(1, 64), st.integers(1, 32))
 def test_laws(
     load: float, fixed: float, per_image: float, workers: int, size: int, cores: int

@@ -11,7 +11,7 @@ from wallclock.predict import queueing
 from wallclock.predict.queueing import simulate
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.floats(0.1, 2), st.floats(0.1, 2), st.integers(1, 8), st.integers(1, 4))
 def test_without_variance_the_slower_side_sets_the_pace(
     load: float, step: float, workers: int, depth: int

@@ -94,7 +94,7 @@ def test_odd_files_that_decode(torture: list[tuple[Path, str]], decoders: Decode
             assert pixels.shape == (header.height, header.width, 3), path.name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     quality=st.integers(1, 100),
@@ -249,7 +249,7 @@ class TestScaling:
 
     @pytest.mark.parametrize("reuse", [False, True])
     @pytest.mark.parametrize("name", SCALING)
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=12)
     @given(
         width=st.integers(1, 700),
         height=st.integers(1, 700),

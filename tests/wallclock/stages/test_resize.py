@@ -26,7 +26,7 @@ def noisy(width: int, height: int, amplitude: int) -> PixelArray:
 
 
 @each_choice
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(width=st.integers(1, 400), height=st.integers(1, 400), size=st.integers(1, 256))
 def test_becomes_square(name: str, interpolation: str, width: int, height: int, size: int) -> None:
     pixels = making.picture(width, height)
@@ -70,7 +70,7 @@ def test_who_antialiases() -> None:
     assert 2 * max(spread[name] for name in averaging) < min(spread[name] for name in sampling)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(width=st.integers(1, 900), height=st.integers(1, 900), size=st.integers(1, 256))
 def test_torch_is_pillow_but_for_rounding(width: int, height: int, size: int) -> None:
     pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)

@@ -35,7 +35,7 @@ def bits(vectors: Vectors) -> npt.NDArray[np.uint32]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     batches=st.lists(st.lists(IDS, min_size=1, max_size=9), min_size=1, max_size=6),
     dim=st.integers(1, 9),

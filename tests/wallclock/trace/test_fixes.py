@@ -204,7 +204,7 @@ def test_the_code_is_python_of_the_public_interface(made: Trace) -> None:
         assert max(map(len, fix.code.splitlines())) <= 96
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(traces.any_traces())
 def test_intervals_hold_the_gain(made: Trace) -> None:
     predicted = fixes(made)

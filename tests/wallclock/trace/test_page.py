@@ -184,7 +184,7 @@ def test_html_escapes_what_the_program_is_called(tmp_path: Path) -> None:
     assert checker.text.count("<script>alert(1)</script>") >= 8
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(traces.any_traces())
 def test_any_trace_has_a_page(tmp_path_factory: pytest.TempPathFactory, made: Trace) -> None:
     folder = tmp_path_factory.mktemp("page")

@@ -73,7 +73,7 @@ def play(nodes: list[Node], profiler: StageProfiler, traced: Traced) -> None:
             traced.tracer.timed(body, traced.tracer.slot(node.name, "f"))()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(NODES, max_size=3))
 def test_nested_calls_are_counted_as_the_profiler_counts_them(nodes: list[Node]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from wallclock.errors import UserError
 
 ROWS = bucket.rows(3000)
 any_function = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
