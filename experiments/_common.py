@@ -154,6 +154,31 @@ def _ran(repeats: Records) -> Row:
     return {}
 
 
+def table_rows(
+    records: Records,
+    names: Sequence[str],
+    measure: Callable[[Records], Row],
+    *,
+    protocol: str = "",
+    about: Callable[[Cell], Row] = lambda timed: {},
+) -> list[Row]:
+    """A row for each cell: what it says of itself, `about` it, and what its repeats measured."""
+    return [
+        complete(new_row(repeats, names) | about(repeats[0].cell), repeats, measure)
+        for repeats in groups(records, protocol).values()
+    ]
+
+
+def part_of(record: Record, name: str, samples: str) -> Record:
+    """The record as one of its part `name` alone, whose samples get the name `samples`.
+
+    A part that could not be measured is unavailable, with its reason.
+    """
+    if reason := record.values.get("unavailable", {}).get(name):
+        return replace(record, status="unavailable", reason=reason)
+    return replace(record, samples={samples: record.samples.get(name, [])})
+
+
 def complete(row: Row, repeats: Records, measure: Callable[[Records], Row], wrong: str = "") -> Row:
     """The row with what was measured, if anything was; without a time if the output is `wrong`."""
     if not measured(repeats):
@@ -219,8 +244,24 @@ def wall_columns(repeats: Records) -> Row:
 def spread_columns(repeats: Records) -> Row:
     """How many repeats measured; the median of their rates, the lowest and the highest."""
     rates = [rate(record) for record in measured(repeats)]
-    row: Row = {"repeats": len(rates), "img_per_s": median(rates)}
-    return row | {"img_per_s_min": min(rates), "img_per_s_max": max(rates)}
+    return {"repeats": len(rates), **with_spread("img_per_s", rates)}
+
+
+def with_spread(name: str, values: Sequence[float]) -> Row:
+    """A column of the median of these values, and those of the lowest and the highest."""
+    return {name: median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
+
+
+def loader_columns(repeats: Records, *names: str) -> Row:
+    """Images, times and rates of loaders, and these values: of the repeat with the median rate."""
+    middle = median_repeat(repeats, seconds_an_image)
+    return {
+        **value_columns(middle, *names),
+        **wall_columns(repeats),
+        **spread_columns(repeats),
+        "n_images": count(middle),
+        "wall_s": wall_s(middle),
+    }
 
 
 def percentile_columns(record: Record, samples: str) -> Row:

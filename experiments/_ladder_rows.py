@@ -122,9 +122,7 @@ def _measured(repeats: Records) -> Row:
     return {
         "services": measured[0].values["services"],
         "repeats": len(rates),
-        "requests_per_s": median(rates),
-        "requests_per_s_min": min(rates),
-        "requests_per_s_max": max(rates),
+        **_common.with_spread("requests_per_s", rates),
         **_price(measured[0], median(rates)),
         **_costs(repeats),
     }
@@ -212,9 +210,7 @@ def _redelivered(repeats: Records) -> Row:
         "deliveries_per_request": values["delivered"] / n,
         "callbacks_per_request": (values["accepted"] + values["repeated"]) / n,
         "completed_share": values["completed"] / n,
-        "completed_per_s": median(rates),
-        "completed_per_s_min": min(rates),
-        "completed_per_s_max": max(rates),
+        **_common.with_spread("completed_per_s", rates),
         "completed_late_per_s": values["completed_late"] / (wall / 2),
         "peak_memory_mib": max(record.values["peak_memory_mib"] for record in measured),
     }
@@ -236,7 +232,7 @@ def _compare(row: Row, rungs: dict[object, Row]) -> None:
     if not isinstance(rate, float) or not isinstance(rung, int):
         return
     if expected := row["predicted_per_s"]:
-        row["error"] = float(str(expected)) / rate - 1
+        row["error"] = expected / rate - 1
     for name, below in (("previous", rung - 1), ("rung_1", 1)):
         base = rungs.get(below, {}).get("requests_per_s")
         if isinstance(base, float):
@@ -246,15 +242,10 @@ def _compare(row: Row, rungs: dict[object, Row]) -> None:
 def _mark(series: list[Row]) -> None:
     """Mark the rates of one rung at which the bound holds and it keeps up, and the highest."""
     for row in series:
-        limit_ms = _number(row, "bound") * _number(series[0], "latency_p99_ms")
-        least_per_s = _KEPT_UP * _number(row, "arrived_per_s")
-        row["within_bound"] = _number(row, "latency_p99_ms") <= limit_ms
-        row["keeps_up"] = _number(row, "requests_per_s") >= least_per_s
+        limit_ms = row["bound"] * series[0]["latency_p99_ms"]
+        row["within_bound"] = row["latency_p99_ms"] <= limit_ms
+        row["keeps_up"] = row["requests_per_s"] >= _KEPT_UP * row["arrived_per_s"]
         row["knee"] = False
     if sustained := [row for row in series if row["within_bound"] and row["keeps_up"]]:
-        highest = max(sustained, key=lambda row: _number(row, "offered_per_s"))
+        highest = max(sustained, key=lambda row: row["offered_per_s"])
         highest["knee"] = True
-
-
-def _number(row: Row, column: str) -> float:
-    return float(str(row[column]))

@@ -118,20 +118,11 @@ def _row(repeats: Records) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    counting = _pairs.counting(repeats)
-    median_repeat = _common.median_repeat(counting, _common.seconds_an_image)
     compared = [record.values["fidelity"] for record in repeats if "fidelity" in record.values]
     fidelity = compared[0] if compared else {}
-    limits = median_repeat.cell.params["fidelity"]
-    weights = median_repeat.cell.model.weights
-    return {
-        **_common.value_columns(median_repeat, "cores", "n_unique"),
-        **_common.spread_columns(counting),
-        **_common.wall_columns(counting),
-        **_common.judge_fidelity(fidelity, limits, weights),
-        "n_images": _common.count(median_repeat),
-        "wall_s": _common.wall_s(median_repeat),
-    }
+    timed = repeats[0].cell
+    row = _common.loader_columns(_pairs.counting(repeats), "cores", "n_unique")
+    return row | _common.judge_fidelity(fidelity, timed.params["fidelity"], timed.model.weights)
 
 
 def sentence(rows: MeasuredRows) -> str:

@@ -16,16 +16,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 from experiments import _accelerators, _common
-from experiments._common import Cell, Options, Plan, Record, Records, Tables, cell, mock_model
+from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from experiments._sentences import MeasuredRows
 from experiments._words import SHORT_SETS, percent
 from harness import provenance
 from harness.predict.analytic import feed, overlap
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
-from wallclock.summary import median
 
 RANK = 155
 CSV = "analytic.csv"
@@ -56,8 +54,6 @@ _CITED = ("fp16_tflops", "memory_gb_per_s", "pcie_gb_per_s")
 _PIXEL_BYTES = 12
 _SHARES_CORES = "the forward pass takes the cores that load: an upper bound"
 
-_Row = dict[str, Any]
-
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Storage and loading of each image set, then the step."""
@@ -79,7 +75,7 @@ def tables(records: Records) -> Tables:
     if not records:
         return {}
     parts = {(record.cell.protocol, _common.image_set_of(record)): record for record in records}
-    rows: dict[str, list[_Row]] = {CSV: list(source_rows()), WALLS_CSV: []}
+    rows: dict[str, list[Row]] = {CSV: list(source_rows()), WALLS_CSV: []}
     for image_set in dict.fromkeys(name for _, name in parts if name):
         storage = parts.get(("storage", image_set))
         loading = parts.get(("contention", image_set))
@@ -99,7 +95,7 @@ def tables(records: Records) -> Tables:
     }
 
 
-def source_rows() -> Iterator[_Row]:
+def source_rows() -> Iterator[Row]:
     """The source's scenarios over batch sizes, with what it prints where it prints it."""
     lines = _read("resnet50-a100.csv")
     for scenario, group in groupby(lines, lambda line: line["scenario"]):
@@ -111,7 +107,7 @@ def source_rows() -> Iterator[_Row]:
             given = {name: line[f"{name}_gb_per_s"] for name in PATHS}
             rates = {name: 1e9 * float(cell) / sample for name, cell in given.items() if cell}
             worker = rates["transform"] / int(line["workers"]) if line["workers"] else None
-            row: _Row = {**line, "what": f"source, {scenario}, batch {size}", "case": "source"}
+            row: Row = {**line, "what": f"source, {scenario}, batch {size}", "case": "source"}
             row |= {"origin": "computed", "status": "ok"}
             yield row | bounds(size, sample, steps, rates, worker)
 
@@ -122,7 +118,7 @@ def bounds(
     steps: Mapping[int, float],
     rates: Mapping[str, float],
     worker: float | None,
-) -> _Row:
+) -> Row:
     """What follows for a batch of `size` samples of `sample_bytes` each.
 
     `utilization` is the source's: transform against step. `utilization_all_walls` counts every
@@ -141,7 +137,7 @@ def bounds(
     paths = {name: rates[name] * sample_bytes for name in rates}
     step_s = steps.get(size) or line.batch_s(size)
     supply = feed(size * sample_bytes / step_s, **paths)
-    row: _Row = {
+    row: Row = {
         "batch_size": size,
         "sample_kb": sample_bytes / 1e3,
         "step_ms": 1e3 * step_s,
@@ -167,12 +163,12 @@ def bounds(
     }
 
 
-def _wall(record: Record, wall: str, what: str) -> _Row:
+def _wall(record: Record, wall: str, what: str) -> Row:
     row = _common.new_row([record], TABLES[WALLS_CSV]) | {"weights": None, "batch_size": None}
     return row | {"wall": wall, "what": what}
 
 
-def _paths(record: Record, wall: str) -> Iterator[_Row]:
+def _paths(record: Record, wall: str) -> Iterator[Row]:
     """A row for each number of readers or processes: the median pass, the slowest, the fastest."""
     values = record.values
     passes = _storage_rates(record) if wall == "storage" else _transform_rates(record)
@@ -181,9 +177,8 @@ def _paths(record: Record, wall: str) -> Iterator[_Row]:
     for what, rates in passes.items():
         row = _wall(record, wall, what)
         size = values["mean_bytes"]
-        rate = median(rates)
-        row |= {"img_per_s": rate, "img_per_s_min": min(rates), "img_per_s_max": max(rates)}
-        row |= {"kb_per_image": size / 1e3, "gb_per_s": rate * size / 1e9}
+        row |= _common.with_spread("img_per_s", rates)
+        row |= {"kb_per_image": size / 1e3, "gb_per_s": row["img_per_s"] * size / 1e9}
         if "cold" in what:
             row["from_disk_share"] = values["from_disk_share"]
         yield row | {"n_images": record.cell.images.n}
@@ -205,7 +200,7 @@ def _storage_rates(record: Record) -> dict[str, list[float]]:
     return passes
 
 
-def _device(step: Record, loading: Record) -> Iterator[_Row]:
+def _device(step: Record, loading: Record) -> Iterator[Row]:
     """The copy to the device and the forward pass, each at its fastest batch size."""
     on_host = step.cell.recipe.device == "cpu"
     copied = _PIXEL_BYTES * step.cell.model.input_px**2
@@ -230,7 +225,7 @@ def _times(step: Record, stage: str) -> dict[int, float]:
     return {size: _common.mean_ms(step, f"{stage}-{size}") / 1e3 for size in sizes}
 
 
-def _sweep(walls: Sequence[_Row], loading: Record, step: Record) -> Iterator[_Row]:
+def _sweep(walls: Sequence[Row], loading: Record, step: Record) -> Iterator[Row]:
     """The source's sweep on this machine, for each number of loading processes."""
     row = _wall(loading, "", "this machine") | {"case": "this machine", "origin": "computed"}
     shares = step.cell.recipe.device == "cpu" and step.cell.model.weights != "none"
@@ -251,7 +246,7 @@ def _sweep(walls: Sequence[_Row], loading: Record, step: Record) -> Iterator[_Ro
             yield row | {"what": f"this machine, {row['scenario']}, batch {size}"}
 
 
-def _elsewhere(loading: Record) -> Iterator[_Row]:
+def _elsewhere(loading: Record) -> Iterator[Row]:
     """DINOv2-small in FP16 on accelerators that are not here (`_accelerators`).
 
     `utilization` is this machine's transform, one process per core, over the lower estimate: an

@@ -41,19 +41,15 @@ def tables(records: Records) -> Tables:
     for row in rows:
         row |= {"knee": None, "latency_bound_ms": bound, "largest_in_bound": None}
     measured = [row for row in rows if row["status"] == "ok"]
-    measured.sort(key=lambda row: _number(row, "batch_size"))
+    measured.sort(key=lambda row: row["batch_size"])
     if len(measured) > 1:
-        near_best = _end_to_end.NEAR_BEST * max(_number(row, "img_per_s") for row in measured)
-        _mark(measured, "knee", [r for r in measured if _number(r, "img_per_s") >= near_best][:1])
+        near_best = _end_to_end.NEAR_BEST * max(row["img_per_s"] for row in measured)
+        _mark(measured, "knee", [r for r in measured if r["img_per_s"] >= near_best][:1])
     timed = [row for row in measured if row["latency_p99_ms"] is not None]
     if bound is not None:
-        within = [row for row in timed if _number(row, "latency_p99_ms") < bound]
+        within = [row for row in timed if row["latency_p99_ms"] < bound]
         _mark(timed, "largest_in_bound", within[-1:])
     return {CSV: rows}
-
-
-def _number(row: Row, column: str) -> float:
-    return float(str(row[column]))
 
 
 def _mark(rows: Sequence[Row], column: str, chosen: Sequence[Row]) -> None:

@@ -130,9 +130,7 @@ def _threads_per_core(record: Record) -> object:
 def _measured(repeats: Records) -> Row:
     counted = [_without_start(record) for record in repeats]
     middle = _common.median_repeat(counted, _common.seconds_an_image)
-    row = _common.value_columns(middle, *_VALUES)
-    row |= _common.wall_columns(counted) | _common.spread_columns(counted)
-    row |= {"n_images": _common.count(middle), "wall_s": _common.wall_s(middle)}
+    row = _common.loader_columns(counted, *_VALUES)
     row["workers"] = middle.cell.recipe.workers or middle.cell.params["pinned_cores"]
     if middle.cell.protocol == "job":
         spent_s = middle.values["main_cpu_s"] + middle.values["commit_cpu_s"]

@@ -28,11 +28,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 def tables(records: Records) -> Tables:
     """One row."""
-    rows = [
-        _common.complete(_common.new_row(repeats, COLUMNS), repeats, _common.stage_columns)
-        for repeats in _common.groups(records, "serial").values()
-    ]
-    return {CSV: rows}
+    return {CSV: _common.table_rows(records, COLUMNS, _common.stage_columns)}
 
 
 def sentence(rows: MeasuredRows) -> str:

@@ -133,10 +133,7 @@ def _ratios(slower: Records, faster: Records) -> list[float]:
 
 def _speedup(baseline: Records, repeats: Records) -> Row:
     ratios = _ratios(baseline, repeats)
-    if not ratios:
-        return {}
-    row: Row = {"speedup_vs_pil": median(ratios)}
-    return row | {"speedup_vs_pil_min": min(ratios), "speedup_vs_pil_max": max(ratios)}
+    return _common.with_spread("speedup_vs_pil", ratios) if ratios else {}
 
 
 def _row(repeats: Records, records: Records) -> Row:

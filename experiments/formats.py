@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
+from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
 from experiments._sentences import MeasuredRows, is_comparable
 from experiments._words import factor
 from harness.decoders import DECODERS
@@ -59,13 +59,13 @@ def tables(records: Records) -> Tables:
         for row in alike:
             base_ms = base.get(row["quality"], middle)
             if base_ms and row["mean_ms"]:
-                row["time_vs_baseline"] = float(str(row["mean_ms"])) / float(str(base_ms))
+                row["time_vs_baseline"] = row["mean_ms"] / base_ms
         rows += alike
     return {CSV: rows}
 
 
 def _row(repeats: Records, key: str) -> Row:
-    repeats = [_with_encoding(record, key) for record in repeats]
+    repeats = [_common.part_of(record, key, "decode") for record in repeats]
     name, _, quality = key.partition("-")
     format, _, variant = name.partition("_")
     is_reduced = repeats[0].cell.recipe.dct_scale == "auto"
@@ -75,19 +75,12 @@ def _row(repeats: Records, key: str) -> Row:
     return _common.complete(row, repeats, partial(_measured, key=key))
 
 
-def _with_encoding(record: Record, key: str) -> Record:
-    """The record as one of a single encoding."""
-    if reason := record.values.get("unavailable", {}).get(key):
-        return replace(record, status="unavailable", reason=reason)
-    return replace(record, samples={"decode": record.samples.get(key, [])})
-
-
 def _measured(repeats: Records, key: str) -> Row:
     row = _common.timing_columns(repeats, "decode", (50, 90))
     values = repeats[0].values
     row |= {name: values[name] for name in ("n_images", "median_megapixels")}
     row |= {"median_kb": values["kb"][key], "psnr_db": values["psnr_db"][key]}
-    return row | {"img_per_s": 1e3 / float(str(row["mean_ms"]))}
+    return row | {"img_per_s": 1e3 / row["mean_ms"]}
 
 
 def sentence(rows: MeasuredRows) -> str:

@@ -349,12 +349,7 @@ def _rate_of(row: Row) -> float:
 
 
 def _measured(repeats: Records) -> Row:
-    counting = _pairs.counting(repeats)
-    median_repeat = _common.median_repeat(counting, _common.seconds_an_image)
-    row = _common.value_columns(median_repeat, *_VALUES)
-    row |= _common.wall_columns(counting)
-    row |= {"n_images": _common.count(median_repeat), "wall_s": _common.wall_s(median_repeat)}
-    row |= _common.spread_columns(counting)
+    row = _common.loader_columns(_pairs.counting(repeats), *_VALUES)
     for record in repeats:
         if "fidelity" in record.values:
             weights = record.cell.model.weights

@@ -110,21 +110,20 @@ def _cells(
 
 def tables(records: Records) -> Tables:
     """One row per ceiling, loader and end-to-end pass."""
-    rows = [_row(repeats) for repeats in _common.groups(records).values()]
+    rows = _common.table_rows(records, COLUMNS, _measured, about=_about)
     for row in rows:
         if row["what"] in ("loader", "end_to_end") and row["status"] == "ok":
             row |= _efficiency(row, rows)
     return {CSV: rows}
 
 
-def _row(repeats: Records) -> Row:
-    timed = repeats[0].cell
-    row = _common.new_row(repeats, COLUMNS) | {"what": timed.params["what"]}
-    if row["what"] not in _WITH_MODEL:
-        row["weights"] = None
-    elif timed.model.weights == "none":
-        row["service_ms_per_image"] = timed.model.service_ms_per_image
-    return _common.complete(row, repeats, _measured)
+def _about(timed: Cell) -> Row:
+    what = timed.params["what"]
+    if what not in _WITH_MODEL:
+        return {"what": what, "weights": None}
+    is_mock = timed.model.weights == "none"
+    image_ms = timed.model.service_ms_per_image if is_mock else None
+    return {"what": what, "service_ms_per_image": image_ms}
 
 
 def _measured(repeats: Records) -> Row:
@@ -182,7 +181,7 @@ _NO_RATES = _Rates(0.0, 0.0, 0.0)
 
 
 def _rates(row: Row) -> _Rates:
-    return _Rates(*(float(str(row[f"img_per_s{end}"])) for end in ("", "_min", "_max")))
+    return _Rates(*(row[f"img_per_s{end}"] for end in ("", "_min", "_max")))
 
 
 def sentence(rows: MeasuredRows) -> str:

@@ -27,7 +27,6 @@ from experiments._common import (
 from experiments._sentences import MeasuredRows
 from experiments._words import factor
 from harness import peers, suppression
-from wallclock.summary import median
 
 RANK = 33
 CSV = "nms.csv"
@@ -95,7 +94,7 @@ def _measured(name: str, repeats: Records) -> Row:
     row |= {"n_kept": measured[0].values["n_kept"]}
     if name != _PLAIN:
         gains = [_common.mean_ms(each, _PLAIN) / _common.mean_ms(each, name) for each in measured]
-        row |= {"gain": median(gains), "gain_min": min(gains), "gain_max": max(gains)}
+        row |= _common.with_spread("gain", gains)
     return row
 
 

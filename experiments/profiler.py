@@ -55,9 +55,7 @@ def _costs(records: Records) -> list[Row]:
     return [
         {
             "what": what,
-            "ns_per_call": median(cost),
-            "ns_per_call_min": min(cost),
-            "ns_per_call_max": max(cost),
+            **_common.with_spread("ns_per_call", cost),
             "ratio_to_contextlib": median(cost) / median(costs["contextlib call"]),
             "n_calls": sum(counts),
         }
@@ -73,12 +71,7 @@ def _agreement(records: Records) -> list[Row]:
     }
     worst[" and ".join(_PROFILERS)] = [max(pair) for pair in zip(*worst.values(), strict=True)]
     return [
-        {
-            "what": what,
-            "max_relative_difference": median(differences),
-            "max_relative_difference_min": min(differences),
-            "max_relative_difference_max": max(differences),
-        }
+        {"what": what, **_common.with_spread("max_relative_difference", differences)}
         for what, differences in worst.items()
     ]
 

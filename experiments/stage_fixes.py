@@ -14,7 +14,6 @@ from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
 from experiments._sentences import MeasuredRows
 from experiments._words import factor
-from wallclock.summary import median
 
 RANK = 32
 CSV = "stage-fixes.csv"
@@ -47,16 +46,16 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 def tables(records: Records) -> Tables:
     """One row per stage."""
-    return {CSV: [_row(repeats) for repeats in _common.groups(records).values()]}
+    rows = _common.table_rows(records, COLUMNS, _measured, about=_about)
+    for row in rows:
+        if row["status"] == "unavailable":
+            row["status"] = "not applicable"
+    return {CSV: rows}
 
 
-def _row(repeats: Records) -> Row:
-    stage = repeats[0].cell.label
-    plain, fixed = STAGES[stage]
-    row = _common.new_row(repeats, COLUMNS) | {"stage": stage, "plain": plain, "fixed": fixed}
-    if row["status"] == "unavailable":
-        row["status"] = "not applicable"
-    return _common.complete(row, repeats, _measured)
+def _about(timed: Cell) -> Row:
+    plain, fixed = STAGES[timed.label]
+    return {"stage": timed.label, "plain": plain, "fixed": fixed}
 
 
 def _measured(repeats: Records) -> Row:
@@ -68,9 +67,7 @@ def _measured(repeats: Records) -> Row:
         "repeats": len(gains),
         "plain_us": _us(median_repeat, "plain"),
         "fixed_us": _us(median_repeat, "fixed"),
-        "gain": median(gains),
-        "gain_min": min(gains),
-        "gain_max": max(gains),
+        **_common.with_spread("gain", gains),
     }
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import product
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
+from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell, mock_model
 from experiments._sentences import MeasuredRows, is_comparable, ratio
 from experiments._words import SHORT_SETS
 
@@ -67,7 +67,7 @@ _PARTS = ("passes", "unavailable")
 
 def _row(repeats: Records, name: str) -> Row:
     form = repeats[0].cell.params["form"]
-    passes = [_under_condition(record, name) for record in repeats]
+    passes = [_common.part_of(record, name, "wall") for record in repeats]
     # A form without any pass has no name.
     where, _, rest = name.partition("/")
     threads, _, finish = rest.partition("/")
@@ -81,14 +81,6 @@ def _access(threads: str) -> str:
     if not threads:
         return ""
     return "sequential" if threads == "1" else "ahead"
-
-
-def _under_condition(record: Record, name: str) -> Record:
-    """The record as one of a single condition."""
-    if not record.ok or name in record.samples:
-        return replace(record, samples={"wall": record.samples.get(name, [])})
-    reason = record.values["unavailable"].get(name, "not measured in this repeat")
-    return replace(record, status="unavailable", reason=reason)
 
 
 def _measured(repeats: Records, name: str) -> Row:

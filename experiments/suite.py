@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables
-from wallclock.summary import median
 
 RANK = 125
 ALSO_READS = ("serial", "t4", "opt", "batch", "workers", "decoders")
@@ -87,9 +86,8 @@ def _row(name: str, passes: _Passes, records: Records) -> Row:
     row["n_images"] = sum(passes.n_images[_common.image_set_of(group[0])] for group in groups)
     row["repeats"] = min(len(repeats) for repeats in groups)
     seconds = [[_seconds(record, passes) for record in repeats] for repeats in groups]
-    for column, of_repeats in zip(_TIMES, (median, min, max), strict=True):
-        row[column] = sum(map(of_repeats, seconds))
-    return row
+    of_passes = [_common.with_spread("suite_s", repeats) for repeats in seconds]
+    return row | {name: sum(of_pass[name] for of_pass in of_passes) for name in _TIMES}
 
 
 def _seconds(record: Record, passes: _Passes) -> float:
