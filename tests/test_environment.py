@@ -97,27 +97,10 @@ def test_conda_installs_the_lock() -> None:
     assert CONDA["channels"] == ["conda-forge"]
 
 
-def test_the_library_needs_little() -> None:
-    library = {Requirement(line).name for line in PROJECT["project"]["dependencies"]}
-    assert library == {"numpy", "pillow", "simplejpeg"}
-
-
 def test_versions_are_pinned_in_the_lock_only() -> None:
     for name in ("pyproject.toml", "environment.yml", "Makefile", "scripts/setup.sh", ".ci/run"):
         pins = [line for line in lines(name) if re.search(r"[A-Za-z0-9_.-]==\d", line)]
         assert not pins, f"{name}: {pins}"
-
-
-def test_citation() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["cff-version"] == "1.2.0"
-    assert {"message", "title", "authors"} <= set(citation)
-    assert citation["version"] == PROJECT["project"]["version"]
-    (paper,) = citation["references"]
-    assert {"type", "title", "authors"} <= set(paper)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert paper["title"] in readme
-    assert paper["url"] in readme
 
 
 # --- Makefile and scripts -----------------------------------------------------------------------
@@ -140,23 +123,8 @@ def test_help_lists_every_target() -> None:
         dry = ["make", "--dry-run", target]
         done = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        *("setup", "quick", "data", "run", "figures", "diff", "check", "lint"),
-        *("test", "test-faults", "test-slow"),
-    ],
-)
-def test_targets_set_up_first(target: str) -> None:
-    assert "$(READY)" in rule(target)
-
-
-def test_ci_runs_every_check() -> None:
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    commands = re.findall(r"^make (\S+)$", script, flags=re.MULTILINE)
-    assert commands == ["setup", "lint", "test", "quick", "check", "test-faults"]
+        if target not in ("help", "all", "docs", "lock", "clean"):
+            assert "$(READY)" in rule(target), f"{target} sets up first"
 
 
 def test_kills_and_faults_are_part_of_ci() -> None:

@@ -38,6 +38,10 @@ def test_the_citation_is_complete() -> None:
     assert [author["name"] for author in CITATION["authors"]] == [
         author["name"] for author in PROJECT["authors"]
     ]
+    (paper,) = CITATION["references"]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert paper["title"] in readme
+    assert paper["url"] in readme
 
 
 def test_metadata_are_true() -> None:
