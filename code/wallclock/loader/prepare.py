@@ -61,7 +61,7 @@ BuildInPlace: TypeAlias = Callable[[Recipe, ModelSpec, Reader], InPlaceStages]
 #: Writes an image's pixels, uint8 (h, w, c), into its row.
 Store: TypeAlias = Callable[[Image, PixelArray, Arrays], None]
 #: Resizes a decoded image into a destination, which is made of a row.
-_FillRow: TypeAlias = Callable[[Image, PixelArray, Any], None]
+_ResizeInto: TypeAlias = Callable[[Image, PixelArray, Any], None]
 
 
 def augmentation_of(image: Any) -> Augmentation | None:
@@ -106,28 +106,9 @@ def in_place_stages(
         UserError: an unknown decoder, resizer or interpolation.
         Unavailable: a library that the recipe needs is not installed, or has no such mode.
     """
-    size, crops = loaded_size(recipe, model), recipe.augment == "cpu"
-    decode_image = DecodeImage(recipe, size[0], reuse=True, mode=mode)
-    labels, as_destination, fill_row = _resize_stage(recipe, size, mode)
-    store = transform
-    if store is None and recipe.normalize_on == "host":
-        store = _store_normalized(model)
-    if store or crops:
-        scratch = np.empty((*size, decode.MODES[mode]), dtype=np.uint8)
-        finish = None
-        if crops:
-            finish = augment.finish if mode == "RGB" else augment.mirror
-        destination = as_destination(scratch)
-        fill_row = _fill_through(fill_row, destination, scratch, finish, store or _copy)
-        as_destination = _unchanged
-    stages = InPlaceStages(
-        read=image_errors("read", reader.layout, reader.__call__),
-        decode=decode_image.__call__,
-        as_destination=as_destination,
-        resize_into=fill_row,
-        labels={"decoder": decode_image.decoder, "layout": reader.layout} | labels,
-    )
-    return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
+    decode_image = DecodeImage(recipe, loaded_size(recipe, model)[0], reuse=True, mode=mode)
+    rows = RowWriter(recipe, model, mode, transform)
+    return _stages(reader, decode_image, rows.as_destination, rows.write, rows.labels)
 
 
 def own_shape_stages(
@@ -152,18 +133,28 @@ def own_shape_stages(
         KeepShape(preprocess, resizer, most_pixels) for resizer in _resizers(recipe, mode)
     )
     store = transform or _store_array
-    labels = {"decoder": decode_image.decoder, "layout": reader.layout}
+    labels = {"resizer": of_plain.name, "preprocess": str(preprocess)}
 
     def resize_and_store(image: Image, pixels: PixelArray, row: Arrays) -> None:
         resize_own = of_plain if image.plain_jpeg else of_others
         store(image, resize_own(image, pixels), row)
 
+    return _stages(reader, decode_image, _unchanged, resize_and_store, labels)
+
+
+def _stages(
+    reader: Reader,
+    decode_image: "DecodeImage",
+    as_destination: Callable[[Any], Any],
+    resize_into: _ResizeInto,
+    labels: Mapping[str, str],
+) -> InPlaceStages:
     stages = InPlaceStages(
         read=image_errors("read", reader.layout, reader.__call__),
         decode=decode_image.__call__,
-        as_destination=_unchanged,
-        resize_into=resize_and_store,
-        labels=labels | {"resizer": of_plain.name, "preprocess": str(preprocess)},
+        as_destination=as_destination,
+        resize_into=resize_into,
+        labels={"decoder": decode_image.decoder, "layout": reader.layout, **labels},
     )
     return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
 
@@ -178,28 +169,97 @@ def _resizers(recipe: Recipe, mode: str) -> tuple[str, str]:
     return recipe.resizer, "pil" if mode == "RGBA" else recipe.resizer
 
 
-def _fill_through(
-    resize_row: _FillRow,
-    destination: Any,
-    scratch: PixelArray,
-    finish: Callable[[PixelArray, Augmentation], PixelArray] | None,
-    store: Store,
-) -> _FillRow:
-    """By way of a scratch image: crop, resize, `finish` what was drawn, and store it in the row."""
-    if finish is None:
+class RowWriter:
+    """Writes decoded images into rows of a batch: crops, resizes, flips and stores them.
 
-        def resize_and_store(image: Image, pixels: PixelArray, row: Arrays) -> None:
-            resize_row(image, pixels, destination)
-            store(image, scratch, row)
+    Args:
+        mode: of `decode.MODES`.
+        transform: what writes into a row in the place of the recipe's normalization.
 
-        return resize_and_store
+    Attributes:
+        as_destination: a row as `write` takes it.
+        write: an image and its pixels into a destination. Raises ImageError.
+        labels: what resizes, and to which geometry.
+    """
 
-    def resize_and_finish(image: Image, pixels: PixelArray, row: Arrays) -> None:
+    def __init__(
+        self, recipe: Recipe, model: ModelSpec, mode: str, transform: Store | None
+    ) -> None:
+        size, crops = loaded_size(recipe, model), recipe.augment == "cpu"
+        of_plain, of_others = _resizers(recipe, mode)
+        plain = _resize_stage(recipe, size, of_plain)
+        self.labels = plain.labels
+        stage: _Squash | PlaceImage | _ByKind = plain
+        if of_others != of_plain:
+            stage = _ByKind(plain, _resize_stage(recipe, size, of_others))
+        self.as_destination: Callable[[Any], Any] = stage.as_destination
+        self.write: _ResizeInto = stage.resize_into
+        store = transform
+        if store is None and recipe.normalize_on == "host":
+            store = _store_normalized(model)
+        if not (store or crops):
+            return
+        # By way of an image of its own: a row has another layout, or gets what is made of that.
+        self._scratch = np.empty((*size, decode.MODES[mode]), dtype=np.uint8)
+        self._destination = stage.as_destination(self._scratch)
+        self._resize_into, self._store = stage.resize_into, store or _copy
+        self._finish = augment.finish if mode == "RGB" else augment.mirror
+        self.as_destination = _unchanged
+        self.write = self._crop_and_write if crops else self._resize_and_write
+
+    def _resize_and_write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
+        self._resize_into(image, pixels, self._destination)
+        self._store(image, self._scratch, row)
+
+    def _crop_and_write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
         drawn = augmentation_of(image)
-        resize_row(image, augment.crop(pixels, drawn) if drawn else pixels, destination)
-        store(image, finish(scratch, drawn) if drawn else scratch, row)
+        if drawn is None:
+            self._resize_and_write(image, pixels, row)
+            return
+        self._resize_into(image, augment.crop(pixels, drawn), self._destination)
+        self._store(image, self._finish(self._scratch, drawn), row)
 
-    return resize_and_finish
+
+class _Squash:
+    """To the recipe's square, as the image is stored."""
+
+    def __init__(self, recipe: Recipe, size: Size, name: str) -> None:
+        self._resizer = resize.make(name, recipe.interpolation, size)
+        self._crops = recipe.augment == "cpu"
+        self.labels = self._resizer.labels | {"preprocess": recipe.preprocess}
+        self.as_destination = self._resizer.as_destination
+        self.resize_into = image_errors("resize", self._resizer.name, self._into)
+
+    def _into(self, image: Image, pixels: PixelArray, row: Any) -> None:
+        # A crop has no size in the file that would bound it.
+        is_cut = self._crops and _is_cut(image)
+        self._resizer.resize_into(row, pixels, None if is_cut else (image.height, image.width))
+
+
+class _ByKind:
+    """Plain JPEGs by one resizer, other images by another; a destination is one of each."""
+
+    def __init__(self, of_plain: _Squash | PlaceImage, of_others: _Squash | PlaceImage) -> None:
+        self._plain, self._others = of_plain, of_others
+        self.labels = of_plain.labels
+
+    def as_destination(self, row: Any) -> Any:
+        """See `RowWriter`."""
+        return self._plain.as_destination(row), self._others.as_destination(row)
+
+    def resize_into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
+        """See `RowWriter.write`."""
+        plain, other = destination
+        if image.plain_jpeg:
+            self._plain.resize_into(image, pixels, plain)
+        else:
+            self._others.resize_into(image, pixels, other)
+
+
+def _resize_stage(recipe: Recipe, size: Size, resizer: str) -> _Squash | PlaceImage:
+    if recipe.preprocess == "squash":
+        return _Squash(recipe, size, resizer)
+    return PlaceImage(preprocess_of(recipe, size[0]), resizer)
 
 
 def _store_normalized(model: ModelSpec) -> Store:
@@ -218,48 +278,6 @@ def _store_array(image: Image, pixels: PixelArray, row: Arrays) -> None:
 
 def _copy(image: Image, pixels: PixelArray, row: Arrays) -> None:
     row[...] = pixels
-
-
-def _resize_stage(
-    recipe: Recipe, size: Size, mode: str
-) -> tuple[dict[str, str], Callable[[Any], Any], _FillRow]:
-    """Labels of what resizes, what makes a destination of a row, and what fills that."""
-    of_plain, of_others = _resizers(recipe, mode)
-    if of_others == of_plain:
-        return _resize_by(recipe, size, of_plain)
-    labels, plain_destination, fill_plain = _resize_by(recipe, size, of_plain)
-    _, other_destination, fill_other = _resize_by(recipe, size, of_others)
-
-    def as_destination(row: Any) -> Any:
-        return plain_destination(row), other_destination(row)
-
-    def fill(image: Image, pixels: PixelArray, destination: Any) -> None:
-        plain, other = destination
-        if image.plain_jpeg:
-            fill_plain(image, pixels, plain)
-        else:
-            fill_other(image, pixels, other)
-
-    return labels, as_destination, fill
-
-
-def _resize_by(
-    recipe: Recipe, size: Size, resizer_name: str
-) -> tuple[dict[str, str], Callable[[Any], Any], _FillRow]:
-    if recipe.preprocess != "squash":
-        place = PlaceImage(preprocess_of(recipe, size[0]), resizer_name)
-        return place.labels, place.as_destination, place.resize_into
-    resizer = resize.make(resizer_name, recipe.interpolation, size)
-    crops = recipe.augment == "cpu"
-
-    def resize_into(image: Image, pixels: PixelArray, row: Any) -> None:
-        # A crop has no size in the file that would bound it.
-        is_cut = crops and _is_cut(image)
-        resizer.resize_into(row, pixels, None if is_cut else (image.height, image.width))
-
-    fill_row = image_errors("resize", resizer.name, resize_into)
-    labels = resizer.labels | {"preprocess": recipe.preprocess}
-    return labels, resizer.as_destination, fill_row
 
 
 def _is_cut(image: Image) -> bool:

@@ -153,5 +153,5 @@ def test_prefetch_and_pinning_are_the_recipes(images: Manifest, pinned: bool) ->
 
 def test_a_ring_that_is_not_pinned_needs_no_gpu() -> None:
     recipe = replace(THREADS, device="cuda", pin_memory=False)
-    (buffer,) = threads._buffers(recipe, (3, 3, PX, PX), np.float32, 1)
+    buffer = threads.buffers_of(recipe, MODEL).make(3)
     assert (buffer.shape, buffer.dtype.name) == ((3, 3, PX, PX), "float32")
