@@ -65,7 +65,7 @@ def with_limits(*parts: str | Sequence[str]) -> tuple[str, ...]:
 #: Columns of every table whose rows are serial or end-to-end passes.
 STAGE_COLUMNS = tuple(column for name in STAGES for column in (f"{name}_s", f"{name}_share"))
 
-#: Of every table whose recipes pass a fidelity gate. Older records leave newer columns empty.
+#: Of every table whose recipes pass a fidelity gate.
 FIDELITY_COLUMNS = columns(
     "n_compared psnr_db psnr_db_p5 psnr_db_min psnr_db_bicubic max_abs_diff",
     "psnr_loss_vs_area_db psnr_gain_vs_paper_db cosine gate",

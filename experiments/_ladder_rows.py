@@ -132,7 +132,7 @@ def _price(record: Record, rate: float) -> Row:
     """Of an hour of the machine, and of a million requests; empty where no price is configured."""
     params = record.cell.params
     if params["setup"] == MOCK:
-        usd_per_hour = params.get("usd_per_hour")
+        usd_per_hour = params["usd_per_hour"]
     else:
         usd_per_hour = _common.usd_per_hour(record)
     if usd_per_hour is None:

@@ -295,7 +295,7 @@ def _key(cell: Cell) -> tuple[str, ...]:
 
 
 def _setup_name(cell: Cell) -> str:
-    return str(cell.params.get("setup", cell.params["variant"]))
+    return str(cell.params["setup"])
 
 
 @dataclass(frozen=True)

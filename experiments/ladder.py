@@ -288,10 +288,11 @@ def _rung_params(plan: Plan, rung: int) -> dict[str, object]:
 
 def tables(records: Records) -> Tables:
     """A row for each rung in each setup, for each rate of arrivals, and for each bound."""
-    rows = {CSV: rate_rows(records), LATENCY_CSV: latency_rows(records)}
-    if redelivered := redelivery_rows(records):  # older records have none
-        rows[REDELIVERY_CSV] = redelivered
-    return rows
+    return {
+        CSV: rate_rows(records),
+        LATENCY_CSV: latency_rows(records),
+        REDELIVERY_CSV: redelivery_rows(records),
+    }
 
 
 def sentence(rows: MeasuredRows) -> str:

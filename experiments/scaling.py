@@ -146,12 +146,10 @@ def _job_columns(record: Record) -> Row:
     values, n = record.values, _common.count(record)
     row: Row = {
         "startup_share": values["startup_s"] / _common.wall_s(record),
-        # Older records have neither: their files were repeated, and nothing was deduplicated.
-        "files": "distinct" if values.get("n_files") == n else "repeated",
-        "deduplicate": values.get("deduplicate", False),
+        "files": "distinct" if values["n_files"] == n else "repeated",
+        "deduplicate": values["deduplicate"],
+        "main_ms_per_image": (values["main_cpu_s"] + values["commit_cpu_s"]) / n * 1e3,
     }
-    if "main_cpu_s" in values:
-        row["main_ms_per_image"] = (values["main_cpu_s"] + values["commit_cpu_s"]) / n * 1e3
     if len(later) > 1:
         row["rss_growth"] = max(later) / later[0] - 1
     return row

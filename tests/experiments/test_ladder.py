@@ -131,19 +131,6 @@ def test_redeliveries() -> None:
     assert bounded["device"] == ladder.MOCK
 
 
-def test_records_from_before_the_model_and_the_price() -> None:
-    """The committed ones: no redeliveries, and an empty cell where a column is newer."""
-    older = []
-    for record in made.ladder():
-        params = {**record.cell.params}
-        params.pop("usd_per_hour", None)
-        if params["setup"] != "model" and record.cell.protocol == "ladder":
-            older.append(replace(record, cell=replace(record.cell, params=params)))
-    tables = ladder.tables(older)
-    assert tables.keys() == {ladder.CSV, ladder.LATENCY_CSV}
-    assert all(row["usd_per_million"] is None for row in tables[ladder.CSV])
-
-
 def test_the_knee_is_the_highest_rate_within_the_bound() -> None:
     rows = ladder.tables(made.ladder())[ladder.LATENCY_CSV]
     low, high, failed = rows

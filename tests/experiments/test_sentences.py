@@ -6,14 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 import experiments
-from experiments import decoders, formats, frontier, onnx, serialization, storage
-from experiments._sentences import (
-    MeasuredRows,
-    TableRow,
-    best_versus_first,
-    is_comparable,
-    is_setting,
-)
+from experiments import formats, storage
+from experiments._sentences import MeasuredRows, TableRow, best_versus_first, is_comparable
 
 CSV = "toy.csv"
 
@@ -66,70 +60,6 @@ class TestBestVersusFirst:
         assert (
             best({**slow, "decoder": "null"}, fast, slow) == "PIL reaches 100 img/s, 0.50× OpenCV"
         )
-
-
-def test_settings_are_the_columns_without_a_measured_value() -> None:
-    settings = {
-        csv: [name for name in columns if is_setting(name)]
-        for name in ("decoders", "onnx", "serialization", "formats", "frontier", "storage")
-        for csv, columns in experiments.load(name).TABLES.items()
-    }
-    machine = ["corpus", "device", "device_kind"]
-    assert settings == {
-        decoders.CSV: ["image_set", "decoder", "context", "workers", *machine],
-        onnx.CSV: [
-            "model",
-            "pruned",
-            "runtime",
-            "dtype",
-            "opset",
-            "device",
-            "device_kind",
-            "corpus",
-            "weights",
-            "batch_size",
-            "warmup_batches",
-        ],
-        serialization.CSV: ["format", "fsync", "dim", "device", "device_kind"],
-        formats.CSV: [
-            "what",
-            "format",
-            "variant",
-            "quality",
-            "decoder",
-            "dct_scale",
-            "image_set",
-            *machine,
-        ],
-        frontier.CSV: [
-            "system",
-            "variant",
-            "preprocess",
-            "image_set",
-            "subset",
-            "corpus",
-            "weights",
-            "device",
-            "device_kind",
-            "cores",
-            "batch_size",
-            "finish_line",
-        ],
-        storage.CSV: [
-            "what",
-            "form",
-            "source",
-            "access",
-            "in_flight",
-            "finish",
-            "image_set",
-            "corpus",
-            "decoder",
-            "dct_scale",
-            "device",
-            "device_kind",
-        ],
-    }
 
 
 def test_rows_are_comparable_but_for_what_names_them() -> None:
@@ -187,16 +117,6 @@ class TestWhoIsAsked:
     def test_by_rank_then_in_the_order_of_the_run(self, ran: list[str], sentence: str) -> None:
         tables = {CSV: [toy_row("pil", 75, 100), toy_row("opencv", 75, 200)]}
         assert experiments.closing_sentence(ran, lambda csv: tables.get(csv, [])) == sentence
-
-
-def test_ranks_are_those_of_the_nearest_to_the_papers_question() -> None:
-    ranks = {
-        name: rank
-        for name in (*experiments.ORDER, *experiments.ON_REQUEST)
-        if (rank := getattr(experiments.load(name), "SENTENCE_RANK", 0))
-    }
-    nearest = ["diagnose", "frontier", "fast", "opt", "t4", "steps", "serial", "decoders"]
-    assert sorted(ranks, key=ranks.__getitem__) == [*nearest, "workers"]
 
 
 def test_a_table_is_read_once_and_originals_come_first() -> None:

@@ -360,18 +360,6 @@ def test_a_job_of_distinct_files() -> None:
     assert jobs[-1]["main_ms_per_image"] == pytest.approx(0.016)
 
 
-def test_older_jobs_repeated_their_files() -> None:
-    """Their records say neither this nor what the main process took."""
-    newer = {"n_files", "deduplicate", "main_cpu_s", "commit_cpu_s"}
-    records = [
-        replace(record, values={k: v for k, v in record.values.items() if k not in newer})
-        for record in jobs_and_loads(1.0)
-    ]
-    rows = scaling.tables(records)[scaling.CSV]
-    jobs = [row for row in rows if row["what"] == "job"]
-    assert {(row["files"], row["deduplicate"]) for row in jobs} == {("repeated", False)}
-
-
 def test_a_job_of_few_files_says_so() -> None:
     records = jobs_and_loads(1.0)
     few = [replace(record, values={**record.values, "n_files": 512}) for record in records]

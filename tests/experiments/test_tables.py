@@ -305,28 +305,6 @@ def test_only_100k_images_are_measured_as_such() -> None:
     assert (scaled["seconds_per_100k"], scaled["seconds_per_100k_origin"]) == (5000, "extrapolated")
 
 
-def test_order_is_by_rank_without_those_on_request() -> None:
-    assert experiments.ORDER[:3] == ("profiler", "decoders", "serialization")
-    ranks = [getattr(experiments.load(name), "RANK", 1000) for name in experiments.ORDER]
-    assert ranks == sorted(ranks)
-    assert {"cluster", "diagnose", "ladder"} <= {*experiments.ON_REQUEST}
-    assert not {*experiments.ON_REQUEST} & {*experiments.ORDER}
-    quick = {"profiler", "decoders", "serialization", "serial", "cpu", "frontier"}
-    assert quick <= {*experiments.QUICK} <= {*experiments.ORDER}
-
-
 def test_record_sources() -> None:
     assert experiments.record_sources("predict")[:2] == ("predict", "t4")
     assert experiments.record_sources("serial") == ("serial",)
-
-
-@pytest.mark.parametrize("name", [*experiments.ORDER, *experiments.ON_REQUEST])
-def test_every_table_has_a_constant(name: str) -> None:
-    module = vars(experiments.load(name))
-    constants = {
-        csv
-        for constant, value in module.items()
-        if constant.endswith(("CSV", "CSVS"))
-        for csv in (value.values() if isinstance(value, dict) else [value])
-    }
-    assert constants == set(module["TABLES"])
