@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.testbed.listing import ListingServer, NumberedKeys
+from tests.wallclock.fetch.listing import ListingServer, NumberedKeys
 from tests.wallclock.fetch.test_s3_ranges import listed
 from wallclock.fetch import s3_pages
 from wallclock.fetch.s3 import Client, connect, list_objects

@@ -4,8 +4,6 @@ It holds no objects: twenty million keys take no memory. A sequence of keys need
 the bytes of UTF-8, as S3 sorts.
 """
 
-import sys
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
@@ -47,14 +45,11 @@ class ListingServer(ThreadedServer):
     Args:
         keys: sorted by their bytes, each once.
         page: keys of a page at most.
-        delay_s: seconds before each answer, as a store far away has them.
     """
 
-    def __init__(self, keys: Sequence[str], page: int = PAGE, delay_s: float = 0.0) -> None:
+    def __init__(self, keys: Sequence[str], page: int = PAGE) -> None:
         super().__init__(_Handler)
-        self.keys, self.page, self.delay_s = keys, page, delay_s
-        #: Pages that were sent.
-        self.pages = 0
+        self.keys, self.page = keys, page
 
 
 class _Handler(FileHandler):
@@ -63,11 +58,9 @@ class _Handler(FileHandler):
     def answer(self) -> None:
         """A page, or 404 for anything else."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
-        time.sleep(self.server.delay_s)
         if query.get("list-type") != "2":
             self.reply(404, {"Content-Length": "0"}, b"")
             return
-        self.server.pages += 1
         body = _page(self.server.keys, query, self.server.page).encode()
         self.reply(200, {**_XML, "Content-Length": str(len(body))}, body)
 
@@ -99,16 +92,3 @@ def _page(keys: Sequence[str], query: dict[str, str], most: int) -> str:
         f"<IsTruncated>{str(end < last).lower()}</IsTruncated>{''.join(parts)}"
         "</ListBucketResult>"
     )
-
-
-def main() -> None:
-    """Serve n keys until standard input ends; the first line of the output is the endpoint."""
-    n, delay_s = int(sys.argv[1]), float(sys.argv[2])
-    with ListingServer(NumberedKeys(n), delay_s=delay_s) as server:
-        print(server.endpoint, flush=True)
-        sys.stdin.read()
-        print(server.pages, flush=True)
-
-
-if __name__ == "__main__":
-    main()
