@@ -10,6 +10,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from typing import Generic, TypeVar
 
 from experiments import _paper_values
 from experiments._common import Cell
@@ -17,12 +18,22 @@ from experiments._costs import Costs, NoCostsError, around_forward
 from harness import provenance
 from wallclock.predict import Pipeline, StepTime
 
+T = TypeVar("T")
+
 _CSV = provenance.ROOT / "data" / "paper" / "accelerators.csv"
 #: Of DINOv2-small at 224 px, as `harness.protocols.costs.step` counts them.
 DINOV2_SMALL_FLOPS = 12_247_123_968
 #: Of a float32 pixel, of a uint8 one, of a component of a vector.
 _PIXEL_BYTES = {"host": 12, "device": 3}
 _COMPONENT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Bounds(Generic[T]):
+    """What follows from the lower and from the higher of two estimates."""
+
+    low: T
+    high: T
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ def _parse(line: dict[str, str]) -> Accelerator:
     return Accelerator(**{name: types[name](cell) for name, cell in line.items()})  # type: ignore[operator]
 
 
-def pipelines(costs: Costs, cell: Cell, there: Accelerator, cores: int) -> list[Pipeline]:
+def pipelines(costs: Costs, cell: Cell, there: Accelerator, cores: int) -> Bounds[Pipeline]:
     """An end-to-end cell at the accelerator's lower and at its higher rate, beside `cores` cores.
 
     Cores are like those here: loading and the sink cost what they cost here, and loaders slow each
@@ -90,7 +101,8 @@ def pipelines(costs: Costs, cell: Cell, there: Accelerator, cores: int) -> list[
     slowdown = tuple((max(1, round(n * per_core_here)), by) for n, by in here.machine.contention)
     costs_there = replace(here.costs, **spent)
     machine = replace(here.machine, cores=cores, gpu=True, contention=slowdown)
-    return [
+    low, high = (
         replace(here, costs=costs_there, step=StepTime(0.0, relative / rate), machine=machine)
         for rate in there.rates(cell.recipe.dtype)
-    ]
+    )
+    return Bounds(low, high)

@@ -2,14 +2,13 @@
 
 A gain is a rate over that of the recipe without the change, both ends measured. What a mock model's
 sleep decides is left out: the model was given that time, and its prediction returns it. Skill is
-1 - the median error over that of a simpler predictor (1 is perfect, 0 no better): that nothing
-changes, or the slowest resource alone without contention, variance or shared cores. A share that is
-right has Wilson's interval, and beside it the share of the simpler predictors: that nothing changes
-names the bottleneck that the recipe had before, and no direction.
+1 - the median error over that of predicting that nothing changes (1 is perfect, 0 no better). A
+share that is right has Wilson's interval. Beside the bottlenecks that were named right is the share
+of a simpler predictor: the bottleneck that the recipe had before.
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
@@ -28,11 +27,9 @@ COLUMNS = columns(
     "n_gains gain_error_median gain_error_p90 gain_error_worst",
     "gain_coverage gain_coverage_low gain_coverage_high",
     "n_changes changes_right_share changes_right_share_low changes_right_share_high",
-    "changes_right_ceilings n_bottlenecks",
-    "bottleneck_right_share bottleneck_right_share_low bottleneck_right_share_high",
-    "bottleneck_right_ceilings bottleneck_right_unchanged",
-    "skill_unchanged skill_unchanged_low skill_unchanged_high",
-    "skill_ceilings skill_ceilings_low skill_ceilings_high n_decided_by_sleep",
+    "n_bottlenecks bottleneck_right_share bottleneck_right_share_low bottleneck_right_share_high",
+    "bottleneck_right_unchanged",
+    "skill_unchanged skill_unchanged_low skill_unchanged_high n_decided_by_sleep",
     "origin status reason",
 )
 #: A measured gain, or loss, that is no noise.
@@ -53,18 +50,16 @@ _WAITS = 0.2
 class Outcome:
     """A prediction and what was measured: images per second.
 
-    `ceiling`: what the slowest resource alone allows, which is `ceiling_bottleneck`. `spread`: of
-    the costs. `base`: the outcome of the recipe without the change; None for that one itself.
+    `spread`: of the costs. `base`: the outcome of the recipe without the change; None for that one
+    itself.
     """
 
     group: str
     predicted: float
     measured: float
-    ceiling: float
     spread: float = 0.0
     bottleneck: str = ""
     measured_bottleneck: str = ""
-    ceiling_bottleneck: str = ""
     mock: bool = False
     base: "Outcome | None" = None
 
@@ -88,21 +83,17 @@ def outcomes(
     first: dict[tuple[str, ...], Outcome] = {}
     judged = []
     for row in rows:
-        names = (rate, "measured_img_per_s", "ceiling_img_per_s")
-        numbers = [number_in(row[name]) for name in names]
-        if row["status"] != "ok" or None in numbers:
+        predicted, measured = number_in(row[rate]), number_in(row["measured_img_per_s"])
+        if row["status"] != "ok" or predicted is None or measured is None:
             continue
-        predicted, measured, ceiling = (number or 0.0 for number in numbers)
         alike = tuple(str(row[name]) for name in kind)
         outcome = Outcome(
             str(row[group]),
             predicted,
             measured,
-            ceiling,
             number_in(row.get("cost_spread")) or 0.0,
             str(row["bottleneck"]),
             str(row["measured_bottleneck"] or ""),
-            str(row.get("ceiling_bottleneck") or ""),
             row["weights"] == "none" or number_in(row.get("service_ms")) is not None,
             first.get(alike),
         )
@@ -113,11 +104,10 @@ def outcomes(
 
 @dataclass(frozen=True)
 class _Gain:
-    """A change: predicted, measured, and by the slowest resource alone."""
+    """A change: predicted and measured."""
 
     predicted: float
     measured: float
-    ceiling: float
     spread: float
 
 
@@ -145,30 +135,23 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
 
 
 def _bottleneck_columns(named: Sequence[Outcome]) -> Row:
-    """How often the name was right, of outcomes that have a measured one; and by simpler ways."""
+    """How often the name was right, of outcomes that have a measured one."""
     row: Row = {"n_bottlenecks": len(named)}
     row |= _share_columns(
         "bottleneck_right_share", [o.bottleneck == o.measured_bottleneck for o in named]
     )
-    by_ceilings = [
-        o.ceiling_bottleneck == o.measured_bottleneck for o in named if o.ceiling_bottleneck
-    ]
     as_before = [
         o.base.measured_bottleneck == o.measured_bottleneck
         for o in named
         if o.base and o.base.measured_bottleneck
     ]
-    return row | {
-        "bottleneck_right_ceilings": _share(by_ceilings),
-        "bottleneck_right_unchanged": _share(as_before),
-    }
+    return row | {"bottleneck_right_unchanged": _share(as_before)}
 
 
 def _gain_of(outcome: Outcome, base: Outcome) -> _Gain:
     return _Gain(
         outcome.predicted / base.predicted,
         outcome.measured / base.measured,
-        outcome.ceiling / base.ceiling,
         max(outcome.spread, base.spread),
     )
 
@@ -180,10 +163,7 @@ def _gain_columns(gains: Sequence[_Gain]) -> Row:
     row["n_changes"] = len(changes)
     right = [(gain.predicted > 1) == (gain.measured > 1) for gain in changes]
     row |= _share_columns("changes_right_share", right)
-    by_ceilings = [(gain.ceiling > 1) == (gain.measured > 1) for gain in changes]
-    row["changes_right_ceilings"] = _share(by_ceilings)
-    row |= _skill_columns("skill_unchanged", gains, _unchanged)
-    return row | _skill_columns("skill_ceilings", gains, _ceiling)
+    return row | _skill_columns(gains)
 
 
 def _error_columns(what: str, ratios: Sequence[float], spreads: Sequence[float]) -> Row:
@@ -224,29 +204,20 @@ def _share_columns(name: str, right: Sequence[bool]) -> Row:
     return {name: share, f"{name}_low": middle - reaches, f"{name}_high": middle + reaches}
 
 
-def _unchanged(gain: _Gain) -> float:
-    return 1.0
-
-
-def _ceiling(gain: _Gain) -> float:
-    return gain.ceiling
-
-
-def _skill_columns(name: str, gains: Sequence[_Gain], simpler: Callable[[_Gain], float]) -> Row:
-    """Skill over a simpler predictor, and the bootstrap's interval; empty where that is perfect."""
+def _skill_columns(gains: Sequence[_Gain]) -> Row:
+    """Skill over "nothing changes", and the bootstrap's interval; empty where that is perfect."""
     pairs = [
-        (abs(gain.predicted / gain.measured - 1), abs(simpler(gain) / gain.measured - 1))
-        for gain in gains
+        (abs(gain.predicted / gain.measured - 1), abs(1 / gain.measured - 1)) for gain in gains
     ]
-    row: Row = {name: _skill(pairs)}
+    row: Row = {"skill_unchanged": _skill(pairs)}
     if len(pairs) < _LEAST_ERRORS:
         return row
     rng = random.Random(0)
     drawn = [_skill(rng.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES)]
     skills = [skill for skill in drawn if skill is not None]
     if skills:
-        row[f"{name}_low"] = quantile(skills, _TAIL)
-        row[f"{name}_high"] = quantile(skills, 1 - _TAIL)
+        row["skill_unchanged_low"] = quantile(skills, _TAIL)
+        row["skill_unchanged_high"] = quantile(skills, 1 - _TAIL)
     return row
 
 
@@ -292,14 +263,9 @@ def describe(row: TableRow) -> str:
         if row[f"{what}_right_share"]:
             share = _share_in_words(row, f"{what}_right_share")
             n = row["n_changes" if what == "changes" else "n_bottlenecks"]
-            text = f"the {noun} was right in {share} of {n}"
-            if row[f"{what}_right_ceilings"]:
-                plain = percent(row[f"{what}_right_ceilings"], 0)
-                text += f", that of the slowest part alone in {plain}"
-            parts.append(text)
-    for name, other in (("unchanged", "nothing changes"), ("ceilings", "the slowest part alone")):
-        if row[f"skill_{name}"]:
-            parts.append(f"skill over '{other}' {_with_interval(row, f'skill_{name}')}")
+            parts.append(f"the {noun} was right in {share} of {n}")
+    if row["skill_unchanged"]:
+        parts.append(f"skill over 'nothing changes' {_with_interval(row, 'skill_unchanged')}")
     return "; ".join(parts)
 
 

@@ -59,13 +59,11 @@ class Costs:
     """The costs of a run: records of the protocols `contention`, `batch_transfer` and `step`.
 
     Of a training, `train_step` instead of the last. `repeat`: the pass that is taken, where a cost
-    was measured in several passes apart in time; None: the first. `n_images`: of how many images,
-    the first ones; None: all that were loaded.
+    was measured in several passes apart in time; None: the first.
     """
 
     records: Records
     repeat: int | None = None
-    n_images: int | None = None
 
     def by_pass(self) -> dict[int, "Costs"]:
         """The costs of each pass, by the repeat of its cells."""
@@ -81,7 +79,7 @@ class Costs:
         recipe, model = cell.recipe, cell.model
         loading = self._loading(cell)
         cores = int(loading.environment["machine"]["cores"])
-        costs, contention = _loading_costs(loading, self.n_images), self._contention(loading)
+        costs, contention = _loading_costs(loading), self._contention(loading)
         step_time = StepTime()
         forward_cores = 0
         if cell.params.get("finish") == "device":
@@ -116,7 +114,7 @@ class Costs:
         same = [r for r in measured if replace(r.cell, repeat=0) == replace(loading.cell, repeat=0)]
         factors: dict[int, list[float]] = {}
         for record in same if len(same) >= LEAST_PASSES else measured:
-            for count, factor in slowdowns(record):
+            for count, factor in _slowdowns(record):
                 factors.setdefault(count, []).append(factor)
         return tuple((count, median(factors[count])) for count in sorted(factors))
 
@@ -247,8 +245,8 @@ def _sizes(record: Record) -> list[int]:
     return sorted(record.cell.params["batch_sizes"])
 
 
-def _loading_costs(record: Record, n: int | None) -> StageCosts:
-    """An image's stages in one process alone, each image counted once: of all, or of the first `n`.
+def _loading_costs(record: Record) -> StageCosts:
+    """An image's stages in one process alone, each image counted once.
 
     With a warm page cache nothing waits but for a core: the stages then share out the CPU time
     instead of the wall time, in which other processes' work would count.
@@ -256,7 +254,7 @@ def _loading_costs(record: Record, n: int | None) -> StageCosts:
     values, samples = record.values, record.samples
     n_calls = int(values["n_embedded"])
     per_image = {name: samples[name] for name in LOADING_STAGES[:-1] if len(samples.get(name, ()))}
-    each = {name: _by_image(times, record.cell.images.n)[:n] for name, times in per_image.items()}
+    each = {name: _by_image(times, record.cell.images.n) for name, times in per_image.items()}
     seconds = {f"{name}_s": float(times.mean()) for name, times in each.items()}
     seconds["assemble_s"] = record.seconds_in("assemble") / n_calls
     share = 1.0
@@ -270,19 +268,10 @@ def _loading_costs(record: Record, n: int | None) -> StageCosts:
     return replace(costs, variation=float(loads.std() / loads.mean()))
 
 
-def slowdowns(record: Record) -> list[tuple[int, float]]:
-    """By the number of processes, an image's core time over that in one process alone.
-
-    In old records, which do not say what other programs took, more processes loaded fewer images
-    each: beyond the cores, where no more of them run at once, the time of their start is all that
-    the ratio shows.
-    """
-    cores = int(record.environment["machine"]["cores"])
+def _slowdowns(record: Record) -> list[tuple[int, float]]:
+    """By the number of processes, an image's core time over that in one process alone."""
     alone_s = record.values["cpu_s"]["1"]
-    ratios = [(int(n), seconds / alone_s) for n, seconds in record.values["cpu_s"].items()]
-    if "other_cores" in record.values:
-        return ratios
-    return [(n, ratio) for n, ratio in ratios if n <= cores]
+    return [(int(n), seconds / alone_s) for n, seconds in record.values["cpu_s"].items()]
 
 
 def _by_image(times: Sequence[int], n: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":

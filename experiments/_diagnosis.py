@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from experiments._sentences import TableRow
 from experiments._words import number_in, percent
+from wallclock.predict.intervals import NOTICEABLE, Gain
 
 #: How the device of a box ends that is not here.
 ELSEWHERE = ", not here"
-#: A smaller predicted speedup is not noticeable.
-NOTICEABLE = 1.05
 #: Other programs disturb what is measured from so many cores on.
 BUSY_CORES = 0.2
 #: Passes over the costs that lie farther apart, relative, say that something else ran.
@@ -27,17 +26,15 @@ def alone_by_speedup(predictions: Iterable[TableRow]) -> list[TableRow]:
 
 
 def is_recommended(row: TableRow) -> bool:
-    """Whether a row's gain is noticeable, leaves the images as they are, and can be relied on.
+    """Whether a row's gain is noticeable, and was measured or predicted on a calm machine.
 
-    Measured or predicted, the machine must have been calm. Of what is only predicted, all of the
-    interval must be a gain.
+    Of what is only predicted, all of the interval must be a gain.
     """
-    if row["status"] != "ok" or row["faithful"] != "yes" or gain_of(row) < NOTICEABLE:
+    if row["status"] != "ok" or was_busy(row):
         return False
-    if was_busy(row):
-        return False
-    low = number_in(row["low_speedup"]) or 0.0
-    return bool(row["measured_speedup"]) or (row["needs_proof"] != "yes" and low > 1)
+    speedup = gain_of(row)
+    low = speedup if row["measured_speedup"] else number_in(row["low_speedup"]) or 0.0
+    return Gain(speedup, low, speedup).is_recommended
 
 
 def was_busy(row: TableRow) -> bool:
@@ -93,7 +90,7 @@ def without_fix(stages: Sequence[TableRow], predictions: Sequence[TableRow]) -> 
     if bottleneck["stage"] == "forward":
         takes = percent(present["accelerator_utilization"], 0)
         return f"The model takes {takes} of the time; {_no_loader(present)}"
-    possible = next((r for r in alone_by_speedup(predictions) if r["faithful"] == "yes"), None)
+    possible = next(iter(alone_by_speedup(predictions)), None)
     if possible and gain_of(possible) >= NOTICEABLE and not possible["measured_speedup"]:
         return f"No fix is certain to gain: {possible['fix']} may. PROVE=1 measures it."
     takes = f"{bottleneck['stage']} takes {percent(bottleneck['share'], 0)} of the time"

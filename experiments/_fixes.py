@@ -1,69 +1,45 @@
-"""The fixes of a diagnosis: what each changes in the recipe, which stages it relieves, its cost.
+"""The fixes of a diagnosis: what each changes in the recipe, and the scenarios to predict.
 
-One table, `fixes`. A fix that this version cannot run is not in it, nor one that changes nothing
-for these images: a folder without a JPEG has no DCT scale.
+Names, words and costs are those of `wallclock.predict.advice`. A fix that this version cannot run
+is not offered, nor one that changes nothing: a folder without a JPEG has no scaled decode.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from experiments._common import Options, Recipe
 from experiments._costs import LOADER_FIELDS, worker_count
-from experiments._diagnosis import NOTICEABLE
 from harness import provenance
-from harness.decoders import DECODERS
 from harness.spec import from_fields
-from wallclock.clock import LOADING_STAGES, STAGES
-from wallclock.recipe import ENGINES
+from wallclock.clock import STAGES
+from wallclock.predict.advice import FIXES, workers_for
+from wallclock.predict.intervals import NOTICEABLE
+from wallclock.stages.resize import THUMBNAIL_PX
 
 #: Not taken over from the recipe `fast`: its own fixes, or the user's business.
 _NOT_A_FIX = ("name", "device", "sink", "dtype")
-#: Of a loader, what matters for JPEGs alone: Pillow decodes every other format in every recipe.
-_OF_JPEGS = ("decoder", "dct_scale")
-#: Times as many workers where they wait for the storage.
-_WAITING = 4
+#: What of it is a fix of its own.
+_SCALED_DECODE = ("decoder", "resizer", "interpolation", "dct_scale")
 #: CPU flags of arithmetic in half precision; without one, a CPU emulates it.
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "asimdbf16", "svebf16"})
 
 
 @dataclass(frozen=True)
 class Folder:
-    """What the images are: how many of each format, and whether enough are worth a thumbnail."""
+    """What the images are: whether many are JPEGs, and whether enough are worth a thumbnail."""
 
-    formats: Mapping[str, int]
+    has_jpegs: bool
     has_large_images: bool = False
-
-    def has(self, *formats: str, share: float = 0.0) -> bool:
-        """Whether more than that share of the images are of these formats."""
-        count = sum(self.formats.get(name, 0) for name in formats)
-        return count > share * sum(self.formats.values())
-
-
-@dataclass(frozen=True)
-class Fix:
-    """A change of the recipe. `stages`: whose time it shortens. `cost`: what it takes, in words.
-
-    `faithful`: the model's input stays the same up to rounding. `copies`: the copies that are
-    loaded in place of the images, "thumbnails" or "" (`harness.corpora.copies`). `needs_proof`: a
-    prediction does not suffice to name it.
-    """
-
-    name: str
-    title: str
-    stages: tuple[str, ...]
-    changes: Mapping[str, Any]
-    cost: str
-    faithful: bool = True
-    copies: str = ""
-    needs_proof: bool = False
 
 
 @dataclass(frozen=True)
 class Scenario:
     """One recipe to predict: the present one, a fix alone, fixes stacked, or a check of the model.
 
-    The fields are keys of a record.
+    The fields are keys of a record. `stages`: whose time it shortens. `cost`: what it takes, in
+    words. `copies`: what is loaded in place of the images, "thumbnails" or nothing. `cold`: whether
+    no image is in memory, as of a folder larger than that.
     """
 
     kind: str
@@ -71,11 +47,8 @@ class Scenario:
     recipe: Recipe
     stages: tuple[str, ...] = ()
     cost: str = ""
-    faithful: bool = True
     copies: str = ""
-    #: Whether no image is in memory, as of a folder larger than that.
     cold: bool = False
-    needs_proof: bool = False
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
@@ -99,17 +72,6 @@ _ADVICE: Mapping[str, tuple[str, str]] = {
 _WITHOUT_JPEGS = ("smaller copies, as JPEG", "a copy of the images; pixels differ slightly")
 
 
-#: What it costs is measured.
-_THUMBNAILS = Fix(
-    "thumbnails",
-    "keep 256 px thumbnails and load those",
-    ("read", "decode", "resize"),
-    changes={},
-    cost="",
-    copies="thumbnails",
-)
-
-
 def advice(stage: str, has_jpegs: bool) -> tuple[str, str]:
     """What to do about a stage that no fix here shortens, and what that costs."""
     if stage == "decode" and not has_jpegs:
@@ -119,94 +81,47 @@ def advice(stage: str, has_jpegs: bool) -> tuple[str, str]:
 
 def fixes(
     options: Options, recipe: Recipe, cores: int, folder: Folder, weights: str = "pretrained"
-) -> list[Fix]:
-    """Every fix that changes this recipe or its images, in the order of the checklist.
+) -> list[Scenario]:
+    """Each fix alone that changes this recipe or its images.
 
     `weights`: of the model; a mock model has no precision.
     """
-    has_jpegs = folder.has("jpeg", share=options["least_jpegs"])
-    offered = [_loader_fix(choice, has_jpegs) for choice in options["loaders"]]
-    fast = options.get("fast")
-    if fast is not None and fast.engine in ENGINES:
-        offered.append(_fast_fix(fast, recipe, cores, has_jpegs))
-    offered += _size_fixes(options["better"], recipe, cores)
-    if weights != "none":
-        offered.append(_dtype_fix(options["better"]["dtype"][recipe.device], recipe.device))
+    alone = []
+    for name, changes, number in _offers(options, recipe, cores, folder, weights):
+        fix = FIXES[name]
+        changed = replace(recipe, **changes)
+        if changed == recipe:
+            continue
+        changed = replace(changed, name=f"alone-{name.replace(' ', '-')}")
+        title = fix.title.format(number)
+        alone.append(Scenario("alone", title, changed, fix.stages, fix.cost))
     if folder.has_large_images:
-        offered.append(_THUMBNAILS)
-    distinct: dict[Recipe | str, Fix] = {}
-    for fix in offered:
-        changed = replace(recipe, **fix.changes)
-        if fix.copies or changed != recipe:
-            distinct.setdefault(fix.copies or changed, fix)
-    return list(distinct.values())
+        fix = FIXES["thumbnails"]
+        same = replace(recipe, name=f"alone-{fix.name}")
+        title = fix.title.format(THUMBNAIL_PX)
+        # What thumbnails cost is measured.
+        alone.append(Scenario("alone", title, same, fix.stages, copies=fix.name))
+    return alone
 
 
-def _loader_fix(choice: Mapping[str, Any], has_jpegs: bool) -> Fix:
-    faithful = choice["interpolation"] != "linear"
-    how = f"resize with {_label(choice['resizer'])} ({choice['interpolation']})"
-    names = [name for name in LOADER_FIELDS if name in choice]
-    stages: tuple[str, ...] = ("resize",)
-    if has_jpegs:
-        scaled = " to a reduced DCT scale" if choice.get("dct_scale") == "auto" else ""
-        how = f"decode{scaled} with {_label(choice['decoder'])}, {how}"
-        stages = ("decode", "resize")
-    else:
-        names = [name for name in names if name not in _OF_JPEGS]
-    cost = "a dependency; pixels differ slightly"
-    if not faithful:
-        cost = "different pixels: no antialiasing; check on your task"
-    changes = {name: choice[name] for name in names}
-    return Fix(choice["name"], how, stages, changes, cost, faithful)
-
-
-def _label(library: str) -> str:
-    """What a decoder or a resizer is called."""
-    return DECODERS[library].label if library in DECODERS else library
-
-
-def _fast_fix(fast: Recipe, recipe: Recipe, cores: int, has_jpegs: bool) -> Fix:
+def _offers(
+    options: Options, recipe: Recipe, cores: int, folder: Folder, weights: str
+) -> Iterator[tuple[str, Mapping[str, Any], object]]:
+    """Fixes of the recipe: name, changes, and the number in the title."""
+    better = options["better"]
     # Without a number, the threads engine takes one worker for each core; a prediction needs it.
-    choices = {**asdict(fast), "workers": fast.workers or cores}
-    left_out = _NOT_A_FIX if has_jpegs else (*_NOT_A_FIX, *_OF_JPEGS)
-    changes = {
-        name: value
-        for name, value in choices.items()
-        if name not in left_out and value != getattr(recipe, name)
-    }
-    scaled = "decode at a reduced scale, " if has_jpegs else ""
-    title = f"{scaled}resize with {_label(fast.resizer)}, in threads (recipe=fast)"
-    return Fix("fast", title, (*LOADING_STAGES, "h2d"), changes, "another loader: wallclock's own")
-
-
-def _size_fixes(better: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]:
-    workers = better["workers"] or cores
+    fast = {**asdict(options["fast"]), "workers": options["fast"].workers or cores}
+    if folder.has_jpegs:
+        yield "scaled decode", {name: fast[name] for name in _SCALED_DECODE}, ""
+    yield "open_images", {name: fast[name] for name in fast if name not in _NOT_A_FIX}, ""
+    workers = better["workers"] or workers_for(cores, waits=False)
+    yield "workers", {"workers": workers}, workers
     batch_size = better["batch_size"][recipe.device]
-    return [
-        Fix(
-            "workers",
-            f"{workers} DataLoader workers",
-            LOADING_STAGES,
-            {"workers": workers},
-            "memory of a process each",
-        ),
-        Fix(
-            "batch",
-            f"batches of {batch_size}",
-            ("forward",),
-            {"batch_size": batch_size},
-            "memory on the device",
-        ),
-    ]
-
-
-def _dtype_fix(dtype: str, device: str) -> Fix:
-    emulated = device == "cpu" and dtype == "bf16" and not computes_bf16()
-    cost = "check the vectors on your task"
-    if emulated:
-        cost = f"this CPU emulates {dtype}: only a proof counts; {cost}"
-    changes = {"dtype": dtype}
-    return Fix("dtype", f"{dtype} forward pass", ("forward",), changes, cost, needs_proof=emulated)
+    yield "batch", {"batch_size": batch_size}, batch_size
+    dtype = better["dtype"][recipe.device]
+    is_emulated = recipe.device == "cpu" and dtype == "bf16" and not computes_bf16()
+    if weights != "none" and not is_emulated:
+        yield "dtype", {"dtype": dtype}, dtype
 
 
 def computes_bf16() -> bool:
@@ -219,20 +134,8 @@ def scenarios(
     options: Options, recipe: Recipe, cores: int, folder: Folder, weights: str = "pretrained"
 ) -> list[Scenario]:
     """The present recipe, every fix alone, and the checks."""
-    planned = [Scenario("present", "your recipe as it is", replace(recipe, name="now"))]
-    for fix in fixes(options, recipe, cores, folder, weights):
-        planned.append(
-            Scenario(
-                "alone",
-                fix.title,
-                replace(recipe, name=f"alone-{fix.name}", **fix.changes),
-                fix.stages,
-                fix.cost,
-                fix.faithful,
-                fix.copies,
-                needs_proof=fix.needs_proof,
-            )
-        )
+    present = Scenario("present", "your recipe as it is", replace(recipe, name="now"))
+    planned = [present, *fixes(options, recipe, cores, folder, weights)]
     checks = options["checks"] if options["prove"] else []
     for index, changes in enumerate(checks, start=1):
         title = ", ".join(f"{name}={value}" for name, value in changes.items())
@@ -253,8 +156,7 @@ def stacked(
         The stack after each addition; empty where fewer than two fixes bring something together.
     """
     present = planned[0]
-    left = [s for s in planned if s.kind == "alone" and s.faithful]
-    left = [s for s in left if not s.copies and not s.needs_proof]
+    left = [s for s in planned if s.kind == "alone" and not s.copies]
     current, stack = present, list[Scenario]()
     while left:
         candidates = [(_added(current, fix, present, len(stack) + 1), fix) for fix in left]
@@ -288,14 +190,16 @@ def cold(recipe: Recipe, cores: int) -> list[Scenario]:
 
     A worker that waits leaves its core to others.
     """
-    workers = _WAITING * max(1, worker_count(recipe, cores))
+    workers = workers_for(max(1, worker_count(recipe, cores)), waits=True)
     engine = "dataloader" if recipe.engine == "serial" else recipe.engine
     ahead = replace(recipe, name="cold-ahead", engine=engine, workers=workers)
     title = f"{workers} {'threads' if engine == 'threads' else 'DataLoader workers'}, not in memory"
     cost = "memory of each; the gain is over the row above"
-    now = Scenario("cold", "your recipe, images not in memory", replace(recipe, name="cold-now"))
-    planned = [now, Scenario("cold", title, ahead, ("read",), cost)]
-    return [replace(scenario, cold=True) for scenario in planned]
+    now = replace(recipe, name="cold-now")
+    return [
+        Scenario("cold", "your recipe, images not in memory", now, cold=True),
+        Scenario("cold", title, ahead, ("read",), cost, cold=True),
+    ]
 
 
 def loaders(planned: Sequence[Scenario]) -> list[Scenario]:
@@ -318,7 +222,7 @@ def loaders(planned: Sequence[Scenario]) -> list[Scenario]:
 
 def _at_each_size(planned: Sequence[Scenario]) -> list[Scenario]:
     """The scenarios, then each fix that can be stacked at every other fix's batch size."""
-    stackable = [s for s in planned if s.kind == "alone" and s.faithful and not s.copies]
+    stackable = [s for s in planned if s.kind == "alone" and not s.copies]
     sizes = dict.fromkeys(scenario.recipe.batch_size for scenario in stackable)
     resized = [
         replace(scenario, recipe=_resized(scenario.recipe, size))

@@ -1,7 +1,6 @@
 """The predictions of a diagnosis as rows: what is predicted, and what was measured of it.
 
-All of it follows from records. What the first passes over the costs predict decides which fixes are
-stacked; if the costs were measured again, the calmer passes give the numbers.
+All of it follows from records. What the costs predict decides which fixes are stacked.
 """
 
 from collections.abc import Sequence
@@ -10,10 +9,11 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from experiments import _accelerators, _common
+from experiments._accelerators import Bounds
 from experiments._accuracy import measured_bottleneck
 from experiments._common import Record, Records, Row
 from experiments._costs import Costs, NoCostsError, Passes, is_cost
-from experiments._diagnosis import BUSY_CORES, BUSY_SPREAD, ELSEWHERE
+from experiments._diagnosis import ELSEWHERE
 from experiments._end_to_end import WRONG_VECTORS, judge_sink
 from experiments._fixes import Scenario, stacked
 from wallclock.predict import Pipeline
@@ -23,13 +23,13 @@ from wallclock.summary import median
 class Predicted(NamedTuple):
     """A scenario, its row and its pipelines; None where a cost is missing.
 
-    `highest`: of a box that is not here, at the higher rate that is cited; else the same.
+    `passes`: at the lower and at the higher rate that is cited for a box that is not here; of this
+    one, both are the same.
     """
 
     scenario: Scenario
     row: Row
-    passes: Passes | None = None
-    highest: Passes | None = None
+    passes: Bounds[Passes] | None = None
 
 
 @dataclass(frozen=True)
@@ -39,35 +39,34 @@ class _Predictor:
     costs: Costs
     described: Record
 
-    def passes(self, scenario: Scenario) -> tuple[Passes, Passes]:
-        """The pipelines of each pass, those at the lower and at the higher rate cited.
+    def passes(self, scenario: Scenario) -> Bounds[Passes]:
+        """The pipelines of each pass.
 
         Raises:
             NoCostsError: a cost was not measured in any pass.
         """
-        lowest: dict[int, Pipeline] = {}
-        highest: dict[int, Pipeline] = {}
+        pipelines: dict[int, Bounds[Pipeline]] = {}
         missing = NoCostsError("no cost was measured")
         for repeat, costs in self.costs.by_pass().items():
             try:
-                pipelines = self._pipelines(costs, scenario)
+                pipelines[repeat] = self._pipelines(costs, scenario)
             except NoCostsError as error:
                 missing = error
-                continue
-            lowest[repeat], highest[repeat] = pipelines[0], pipelines[-1]
-        if not lowest:
+        if not pipelines:
             raise missing
-        return Passes(lowest), Passes(highest)
+        return Bounds(
+            Passes({repeat: each.low for repeat, each in pipelines.items()}),
+            Passes({repeat: each.high for repeat, each in pipelines.items()}),
+        )
 
     def rate(self, scenario: Scenario) -> float | None:
         """Images a second; None where a cost is missing."""
         try:
-            return self.passes(scenario)[0].middle.rate()
+            return self.passes(scenario).low.middle.rate()
         except NoCostsError:
             return None
 
-    def _pipelines(self, costs: Costs, scenario: Scenario) -> list[Pipeline]:
-        """The end-to-end pipeline; elsewhere two, at the lower and at the higher rate cited."""
+    def _pipelines(self, costs: Costs, scenario: Scenario) -> Bounds[Pipeline]:
         images = self.described.cell.images
         if scenario.copies:
             images = replace(images, storage=f"files:{scenario.copies}")
@@ -77,7 +76,8 @@ class _Predictor:
         if there := self.described.cell.params.get("elsewhere"):
             accelerator = _accelerators.load()[there["accelerator"]]
             return _accelerators.pipelines(costs, cell, accelerator, there["cores"])
-        return [costs.pipeline(cell)]
+        pipeline = costs.pipeline(cell)
+        return Bounds(pipeline, pipeline)
 
 
 def describing(records: Records) -> Record | None:
@@ -85,60 +85,13 @@ def describing(records: Records) -> Record | None:
     return next((r for r in records if r.cell.protocol == "image_stats" and r.ok), None)
 
 
-def first_passes(records: Records) -> list[Record]:
-    """Without the costs that were measured again."""
-    described = describing(records)
-    passes = described.cell.params.get("passes", 1) if described else 1
-    return [r for r in records if not is_cost(r) or r.cell.repeat < passes]
-
-
-def calm_costs(records: Records) -> list[Record]:
-    """The first passes over the costs, or the repeated ones if other programs were busy less."""
-    first = first_passes(records)
-    ids = {id(record) for record in first}
-    again = [record for record in records if id(record) not in ids]
-    if not again or _busy_cores(again) > _busy_cores(first):
-        return first
-    return [record for record in first if not is_cost(record)] + again
-
-
-def is_busy(records: Records) -> bool:
-    """Whether other programs, or the host, disturbed what these costs say."""
-    described = describing(records)
-    if described is None or _busy_cores(records) >= BUSY_CORES:
-        return described is not None
-    present = Scenario.from_json(described.cell.params["setups"][0])
-    try:
-        spread = _Predictor(Costs(records), described).passes(present)[0].spread
-    except NoCostsError:
-        return False
-    return spread >= BUSY_SPREAD
-
-
-def _busy_cores(records: Records) -> float:
-    """Cores that others kept busy while the costs were measured: the median of the cells."""
-    others = _other_cores(records)
-    return median(others) if others else 0.0
-
-
-def _other_cores(records: Records) -> list[float]:
-    values = [record.values for record in records if is_cost(record) and record.ok]
-    return [float(value["other_cores"]) for value in values if "other_cores" in value]
-
-
 def plan_of(records: Records) -> list[Scenario]:
-    """What is predicted: what the run planned, and the stack that the costs suggest.
-
-    A run of an earlier version has planned its stack.
-    """
+    """What is predicted: what the run planned, and the stack that the costs suggest."""
     described = describing(records)
     if described is None:
         return []
     planned = [Scenario.from_json(plain) for plain in described.cell.params["setups"]]
-    if any(scenario.kind == "stacked" for scenario in planned):
-        return planned
-    predictor = _Predictor(Costs(first_passes(records)), described)
-    return planned + stacked(planned, predictor.rate)
+    return planned + stacked(planned, _Predictor(Costs(records), described).rate)
 
 
 def predict(records: Records, columns: Sequence[str]) -> list[Predicted]:
@@ -146,21 +99,20 @@ def predict(records: Records, columns: Sequence[str]) -> list[Predicted]:
     described = describing(records)
     if described is None:
         return []
-    calm = calm_costs(records)
-    predictor = _Predictor(Costs(calm, n_images=_proved_images(records)), described)
-    others = _other_cores(calm)
+    predictor = _Predictor(Costs(records), described)
+    costs = [record.values for record in records if is_cost(record) and record.ok]
+    others = [float(values["other_cores"]) for values in costs if "other_cores" in values]
     base = new_row(described, columns) | {"origin": "predicted"}
     base["cost_other_cores"] = median(others) if others else None
     predicted: list[Predicted] = []
     for scenario in plan_of(records):
         row = base | _choices(scenario, columns)
         try:
-            passes, highest = predictor.passes(scenario)
+            entry = Predicted(scenario, row, predictor.passes(scenario))
         except NoCostsError as error:
             row |= {"status": "unavailable", "reason": str(error)}
             predicted.append(Predicted(scenario, row))
             continue
-        entry = Predicted(scenario, row, passes, highest)
         reference = _base_of(entry, predicted)
         row |= _prediction(entry, reference)
         row["usd_per_million"] = _usd_per_million(described, row)
@@ -169,12 +121,6 @@ def predict(records: Records, columns: Sequence[str]) -> list[Predicted]:
         row |= _proof(entry, reference, records)
         predicted.append(entry)
     return predicted
-
-
-def _proved_images(records: Records) -> int | None:
-    """How many of the sample were run end to end, if any: predictions are then of these."""
-    proofs = [r.cell.images.n for r in records if r.cell.protocol == "throughput"]
-    return min(proofs, default=None)
 
 
 def _choices(scenario: Scenario, columns: Sequence[str]) -> Row:
@@ -186,8 +132,6 @@ def _choices(scenario: Scenario, columns: Sequence[str]) -> Row:
         "fix": scenario.title,
         "fix_cost": scenario.cost,
         "copies": scenario.copies,
-        "faithful": scenario.faithful,
-        "needs_proof": scenario.needs_proof,
     }
 
 
@@ -212,29 +156,24 @@ def new_row(described: Record, columns: Sequence[str]) -> Row:
 def _prediction(entry: Predicted, base: Predicted) -> Row:
     """Of the pass in the middle; the interval ends with that of the higher rate cited."""
     assert entry.passes is not None
-    assert entry.highest is not None
     assert base.passes is not None
-    assert base.highest is not None
-    pipeline = entry.passes.middle
-    expected = pipeline.predict(entry.passes.spread)
+    low, high = entry.passes.low, entry.passes.high
+    pipeline = low.middle
+    expected = pipeline.predict(low.spread)
     row: Row = {
         "predicted_img_per_s": expected.img_per_s,
         "low_img_per_s": expected.low,
-        "high_img_per_s": entry.highest.middle.predict(entry.highest.spread).high,
-        "ceiling_img_per_s": pipeline.ceiling(),
-        "ceiling_bottleneck": pipeline.ceiling_bottleneck(),
-        "passes": len(entry.passes.pipelines),
-        "cost_spread": entry.passes.spread,
+        "high_img_per_s": high.middle.predict(high.spread).high,
+        "passes": len(low.pipelines),
+        "cost_spread": low.spread,
         "bottleneck": expected.bottleneck,
         "accelerator_utilization": expected.accelerator_utilization,
         "faster_accelerator_speedup": expected.accelerator_bound,
         "workers_to_saturate": pipeline.workers_to_saturate(),
-        "crossover_batch": pipeline.crossover_batch(),
     }
     if entry is base:
         return row | {"predicted_speedup": 1.0}
-    gained = entry.passes.gain_over(base.passes)
-    highest = entry.highest.gain_over(base.highest)
+    gained, highest = low.gain_over(base.passes.low), high.gain_over(base.passes.high)
     row |= {"predicted_speedup": gained.speedup, "low_speedup": min(gained.low, highest.low)}
     return row | {"high_speedup": max(gained.high, highest.high)}
 

@@ -3,10 +3,10 @@
 Method. A seeded sample of the images passes the stages before the device, with the present recipe's
 libraries and with each alternative's, in one process and in several concurrently. A batch's IPC,
 and the step from h2d to the sink at a few batch sizes, are timed separately. All of this runs in
-several passes, apart in time; if other programs were busy meanwhile, or the passes differ much,
-once more. From these costs alone `wallclock.predict` predicts what the recipe, each fix alone and
-the fixes stacked bring end to end. With `prove=true` every one of them is then run, as `t4` is, the
-present recipe too, each in several passes; one whose vectors are wrong has failed.
+several passes, apart in time. From these costs alone `wallclock.predict` predicts what the recipe,
+each fix alone and the fixes stacked bring end to end. With `prove=true` every one of them is then
+run, as `t4` is, the present recipe too, each in several passes; one whose vectors are wrong has
+failed.
 A cold pass over the sample says what the storage allows for images that are not in memory, and
 what more workers bring there. With `accelerator`, predictions are for a box that is not here
 (`_accelerators`): its forward pass and its bus are cited, not measured. Thumbnails are predicted
@@ -25,15 +25,7 @@ from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Ro
 from experiments._costs import step_recipes, worker_count
 from experiments._diagnosis import device_name, first_fix, is_elsewhere, without_fix
 from experiments._fixes import Folder, Scenario, advice, cold, loaders, scenarios
-from experiments._predictions import (
-    Predicted,
-    describing,
-    first_passes,
-    is_busy,
-    new_row,
-    plan_of,
-    predict,
-)
+from experiments._predictions import Predicted, describing, new_row, plan_of, predict
 from experiments._sentences import MeasuredRows
 from experiments._words import factor
 from harness import provenance
@@ -65,10 +57,9 @@ TABLES = {
         _CHOICES,
         "dct_scale normalize_on copies",
         "predicted_img_per_s low_img_per_s high_img_per_s",
-        "predicted_speedup low_speedup high_speedup ceiling_img_per_s ceiling_bottleneck",
+        "predicted_speedup low_speedup high_speedup",
         "passes cost_spread cost_other_cores bottleneck",
-        "faithful needs_proof accelerator_utilization faster_accelerator_speedup",
-        "workers_to_saturate crossover_batch usd_per_million",
+        "accelerator_utilization faster_accelerator_speedup workers_to_saturate usd_per_million",
         "measured_img_per_s error within_interval measured_speedup gain_error gain_within_interval",
         "measured_bottleneck other_cores fix_cost",
         _SHARED,
@@ -100,39 +91,23 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     described = {
         "setups": [asdict(scenario) for scenario in planned],
         "elsewhere": elsewhere,
-        "passes": options["passes"],
-        "has_jpegs": folder.has("jpeg", share=options["least_jpegs"]),
+        "has_jpegs": folder.has_jpegs,
     }
     grid = _Grid(plan, options, elsewhere, planned)
     return [
         grid.cell("image_stats", "images", recipe, described),
         *grid.thumbnails(),
         *grid.storage(),
-        *grid.costs(range(options["passes"])),
+        *grid.costs(),
     ]
 
 
 def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
-    """The costs once more where the machine was busy; with `prove`, every prediction end to end.
-
-    What is proved follows from the first passes alone, and passes over images that are not in
-    memory are proved where the storage is slow.
-    """
-    described = describing(records)
-    if described is None:
-        return []
-    first = first_passes(records)
-    planned = plan_of(first)
-    elsewhere = described.cell.params.get("elsewhere", {})
-    further: list[Cell] = []
-    if options["measure_again"] and is_busy(first):
-        passes = options["passes"]
-        further += _Grid(plan, options, elsewhere, planned).costs(range(passes, 2 * passes))
+    """With `prove`, every prediction end to end; of images not in memory where storage is slow."""
     if not options["prove"]:
-        return further
-    slow = is_slow(tables(first).get(PREDICTIONS_CSV, ()))
-    proved = [scenario for scenario in planned if slow or not scenario.cold]
-    return further + _proofs(plan, options, proved)
+        return []
+    slow = is_slow(tables(records).get(PREDICTIONS_CSV, ()))
+    return _proofs(plan, options, [s for s in plan_of(records) if slow or not s.cold])
 
 
 def is_slow(predictions: Sequence[Mapping[str, object]]) -> bool:
@@ -148,7 +123,7 @@ class _Grid:
         self, plan: Plan, options: Options, elsewhere: Options, planned: Sequence[Scenario]
     ) -> None:
         self._plan, self._options, self._elsewhere = plan, options, elsewhere
-        self._planned = [scenario for scenario in planned if scenario.kind != "stacked"]
+        self._planned = planned
         self._images = plan.sample(options["images"])
         wanted = options["images"][self._images.image_set]
         n_sound = len(plan.manifest(self._images).valid)
@@ -195,9 +170,9 @@ class _Grid:
         params = {**self._options["storage"], "readers": readers}
         return [self.cell("storage", "storage", self._options["recipe"], params)]
 
-    def costs(self, repeats: Sequence[int]) -> list[Cell]:
-        """Loading, batch transfer and steps, in each of these passes."""
-        return [cell for repeat in repeats for cell in self._pass(repeat)]
+    def costs(self) -> list[Cell]:
+        """Loading, batch transfer and steps, in each of the passes."""
+        return [cell for repeat in range(self._options["passes"]) for cell in self._pass(repeat)]
 
     def _pass(self, repeat: int) -> list[Cell]:
         options, share = self._options, self._share
@@ -256,14 +231,12 @@ def _proofs(plan: Plan, options: Options, proved: Sequence[Scenario]) -> list[Ce
 
 
 def _folder(options: Options, sound: Sequence[Item]) -> Folder:
-    """The formats of these images, and whether thumbnails would replace enough of them."""
-    formats: dict[str, int] = {}
-    for item in sound:
-        formats[item.format] = formats.get(item.format, 0) + 1
-    least = options["thumbnails"]
+    """Whether many of these images are JPEGs, and thumbnails would replace enough of them."""
+    n, least = len(sound), options["thumbnails"]
+    n_jpegs = sum(item.format == "jpeg" for item in sound)
     n_large = len(copies.replaced(sound))
-    worth = len(sound) >= least["images"] and n_large >= max(1, least["share"] * len(sound))
-    return Folder(formats, has_large_images=worth)
+    worth = n >= least["images"] and n_large >= max(1, least["share"] * n)
+    return Folder(n_jpegs > options["least_jpegs"] * n, has_large_images=worth)
 
 
 def _elsewhere(plan: Plan, options: Options) -> dict[str, Any]:
@@ -331,7 +304,7 @@ def _stages(predicted: Sequence[Predicted], described: Record) -> list[Row]:
     if present.passes is None:
         base |= {name: present.row[name] for name in ("status", "reason")}
         return [base | {"stage": stage} for stage in STAGES]
-    pipeline = present.passes.middle
+    pipeline = present.passes.low.middle
     seconds = pipeline.stage_seconds()
     bottleneck = pipeline.bottleneck_stage()
     has_jpegs = bool(described.cell.params.get("has_jpegs", True))
@@ -349,10 +322,8 @@ def _best_fix(stage: str, predicted: Sequence[Predicted], has_jpegs: bool) -> tu
     """The fix of a stage with the largest speedup; else advice, without a prediction."""
     candidates = [
         (float(str(row["predicted_speedup"])), str(row["fix_cost"]), scenario.title)
-        for scenario, row, _, _ in predicted
-        if (scenario.kind, scenario.faithful, row["status"]) == ("alone", True, "ok")
-        and stage in scenario.stages
-        and not scenario.needs_proof
+        for scenario, row, _ in predicted
+        if (scenario.kind, row["status"]) == ("alone", "ok") and stage in scenario.stages
     ]
     speedup, cost, title = max(candidates, key=itemgetter(0), default=(0.0, "", ""))
     if speedup < _MIN_SPEEDUP:

@@ -34,7 +34,7 @@ COLUMNS = _common.columns(
     "bottleneck measured_bottleneck accelerator_utilization accelerator_bound",
     "workers_to_saturate storage_img_per_s transform_img_per_s h2d_img_per_s",
     "accelerator_img_per_s main_img_per_s cores_img_per_s",
-    "ceiling_img_per_s ceiling_bottleneck origin status reason",
+    "origin status reason",
 )
 ACCURACY_CSV = "prediction-accuracy.csv"
 TABLES = {CSV: COLUMNS, ACCURACY_CSV: _accuracy.COLUMNS}
@@ -149,8 +149,6 @@ def _row(costs: Costs, repeats: Records, records: Records) -> Row:
     expected = pipeline.predict()
     row |= prediction_columns(expected)
     row |= {"workers_to_saturate": pipeline.workers_to_saturate()}
-    row["ceiling_img_per_s"] = pipeline.ceiling()
-    row["ceiling_bottleneck"] = pipeline.ceiling_bottleneck()
     if isinstance(rate, int | float):
         row["error"] = expected.img_per_s / rate - 1
     return row

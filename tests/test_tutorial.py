@@ -22,7 +22,7 @@ BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
 IMAGES = 24
 #: Target → what the test adds to its settings.
 ADDED = {
-    "diagnose": "device=cpu experiment.diagnose.passes=1 experiment.diagnose.measure_again=false",
+    "diagnose": "device=cpu experiment.diagnose.passes=1",
     "embed": "device=cpu weights=random",
 }
 

@@ -23,7 +23,7 @@ from paper.pages import render_page, segment
 from paper.rendering import Rendering
 from paper.terminal import print_line, print_table
 from wallclock.files import write_text
-from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR
+from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, RATE_ERROR
 from wallclock.recipe import DTYPES, FAST
 from wallclock.summary import median
 
@@ -116,18 +116,12 @@ class Diagnosis:
     def harmful(self) -> list[Row]:
         """Fixes that are expected to slow the job down noticeably, or were measured to."""
         rows = [row for row in ok_rows(self.fixes) if not _diagnosis.was_busy(row)]
-        return [row for row in rows if _diagnosis.gain_of(row) < 1 / _diagnosis.NOTICEABLE]
+        return [row for row in rows if _diagnosis.gain_of(row) < 1 / NOTICEABLE]
 
     @property
     def busy(self) -> bool:
         """Whether something else ran while the costs, or all proofs, were measured."""
         return _diagnosis.was_busy(self.present)
-
-    @property
-    def unproved(self) -> list[Row]:
-        """Fixes that only a measurement can recommend, and that were not measured."""
-        rows = ok_rows(self.fixes)
-        return [row for row in rows if row["needs_proof"] == "yes" and not row["measured_speedup"]]
 
     @property
     def fastest(self) -> Row | None:
@@ -154,7 +148,7 @@ class Diagnosis:
             busy_from=_diagnosis.BUSY_CORES,
             count_noun=count_noun,
             median=median,
-            noticeable=_diagnosis.NOTICEABLE,
+            noticeable=NOTICEABLE,
             without_fix=_diagnosis.without_fix(self.stages, self.predictions),
         )
         headline, *verdict, proof = text.split("\n")

@@ -12,11 +12,11 @@ from tests.fixture_run import fixture_tables
 from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR
 
 REFERENCE = accuracy.REFERENCES / "amd-epyc-2-cores"
-BASE = Outcome("present", 100.0, 100.0, 100.0)
+BASE = Outcome("present", 100.0, 100.0)
 
 
-def change(predicted: float, measured: float, ceiling: float = 100.0, **others: Any) -> Outcome:
-    return Outcome("alone", predicted, measured, ceiling, base=BASE, **others)
+def change(predicted: float, measured: float, **others: Any) -> Outcome:
+    return Outcome("alone", predicted, measured, base=BASE, **others)
 
 
 def row_of(*outcomes: Outcome) -> dict[str, Any]:
@@ -25,8 +25,8 @@ def row_of(*outcomes: Outcome) -> dict[str, Any]:
 
 def test_a_gain_is_compared_with_a_gain() -> None:
     """Rates that are all too low by half give gains that are right."""
-    base = Outcome("present", 50.0, 100.0, 100.0)
-    better = Outcome("alone", 100.0, 200.0, 200.0, base=base)
+    base = Outcome("present", 50.0, 100.0)
+    better = Outcome("alone", 100.0, 200.0, base=base)
     row = _accuracy.rows([base, better])[0]
     assert (row["rate_error_median"], row["rate_bias"]) == pytest.approx((0.5, -0.5))
     assert row["gain_error_median"] == pytest.approx(0)
@@ -56,20 +56,17 @@ def test_names_of_the_bottleneck() -> None:
     assert (row["n_bottlenecks"], row["bottleneck_right_share"]) == (2, 0.5)
 
 
-def test_simpler_predictors_name_a_bottleneck_too() -> None:
-    """That of the slowest resource alone, and the one that the recipe had before its change."""
-    base = Outcome("present", 100, 100, 100, measured_bottleneck="transform")
-    names = [("main", "main", "main"), ("main", "main", "transform"), ("main", "transform", "")]
+def test_a_simpler_predictor_names_a_bottleneck_too() -> None:
+    """The one that the recipe had before its change."""
+    base = Outcome("present", 100, 100, measured_bottleneck="transform")
+    names = [("main", "main"), ("main", "main"), ("main", "transform")]
     changes = [
-        Outcome("alone", 1, 1, 1, 0, ours, measured, plain, base=base)
-        for ours, measured, plain in names
+        Outcome("alone", 1, 1, bottleneck=ours, measured_bottleneck=measured, base=base)
+        for ours, measured in names
     ]
     row = _accuracy.rows(changes)[0]
     assert row["bottleneck_right_share"] == pytest.approx(2 / 3)
-    assert row["bottleneck_right_ceilings"] == 0.5, "of an older table, nothing is known"
     assert row["bottleneck_right_unchanged"] == pytest.approx(1 / 3)
-    fallen = [change(128, 90, ceiling=90.0), change(80, 50, ceiling=100.0)]
-    assert row_of(*fallen)["changes_right_ceilings"] == 1, "a ceiling that stays is no gain"
 
 
 def test_a_share_has_wilsons_interval() -> None:
@@ -85,14 +82,14 @@ def test_a_share_has_wilsons_interval() -> None:
     assert _accuracy._share_columns("x", []) == {"x": None}
 
 
-def test_skill_is_over_simpler_predictors() -> None:
-    """Off by 10 %, where predicting no change is off by half, and ceilings are perfect."""
-    row = row_of(*(change(220, 200, 200) for _ in range(5)))
+def test_skill_is_over_no_change() -> None:
+    """Off by 10 %, where predicting no change is off by half."""
+    row = row_of(*(change(220, 200) for _ in range(5)))
     assert row["skill_unchanged"] == pytest.approx(1 - 0.1 / 0.5)
     assert row["skill_unchanged_low"] == row["skill_unchanged_high"] == pytest.approx(0.8)
-    assert row["skill_ceilings"] is None, "nothing is better than perfect"
-    mixed = row_of(*(change(200 * (1 + k / 20), 200, 150) for k in range(9)))
-    assert mixed["skill_ceilings_low"] < mixed["skill_ceilings"] < mixed["skill_ceilings_high"]
+    assert row_of(change(110, 100))["skill_unchanged"] is None, "nothing is better than perfect"
+    mixed = row_of(*(change(200 * (1 + k / 20), 200) for k in range(9)))
+    assert mixed["skill_unchanged_low"] < mixed["skill_unchanged"] < mixed["skill_unchanged_high"]
 
 
 def test_coverage_is_of_the_others_errors() -> None:
@@ -106,12 +103,12 @@ def test_coverage_is_of_the_others_errors() -> None:
 def test_words() -> None:
     text = {name: "" if cell is None else str(cell) for name, cell in row_of().items()}
     assert _accuracy.describe(text) == ""
-    row = row_of(*(change(220, 200, 150) for _ in range(5)), change(1, 1, mock=True))
+    row = row_of(*(change(220, 200) for _ in range(5)), change(1, 1, mock=True))
     text = {name: "" if cell is None else str(cell) for name, cell in row.items()}
     said = _accuracy.describe(text)
     assert "off by 10.0 % in the median" in said
     assert "100 % [69 %, 100 %] were within what the others were off by" in said
-    assert "the direction was right in 100 % [69 %, 100 %] of 6, that of the slowest" in said
+    assert "the direction was right in 100 % [69 %, 100 %] of 6" in said
     assert "skill over 'nothing changes' 0.80 [" in said
 
 

@@ -26,8 +26,8 @@ def diagnosed(cores: int = 16, usd: float | None = 3.6, **model: Any) -> list[Re
     """Loading takes 10 ms an image here, beside four cores; serializing 1 ms."""
     options = made.resolved("experiment=[diagnose]", "device=cpu").experiments["diagnose"]
     recipe = replace(options["recipe"], device="cuda")
-    folder = Folder({"jpeg": 1})
-    planned = _fixes.scenarios({**options, "loaders": []}, recipe, cores, folder)
+    folder = Folder(has_jpegs=True)
+    planned = _fixes.scenarios(options, recipe, cores, folder)
     there = {"accelerator": "T4", "cores": cores, "usd_per_hour": usd}
     params = {"setups": [asdict(scenario) for scenario in planned], "elsewhere": there}
     stats = {"image_stats": {}, "formats": {}, "n_sound": 10}
@@ -57,7 +57,7 @@ def rows(records: list[Record]) -> dict[str, Row]:
 def test_the_forward_pass_is_the_papers_and_loading_this_machines() -> None:
     """Four workers of sixteen cores, all of which are as slowed down as one of four here."""
     predicted = rows(diagnosed())
-    now, more = predicted["your recipe as it is"], predicted["16 DataLoader workers"]
+    now, more = predicted["your recipe as it is"], predicted["16 workers"]
     assert now["device"] == "T4 beside 16 cores, not here"
     assert (now["device_kind"], now["origin"]) == ("cuda", "predicted")
     # A worker's 10 ms: 400 a second, over the network's 264; receiving and serializing take 1 ms.

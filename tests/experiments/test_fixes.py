@@ -13,7 +13,7 @@ from harness import provenance
 from harness.corpora.manifest import Item
 
 #: A folder of JPEGs.
-JPEGS = Folder({"jpeg": 9})
+JPEGS = Folder(has_jpegs=True)
 
 
 def rated(**rates: float) -> Any:
@@ -54,60 +54,54 @@ def test_a_stack_has_the_changes_of_all_before_it(options: dict[str, Any]) -> No
     stack = _fixes.stacked(planned, rated(batch=1.5, workers=1.3, threads=0.5))
     recipes = [(s.recipe.batch_size, s.recipe.workers) for s in stack]
     assert recipes == [(64, 4), (64, 16)]
-    assert stack[1].title == "+ 16 DataLoader workers"
+    assert stack[1].title == "+ 16 workers"
     assert set(stack[1].stages) > set(stack[0].stages)
 
 
-def test_emulated_arithmetic_needs_a_proof(
+def test_arithmetic_that_the_cpu_emulates_is_no_fix(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for flags, needs in (("avx2 avx512f", True), ("avx512_bf16", False), ("amx_bf16", False)):
+    for flags, offered in (("avx2 avx512f", False), ("avx512_bf16", True), ("amx_bf16", True)):
         machine = {"topology": {"flags": flags}, "cores": 2, "gpus": []}
         monkeypatch.setattr(provenance, "machine", partial(dict, machine))
-        (fix,) = [f for f in fixes_of(options) if f.name == "dtype"]
-        assert fix.needs_proof is needs
-        assert ("emulates" in fix.cost) is needs
-        stacked = "stacked-2-dtype" in stack_of(options, batch=1.5, dtype=1.3)
-        assert stacked is not needs
+        assert ("alone-dtype" in names_of(options)) is offered
 
 
-def fixes_of(options: dict[str, Any], folder: Folder = JPEGS, **changes: Any) -> list[_fixes.Fix]:
+def fixes_of(options: dict[str, Any], folder: Folder = JPEGS, **changes: Any) -> list[Scenario]:
     weights = changes.pop("weights", "random")
     return _fixes.fixes(options, replace(options["recipe"], **changes), 4, folder, weights)
 
 
+def names_of(options: dict[str, Any], folder: Folder = JPEGS, **changes: Any) -> list[str]:
+    return [fix.recipe.name for fix in fixes_of(options, folder, **changes)]
+
+
 def test_a_mock_model_has_no_precision(options: dict[str, Any]) -> None:
-    assert "dtype" not in [fix.name for fix in fixes_of(options, weights="none")]
+    assert "alone-dtype" not in names_of(options, weights="none")
 
 
 def test_a_folder_without_jpegs_gets_no_advice_about_them(options: dict[str, Any]) -> None:
-    """Pillow decodes every other format: decoder and scale change nothing."""
-    offered = fixes_of(options, Folder({"png": 9, "webp": 3}, has_large_images=True))
-    for fix in offered:
-        assert not {"decoder", "dct_scale"} & fix.changes.keys()
-        assert "DCT" not in fix.title
-        assert "scale" not in fix.title
-    titles = {fix.name: fix.title for fix in offered}
-    assert titles["scaled"] == "resize with torch (bilinear)"
-    assert "thumbnails" in titles
+    offered = fixes_of(options, Folder(has_jpegs=False, has_large_images=True))
+    assert not any("scale" in fix.title for fix in offered)
+    assert offered[-1].title == "thumbnails of 256 px, kept for the next runs"
     assert "DCT" not in _fixes.advice("decode", has_jpegs=False)[0]
     assert "DCT" in _fixes.advice("decode", has_jpegs=True)[0]
 
 
 def test_a_change_that_is_there_already_is_no_fix(options: dict[str, Any]) -> None:
-    recipe = replace(options["recipe"], workers=4, batch_size=64, dtype="bf16")
-    offered = [fix.name for fix in _fixes.fixes(options, recipe, 4, JPEGS)]
-    assert offered == ["turbojpeg", "scaled", "turbojpeg-linear", "fast"]
+    offered = names_of(options, workers=4, batch_size=64, dtype="bf16")
+    assert offered == ["alone-scaled-decode", "alone-open_images"]
 
 
-def test_recipe_fast_is_a_fix_if_its_engine_is_known(options: dict[str, Any]) -> None:
-    fast = replace(options["fast"], decoder="turbojpeg", engine="threads", workers=0)
-    offered = _fixes.fixes({**options, "fast": fast}, options["recipe"], 8, JPEGS)
-    changes = next(fix.changes for fix in offered if fix.name == "fast")
-    assert (changes["engine"], changes["workers"]) == ("threads", 8)
-    assert "device" not in changes
-    unknown = {**options, "fast": replace(fast, engine="unheard-of")}
-    assert "fast" not in {fix.name for fix in _fixes.fixes(unknown, options["recipe"], 4, JPEGS)}
+def test_the_loader_is_recipe_fast_on_the_users_device(options: dict[str, Any]) -> None:
+    (loader,) = [fix for fix in fixes_of(options) if fix.recipe.name == "alone-open_images"]
+    recipe, present = loader.recipe, options["recipe"]
+    assert (recipe.engine, recipe.workers, recipe.normalize_on) == ("threads", 4, "device")
+    assert (recipe.device, recipe.dtype, recipe.sink) == (
+        present.device,
+        present.dtype,
+        present.sink,
+    )
 
 
 @pytest.mark.parametrize(

@@ -153,15 +153,6 @@ def test_one_pass_says_nothing_of_one_loader_alone() -> None:
     assert rate_of_job == pytest.approx(2000 / 1.3)
 
 
-def test_old_records_say_nothing_of_processes_beyond_the_cores() -> None:
-    """More processes loaded fewer images each; now each loads the same ones."""
-    slow = {"cpu_s": {"1": 1e-3, "4": 1e-3, "8": 2e-3}}
-    job = end_to_end("predict", 1500, workers=8)
-    assert rates("img_per_s", *costs(**slow), job) == pytest.approx([4000], rel=0.01)
-    (counted,) = rates("img_per_s", *costs(**slow, other_cores=0.0), job)
-    assert counted == pytest.approx(2000, rel=0.01)
-
-
 def test_each_pass_gives_a_pipeline_of_its_own() -> None:
     loading, transfer, step = costs()
     passes = [

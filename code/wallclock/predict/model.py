@@ -151,18 +151,6 @@ class Pipeline:
         )
         return min(batches * size, self._cores_supply(), self._storage_supply())
 
-    def ceiling(self) -> float:
-        """Images per second of the slowest resource alone: no contention, variance or shared cores.
-
-        What a plain calculation gives, with which `rate` is compared.
-        """
-        return min(self._ceilings().values())
-
-    def ceiling_bottleneck(self) -> str:
-        """The resource whose ceiling is the lowest, with which `bottleneck` is compared."""
-        ceilings = self._ceilings()
-        return min(ceilings, key=ceilings.__getitem__)
-
     def bottleneck(self) -> str:
         """The resource that sets the pace; within one process, what takes it longest."""
         main = self._main_parts()
@@ -181,16 +169,6 @@ class Pipeline:
         return _largest(main) if slowest == "main" else slowest
 
     # From here on, all times are seconds of one image, all rates images per second.
-
-    def _ceilings(self) -> dict[str, float]:
-        """The rate of each resource if nothing else took time; infinite where it takes none."""
-        loaders = max(1, self.setup.workers) if self.setup.overlaps else 1
-        return {
-            "storage": self._storage_supply(),
-            "transform": _inverse(self.costs.load_s / min(loaders, self.machine.cores)),
-            "h2d": _inverse(self.costs.h2d_s),
-            "accelerator": _inverse(self._forward_s),
-        }
 
     def _per_image(self, step: StepTime) -> float:
         return step.batch_s(self.setup.batch_size) / self.setup.batch_size

@@ -156,17 +156,6 @@ def test_processes_beyond_the_cores_cost_what_was_measured_of_them() -> None:
     assert four == pytest.approx(800)
 
 
-def test_the_ceiling_knows_no_contention() -> None:
-    slowed = Machine(2, contention=((4, 1.25),))
-    pipeline = Pipeline(replace(COSTS, variation=2.0), StepTime(0, 1e-4), slowed, JobSetup(4, 64))
-    assert pipeline.ceiling() == pytest.approx(1000)
-    assert pipeline.ceiling_bottleneck() == "transform"
-    assert pipeline.rate() == pytest.approx(800, rel=0.01)
-    slow = Pipeline(COSTS, StepTime(0, 1e-2), BIG, JobSetup(8, 8))
-    assert slow.ceiling() == pytest.approx(100)
-    assert slow.ceiling_bottleneck() == "accelerator"
-
-
 def test_a_batch_varies_less_than_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum of B independent images has sqrt(B) times the deviation of one: 1/sqrt(B) of it."""
     seen = Mock(side_effect=simulate)
