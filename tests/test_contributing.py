@@ -24,8 +24,7 @@ TESTS = (
     "tests/harness/test_registries.py",
     "tests/harness/engines/test_loaders.py",
     "tests/wallclock/stages/test_decode.py",
-    "tests/wallclock/stages/test_sinks.py",
-    "tests/wallclock/job/test_embed.py",
+    "tests/harness/test_sinks.py",
 )
 SELECTED = (
     "toy or test_recipe_fields or test_registries or circles or harness_uses or underscored"

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from experiments import cpu
-from harness import records
+from harness import records, sinks
 from paper.csvfile import read_columns, read_table
 from tests import making
 from tests.conftest import RunMain
 from wallclock import files
 from wallclock.errors import UserError
-from wallclock.stages import sinks
 
 _MNT_DETACH = 2
 

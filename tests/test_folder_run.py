@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import records
+from harness import records, sinks
 from harness.plan import Plan
 from harness.spec import CorpusSpec
 from paper.csvfile import read_table
@@ -15,7 +15,6 @@ from tests import making
 from tests.conftest import RunMain
 from tests.experiments.made import resolved
 from wallclock.errors import UserError
-from wallclock.stages import sinks
 
 BROKEN = {
     "b truncated.jpg": ("decode", making.jpeg(300, 200)[:2500]),

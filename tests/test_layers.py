@@ -156,7 +156,7 @@ USED_BY_HARNESS = {
     *("check", "clock", "constraints", "errors", "fetch", "fetch.s3", "files", "infer", "job"),
     *("loader", "machine", "metrics", "predict", "progress", "recipe", "service"),
     *("stages.augment", "stages.decode", "stages.forward", "stages.forward.pytorch"),
-    *("stages.normalize", "stages.resize", "stages.sinks", "stages.transfer", "summary"),
+    *("stages.normalize", "stages.resize", "stages.transfer", "summary"),
 }
 
 

@@ -20,15 +20,14 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.text import Text
 
-from harness import provenance
+from harness import provenance, sinks
 from harness.measures import NEIGHBOURS, neighbours_kept
+from harness.sinks import Vectors
 from paper.csvfile import read_table, write_table
 from paper.format import EMPTY
 from paper.terminal import print_table
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError, check_name, first_line
-from wallclock.stages import sinks
-from wallclock.stages.sinks import Vectors
 from wallclock.summary import Indices, cosine, misplaced, unit_length
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ DTYPES: Mapping[str, tuple[str, ...]] = {
     "tensorrt": ("fp16",),
 }
 RUNTIMES = tuple(DTYPES)
-#: Formats of vectors: the modules of `stages/sinks/`, in the order of tables.
+#: Formats of vectors: the modules of `harness/sinks/`, in the order of tables.
 SINKS = (
     "parquet",  # the default
     "lmdb",

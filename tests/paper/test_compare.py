@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import sinks
 from harness.protocols.ceilings import synthetic_vectors
 from paper import compare
 from paper.csvfile import read_table
 from wallclock.errors import UserError
-from wallclock.stages import sinks
 
 DIM = 32
 

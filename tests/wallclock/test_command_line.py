@@ -40,7 +40,6 @@ OF_EXTRAS = (
     "pynvml",
     "transformers",
     "prometheus_client",
-    "lmdb",
     "cv2",
     "boto3",
     "aiohttp",

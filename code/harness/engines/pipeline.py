@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from harness import sinks
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
 from wallclock.clock import in_ranges
@@ -25,7 +26,7 @@ from wallclock.loader import (
     preprocess_of,
 )
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import augment, forward, normalize, resize, sinks
+from wallclock.stages import augment, forward, normalize, resize
 from wallclock.stages.augment import Augmentation
 from wallclock.stages.decode import PixelArray
 

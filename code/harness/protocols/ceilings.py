@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from harness import sinks
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest, failure_rows
 from harness.engines import pipeline
@@ -29,6 +30,7 @@ from harness.engines.loaders import open_threads
 from harness.engines.positions import CyclicPositions
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
+from harness.sinks import Vectors
 from harness.spec import Cell
 from wallclock.clock import gc_disabled
 from wallclock.errors import ImageError, Unavailable, check_name
@@ -36,8 +38,7 @@ from wallclock.infer import open_inference, open_writer
 from wallclock.loader import Batch, in_place_stages
 from wallclock.machine import set_threads, usable_cores
 from wallclock.stages import decode as decode_stage
-from wallclock.stages import sinks, transfer
-from wallclock.stages.sinks import Vectors
+from wallclock.stages import transfer
 
 #: One iteration of a timed loop: processes some images and returns how many.
 Step: TypeAlias = Callable[[], int]

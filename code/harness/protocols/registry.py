@@ -30,6 +30,7 @@ TIMED = (
     "harness.protocols.protocol",
     "harness.protocols.sink_check",
     "harness.runtimes",
+    "harness.sinks",
     "harness.telemetry",
     "wallclock.av1",
     "wallclock.budget",

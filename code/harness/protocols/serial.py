@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import export
+from harness import export, sinks
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
@@ -28,7 +28,6 @@ from harness.spec import Cell
 from wallclock import metrics as monitor
 from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
 from wallclock.machine import set_threads
-from wallclock.stages import sinks
 
 #: Stages below this share of the wall time are too short for three clocks to agree on.
 _MIN_SHARE = 0.01

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import disturbance, export, telemetry
+from harness import disturbance, export, sinks, telemetry
 from harness.corpora import manifest as manifests
 from harness.engines import loaders, pipeline
 from harness.engines.on_device import OnDevice
@@ -36,7 +36,6 @@ from wallclock.infer import Inference, Writer, open_inference, open_writer
 from wallclock.loader import Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import sinks
 from wallclock.stages.decode import PixelArray
 
 #: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,

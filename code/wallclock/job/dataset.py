@@ -9,9 +9,6 @@
 
 Readers of Parquet folders skip names that begin with `_` or `.`: the folder is a table for them.
 
-With another sink, `part-00000.npy` (lmdb, jsonl) has ids and vectors, `rows/part-00000.parquet` the
-other columns.
-
 The commit of a part is one rename, or in a bucket one conditional PUT, of its Parquet file
 (`stores/`). All else of it was written before, and counts only where that file exists:
 what a kill leaves is removed later. Failures are files of their own and not metadata of the Parquet
@@ -35,12 +32,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from wallclock.errors import UserError, check_name, first_line, reason_of
+from wallclock.errors import UserError, first_line, reason_of
 from wallclock.files import pretty_json, sha256_file
 from wallclock.job import checksums
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
-from wallclock.stages import sinks
 from wallclock.stages.pixels import Vectors
 
 FORMAT = 1
@@ -58,13 +54,13 @@ ROWS = pa.schema(
 )
 #: Floats and digests take as many bytes compressed; only what is searched needs its range.
 _PARQUET: Mapping[str, Any] = {
-    "row_group_size": sinks.ROW_GROUP,
+    "row_group_size": 4096,
     "use_dictionary": False,
     "compression": {"id": "snappy", "version": "snappy"},
     "write_statistics": ["id"],
     "write_page_checksum": True,
 }
-#: What a reader of Parquet, NumPy, LMDB or JSON raises about a file that is damaged, beside an
+#: What a reader of Parquet or JSON raises about a file that is damaged, beside an
 #: OSError without a number.
 _DAMAGED = (
     pa.ArrowException,
@@ -79,7 +75,7 @@ _DAMAGED = (
 
 #: Of the library `datasets`, which skips no names that begin with `_`.
 CONFIG = ".huggingface.yaml"
-_CONFIG = 'configs:\n- config_name: default\n  data_files: "{parts}"\n'
+_CONFIG = 'configs:\n- config_name: default\n  data_files: "part-*.parquet"\n'
 
 #: The description, and the folders of the files beside the parts.
 ABOUT, FAILURES, THUMBNAILS, CHECKSUMS = "_dataset.json", "_failures", "_thumbnails", "_checksums"
@@ -117,10 +113,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Parts in a place. `sink`: parquet, or what holds the vectors beside the rows."""
+    """Parts in a place."""
 
     store: Store
-    sink: str = "parquet"
     about: Mapping[str, Any] = field(default_factory=dict)
     #: Parts whose vectors had the sha256 that was recorded.
     _checked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
@@ -132,7 +127,7 @@ class Dataset:
 
     def committed(self) -> list[int]:
         """The numbers of the parts that are there, ascending."""
-        names = self.store.names(f"{self._row_folder}part-")
+        names = self.store.names("part-")
         return sorted(part_number(name) for name in names if name.endswith(".parquet"))
 
     def counts(self) -> dict[str, int]:
@@ -168,14 +163,19 @@ class Dataset:
 
         Raises DamagedPartError: the file is missing, or not what was written.
         """
-        name = self.vector_file(number)
+        name = self.row_file(number)
         with self._reading(number, name), self._piece(number, name) as path:
             if path is None:
                 raise ValueError("it is missing")
             if number not in self._checked:
                 self.check_file(number, name, path)
                 self._checked.add(number)
-            return np.asarray(sinks.read_vectors(path), np.float32)
+            table = pq.read_table(
+                path, columns=["vector"], partitioning=None, page_checksum_verification=True
+            )
+            lists = table["vector"].combine_chunks()
+            vectors: Vectors = lists.flatten().to_numpy().reshape(-1, lists.type.list_size)
+            return vectors
 
     def failures(self, number: int) -> list[dict[str, str]]:
         """The images of a part without a vector: id, stage, reason. Raises DamagedPartError."""
@@ -222,7 +222,7 @@ class Dataset:
         """
         name, last = f"part-{number:05d}", self.row_file(number)
         with self.store.staging(name) as work:
-            for folder in (FAILURES, THUMBNAILS, self._row_folder):
+            for folder in (FAILURES, THUMBNAILS):
                 (work / folder).mkdir(parents=True, exist_ok=True)
             if part.failures:
                 lines = (f"{json.dumps(dict(row))}\n" for row in part.failures)
@@ -230,44 +230,25 @@ class Dataset:
                 path.write_text("".join(lines), encoding="utf-8")
             if part.thumbnails is not None:
                 part.thumbnails(work / self.tar(number))
-            pq.write_table(self._table(part, work / f"{name}.{self.sink}"), work / last, **_PARQUET)
+            pq.write_table(_table(part), work / last, **_PARQUET)
             recorded = checksums.of_folder(work)
             path = work / self._checksum_file(number)
             path.parent.mkdir()
             path.write_bytes(recorded)
             self.store.commit(work, last)
 
-    def _table(self, part: Part, path: Path) -> Any:
-        """The rows as they are written; with a sink beside them, its file is written to `path`."""
-        table = pa.table(dict(part.rows), schema=ROWS)
-        if self.sink == "parquet":
-            table = table.add_column(1, "vector", _as_lists(part.vectors))
-        else:
-            sink = sinks.SINKS[self.sink](path, part.vectors.shape[1])
-            sink.write(table["id"].to_pylist(), part.vectors)
-            sink.close()
-        if part.carried is not None:
-            for column, values in zip(part.carried.schema, part.carried.columns, strict=True):
-                table = table.append_column(column, values)
-        return table
-
     def remove_leftovers(self) -> None:
         """Remove what a kill left."""
-        self.store.remove_leftovers(self._row_folder)
+        self.store.remove_leftovers()
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write what it is."""
-        parts = f"{self._row_folder}part-*.parquet"
-        self.store.write(CONFIG, _CONFIG.format(parts=parts).encode())
+        self.store.write(CONFIG, _CONFIG.encode())
         self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}).encode())
 
     def row_file(self, number: int) -> str:
         """The name of the file whose presence commits a part."""
-        return f"{self._row_folder}part-{number:05d}.parquet"
-
-    def vector_file(self, number: int) -> str:
-        """The name of the file with a part's vectors: the row file, or one of another sink."""
-        return f"part-{number:05d}.{self.sink}"
+        return f"part-{number:05d}.parquet"
 
     def tar(self, number: int) -> str:
         """The name of the file with the copies of a part's images."""
@@ -275,10 +256,6 @@ class Dataset:
 
     def _checksum_file(self, number: int) -> str:
         return f"{CHECKSUMS}/part-{number:05d}.json"
-
-    @property
-    def _row_folder(self) -> str:
-        return "" if self.sink == "parquet" else "rows/"
 
     def _piece(self, number: int, name: str) -> AbstractContextManager[Any]:
         return self.store.piece(self.row_file(number), name)
@@ -317,10 +294,9 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
         identity = about["identity"]
         if not all(type(identity[name]) is int for name in ("n", "shard")):
             raise ValueError("n and shard are no numbers")
-        check_name(identity["sink"], sinks.SINKS, "sink")
         if absent := {"complete", "settings", "source"} - set(about):
             raise ValueError(f"it has no {min(absent)}")
-        return Dataset(store, identity["sink"], about)
+        return Dataset(store, about)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{where} cannot be read: {reason_of(error)}") from error
 
@@ -338,6 +314,16 @@ def _read(store: Store, name: str) -> bytes | None:
 def part_number(name: str) -> int:
     """Of a part, from the name of a file of it."""
     return int(name.rpartition("part-")[2].partition(".")[0])
+
+
+def _table(part: Part) -> Any:
+    """The rows as they are written."""
+    table = pa.table(dict(part.rows), schema=ROWS)
+    table = table.add_column(1, "vector", _as_lists(part.vectors))
+    if part.carried is not None:
+        for column, values in zip(part.carried.schema, part.carried.columns, strict=True):
+            table = table.append_column(column, values)
+    return table
 
 
 def _as_lists(vectors: Vectors) -> Any:

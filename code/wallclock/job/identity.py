@@ -25,7 +25,7 @@ _NO_MATTER = (
     "torch_threads",
 )
 _NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image", "spin")
-_OF_SETTINGS = ("shard", "sink", "keep", "deduplicate")
+_OF_SETTINGS = ("shard", "keep", "deduplicate")
 #: What another identity makes unusable for `reuse=`.
 _REUSED = ("model", "recipe", "weights")
 

@@ -21,7 +21,7 @@ def check_sizes(dataset: Dataset, number: int) -> None:
 
     Raises DamagedPartError.
     """
-    row_file, vector_file = dataset.row_file(number), dataset.vector_file(number)
+    row_file = dataset.row_file(number)
     recorded = dataset.recorded(number)
     for name in recorded:
         size = dataset.store.size(row_file, name)
@@ -30,10 +30,7 @@ def check_sizes(dataset: Dataset, number: int) -> None:
         if size not in (recorded[name].bytes, None):
             raise dataset.damaged(number, name, f"{size:,} of {recorded[name].bytes:,} bytes")
     footer = dataset.footer(number)
-    if footer.num_rows and not dataset.store.size(row_file, vector_file):
-        raise dataset.damaged(number, vector_file, "it is empty")
-    columns = [*ROWS.names, *dataset.about["identity"].get(CARRIES, ())]
-    columns += ["vector"] if dataset.sink == "parquet" else []
+    columns = [*ROWS.names, "vector", *dataset.about["identity"].get(CARRIES, ())]
     if absent := set(columns) - set(footer.schema.to_arrow_schema().names):
         raise dataset.damaged(number, row_file, f"it has no column {min(absent)}")
     n = footer.num_rows + len(dataset.failures(number))

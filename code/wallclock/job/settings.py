@@ -10,7 +10,7 @@ from wallclock.constraints import Help, OneOf, Range
 from wallclock.errors import UsageError, UserError, check_name
 from wallclock.preprocess import Preprocess
 from wallclock.processor import read_processor
-from wallclock.recipe import DTYPES, FAST, POOLS, SINKS, Count, ModelSpec, Positive, Recipe
+from wallclock.recipe import DTYPES, FAST, POOLS, Count, ModelSpec, Positive, Recipe
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
 #: Pillow: the reference of `verify`.
@@ -77,7 +77,6 @@ class JobSettings:
         int, Range(0, 1024), Help("among which the threads are divided; 0: chosen")
     ] = 0
     shard: Annotated[int, Range(1, 10_000_000), Help("images per part of the dataset")] = 2000
-    sink: Annotated[str, OneOf(SINKS), Help("format of the vectors")] = "parquet"
     reuse: Annotated[str, Help("earlier dataset: take unchanged images' vectors; empty: none")] = ""
     keep: Annotated[
         str, OneOf(("", "thumbnails")), Help("also write 256 px copies of the images; empty: none")
@@ -121,7 +120,6 @@ class JobSettings:
             dtype=auto if self.dtype == "auto" else self.dtype,
             batch_size=self.batch or recipe.batch_size,
             workers=self.workers or recipe.workers,
-            sink=self.sink,
         )
 
     def resolved(self, device: str) -> Resolved:

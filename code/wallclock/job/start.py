@@ -124,7 +124,7 @@ def _start(
         check_reusable(before, identity)
     store = at(out)
     with store.locked(partial(say, console)):
-        dataset = open_existing(store) or Dataset(store, settings.sink)
+        dataset = open_existing(store) or Dataset(store)
         if dataset.about:
             check_same(dataset, identity)
             for line in integrity.remove_damaged(dataset):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import decoders
+from harness import decoders, sinks
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
 from harness.engines import serial as engine
@@ -23,7 +23,6 @@ from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError
 from wallclock.recipe import Recipe
-from wallclock.stages import sinks
 
 STAGES = ("read", "decode", "resize", "normalize")
 RECIPE = Recipe("test", device="cpu")

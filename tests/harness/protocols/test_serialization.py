@@ -11,13 +11,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from harness import sinks
 from harness.protocols import ceilings as protocol
+from harness.sinks import lmdb as lmdb_sink
+from harness.sinks import npy
 from harness.spec import Cell
 from tests.wallclock.test_clock import FakeClock
 from wallclock.recipe import SINKS, ModelSpec, Recipe
-from wallclock.stages import sinks
-from wallclock.stages.sinks import lmdb as lmdb_sink
-from wallclock.stages.sinks import npy
 
 
 def cell_of(sink: str, fsync: bool = False) -> Cell:

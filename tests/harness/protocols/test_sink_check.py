@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness import sinks
 from harness.corpora.manifest import Item, Manifest
 from harness.protocols import fidelity, sink_check
 from harness.protocols.sink_check import check_sink
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import sinks
 
 MODEL = ModelSpec("none", "none", dim=4)
 ITEMS = tuple(Item(f"{at}", f"{at}.jpg") for at in range(9))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from experiments._common import new_row
+from harness import sinks
 from harness.corpora import manifest as manifests
 from harness.corpora import synthetic
 from harness.engines import loaders
@@ -24,7 +25,6 @@ from wallclock.clock import DEVICE_STAGES, STAGES
 from wallclock.errors import UserError
 from wallclock.loader.ring import buffers_for
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import sinks
 from wallclock.stages.forward import networks
 
 pytestmark = FORKS

@@ -73,7 +73,7 @@ def embed_shards(job: Job, *shards: int) -> Tally:
         return run.run(loader, open_network(job), lambda *_: None)
 
 
-IDENTITY: dict[str, Any] = {"sink": "parquet", "n": 1, "shard": 1}
+IDENTITY: dict[str, Any] = {"n": 1, "shard": 1}
 ABOUT: dict[str, Any] = {"complete": False, "settings": {}, "source": "images"}
 
 

@@ -102,13 +102,6 @@ def test_views_are_carried_as_text(make: Make, tmp_path: Path) -> None:
     assert table["odd"].to_pylist() == [values[at] for at in table["label"].to_pylist()]
 
 
-@pytest.mark.parametrize("sink", ["npy", "jsonl"])
-def test_with_another_sink_they_are_beside_the_rows(sink: str, make: Make, tmp_path: Path) -> None:
-    embed(make(), tmp_path / "out", sink=sink, **QUICK)
-    read = pd.read_parquet(tmp_path / "out" / "rows")
-    assert [*read.columns][-3:] == ["split", "label", "tags"]
-
-
 def test_of_a_csv(make: Make, tmp_path: Path) -> None:
     rows = pq.read_table(make()).to_pylist()
     with (tmp_path / "list.csv").open("w", newline="", encoding="utf-8") as file:
@@ -158,7 +151,7 @@ def test_on_a_cluster(make: Make, tmp_path: Path) -> None:
     out.mkdir()
     recipe = replace(settings.resolved_recipe("cpu"), workers=1)
     dataset = Dataset(Folder(out))
-    identity = {"sink": "parquet", "n": 20, "shard": settings.shard}
+    identity = {"n": 20, "shard": settings.shard}
     about = {"identity": identity, "complete": False, "source": str(src), "settings": {}}
     dataset.describe(about)
     model = settings.resolved_model()

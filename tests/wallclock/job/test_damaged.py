@@ -18,7 +18,6 @@ from wallclock.errors import UserError
 from wallclock.job import embed
 from wallclock.job.dataset import DamagedPartError
 from wallclock.job.verify import verify
-from wallclock.recipe import SINKS
 
 Run = Callable[..., Any]
 Damage = Callable[[bytes], bytes]
@@ -73,15 +72,14 @@ def test_a_damaged_part_is_made_again(
     assert lines_of(run)[0].startswith("complete already")
 
 
-@pytest.mark.parametrize("sink", SINKS)
-def test_files_of_other_sinks(sink: str, run: Run, reference: Content, tmp_path: Path) -> None:
+def test_each_file_of_a_part(run: Run, reference: Content, tmp_path: Path) -> None:
     """Each file of a part, cut, and gone; a thumbnail's may be gone."""
-    settings = {"sink": sink, "keep": "thumbnails"}
+    settings = {"keep": "thumbnails"}
     run(**settings)
     out = tmp_path / "out"
     files = [path for path in out.rglob("part-00000.*") if path.is_file()]
     before = {path: path.read_bytes() for path in files}
-    assert len(files) == {"parquet": 4, "npy": 6}.get(sink, 5)
+    assert len(files) == 4
     for path in files:
         change(path, CUT["half"])
         assert [path.name in fault for fault in verify(out).faults] == [True]
@@ -111,17 +109,11 @@ def test_verify_names_every_damaged_part(
 
 
 @pytest.mark.parametrize("how", [*CUT, "vector"])
-@pytest.mark.parametrize("sink", ["parquet", "npy"])
-def test_reuse_of_a_damaged_part_stops(
-    how: str, sink: str, run: Run, images: Path, tmp_path: Path
-) -> None:
-    run(sink=sink)
-    name = PART if sink == "parquet" else "part-00001.npy"
-    change(tmp_path / "out" / name, CUT.get(how, flip_a_vector))
-    options = {**QUICK, "sink": sink, "reuse": str(tmp_path / "out")}
-    with pytest.raises(
-        UserError, match=f"out/{name} is damaged: .*; remove .*{PART[:10]}"
-    ) as caught:
+def test_reuse_of_a_damaged_part_stops(how: str, run: Run, images: Path, tmp_path: Path) -> None:
+    run()
+    change(tmp_path / "out" / PART, CUT.get(how, flip_a_vector))
+    options = {**QUICK, "reuse": str(tmp_path / "out")}
+    with pytest.raises(UserError, match=f"out/{PART} is damaged: .*; remove {PART}") as caught:
         embed(images, tmp_path / "new", **options)
     assert "\n" not in str(caught.value)
 
@@ -200,7 +192,7 @@ def test_a_description_of_which_a_field_is_damaged(run: Run, tmp_path: Path) -> 
     run()
     path = tmp_path / "out" / "_dataset.json"
     data = path.read_text("utf-8")
-    for name in ("identity", "sink", "n", "shard", "complete", "settings", "source", "dtype"):
+    for name in ("identity", "n", "shard", "complete", "settings", "source", "dtype"):
         assert f'"{name}":' in data
         path.write_text(data.replace(f'"{name}":', '"other":'), "utf-8")
         with pytest.raises(UserError, match=r"_dataset\.json cannot be read: ") as caught:

@@ -18,7 +18,6 @@ from tests.killing import Job, kill_at_random, run_undisturbed
 from tests.wallclock.job.conftest import QUICK
 from wallclock.job.dataset import open_existing
 from wallclock.job.verify import verify
-from wallclock.recipe import SINKS
 
 #: At least so many kills of each setting.
 KILLS = int(os.environ.get("WALLCLOCK_KILLS", "20"))
@@ -89,7 +88,7 @@ def test_exactly_once(images: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     sizes = {"batch": rng.randint(1, 9), "shard": rng.randint(1, 20), "workers": rng.randint(1, 4)}
     sizes["processes"] = rng.randint(1, 3)
-    settings = {**QUICK, **sizes, "service_ms": 15, "sink": SINKS[seed % len(SINKS)]}
+    settings = {**QUICK, **sizes, "service_ms": 15}
     settings["keep"] = rng.choice(("", "thumbnails"))
     settings["deduplicate"] = rng.choice(("true", "false"))
     words = [f"{name}={value}" for name, value in settings.items()]

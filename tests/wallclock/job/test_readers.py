@@ -1,14 +1,18 @@
 """OUT as other tools open it: the folder itself, with nothing that they trip over."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import numpy as np
 import pandas as pd
 import pyarrow.dataset
 import pytest
 
+from tests.conftest import ROOT
 from tests.wallclock.job.conftest import Content
 from wallclock.job.dataset import open_existing
 
@@ -79,6 +83,25 @@ def test_datasets(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     rows = library.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
     rows = rows.with_format("numpy")
     check({row["id"]: row["vector"] for row in rows}, out)
+
+
+def test_the_lines_that_convert_it(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/embed.md, "Other formats"."""
+    text = (ROOT / "docs" / "embed.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```py\n(.*?)```", text, flags=re.DOTALL)
+    monkeypatch.chdir(out.parent)
+    (out.parent / "OUT").symlink_to(out)
+    exec(lines, {"pandas": pd, "numpy": np, "lmdb": lmdb})
+    right = expected(out)
+    written = [json.loads(line) for line in Path("vectors.jsonl").read_text("utf-8").splitlines()]
+    check({row["id"]: row["vector"] for row in written}, out)
+    check(
+        {row["id"]: vector for row, vector in zip(written, np.load("vectors.npy"), strict=True)},
+        out,
+    )
+    with lmdb.open("vectors.lmdb", subdir=False, readonly=True) as db, db.begin() as view:
+        for name, vector in right.items():
+            assert view.get(name.encode()) == vector.tobytes()
 
 
 def test_reference(out: Path, reference: Content) -> None:

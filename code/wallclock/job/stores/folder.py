@@ -101,7 +101,7 @@ class Folder:
                 os.replace(staged / path, self.out / path)
                 _sync(folder)
 
-    def remove_leftovers(self, folder: str) -> None:
+    def remove_leftovers(self) -> None:
         """See `Store`: temporary files, and files of parts that were not committed."""
         with self._publishing():
             for path in self.out.glob(".*.tmp"):
@@ -109,7 +109,7 @@ class Folder:
                     shutil.rmtree(path.rename(path.with_suffix(".old.tmp")), ignore_errors=True)
                 else:
                     path.unlink()
-            rows = self.out.glob(f"{folder}part-*.parquet")
+            rows = self.out.glob("part-*.parquet")
             committed = {path.name.partition(".")[0] for path in rows}
             for place in (self.out, *(self.out / name for name in FOLDERS)):
                 for path in place.glob("part-[0-9]*"):

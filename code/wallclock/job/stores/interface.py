@@ -13,7 +13,7 @@ from wallclock.errors import UserError
 from wallclock.files import why_unwritable
 
 #: The folders of a part's other files.
-FOLDERS = ("_checksums", "_failures", "_thumbnails", "rows")
+FOLDERS = ("_checksums", "_failures", "_thumbnails")
 #: Shows a line to the user.
 Say = Callable[[str], None]
 
@@ -58,8 +58,8 @@ class Store(Protocol):
     def commit(self, staged: Path, row: str) -> None:
         """Take a part's files: all of them; none where the part is there already."""
 
-    def remove_leftovers(self, folder: str) -> None:
-        """Remove what a kill left; `folder`: of the row files, with its slash."""
+    def remove_leftovers(self) -> None:
+        """Remove what a kill left."""
 
 
 @contextmanager

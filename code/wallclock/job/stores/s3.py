@@ -1,9 +1,9 @@
-"""A dataset in a bucket, `s3://bucket/prefix`: see `stores.py` for what is asked of it.
+"""A dataset in a bucket, `s3://bucket/prefix`: see `interface.py` for what is asked of it.
 
 A part is there once its row file is, which is one PUT with `If-None-Match: *`: of two, the server
 refuses one. The part's other files are uploaded before it, with the attempt in their names, as
-`part-00000.3f2a9c01b7d4.npy`; the row file's metadata names attempt and files, so that all that is
-read of a part is of one attempt. The files' bytes are those that a folder has.
+`_failures/part-00000.3f2a9c01b7d4.jsonl`; the row file's metadata names attempt and files, so that
+all that is read of a part is of one attempt. The files' bytes are those that a folder has.
 
 A bucket has no lock over two objects. So what was uploaded for a part is removed only once the part
 is there, by another attempt: until then its process, which may be stopped and not dead, can still
@@ -116,11 +116,8 @@ class S3:
         stored = self._stored(row)
         with self.staging("") as folder:
             local = folder / Path(name).name
-            # A sink may have a second file; the rows have none.
-            stem = row if name == row else name.removesuffix(local.suffix) + "."
-            for file, key in stored.items():
-                if file.startswith(stem):
-                    (folder / Path(file).name).write_bytes(self.read(key))
+            if name in stored:
+                local.write_bytes(self.read(stored[name]))
             yield local if name in stored else None
 
     def size(self, row: str, name: str) -> int | None:
@@ -169,16 +166,16 @@ class S3:
             for name in files:
                 self._call("delete_object", _name_of_attempt(attempt, name))
 
-    def remove_leftovers(self, folder: str) -> None:
+    def remove_leftovers(self) -> None:
         """See `Store`: files of attempts at parts that another attempt has committed."""
         names = [name for place in _PLACES for name in self.names(f"{place}part-")]
         matches = [match for name in names if (match := _OF_ATTEMPT.fullmatch(name))]
-        rows = {f"{folder}{match[1]}.parquet" for match in matches}.intersection(names)
+        rows = {f"{match[1]}.parquet" for match in matches}.intersection(names)
         with ThreadPoolExecutor(_THREADS) as pool:
             heads = pool.map(self._head, rows)
             metadata = {row: head["Metadata"] for row, head in zip(rows, heads, strict=True)}
         for match in matches:
-            committed = metadata.get(f"{folder}{match[1]}.parquet", {})
+            committed = metadata.get(f"{match[1]}.parquet", {})
             if committed.get("attempt", match[2]) != match[2]:
                 self._call("delete_object", match[0])
 
@@ -226,7 +223,7 @@ class S3:
 
 
 def _name_of_attempt(attempt: str, name: str) -> str:
-    """'rows/part-00000.parquet' → 'rows/part-00000.<attempt>.parquet'."""
+    """'_thumbnails/part-00000.tar' → '_thumbnails/part-00000.<attempt>.tar'."""
     part, _, extension = name.partition(".")
     return f"{part}.{attempt}.{extension}"
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wallclock.stages.pixels import Vectors
-from wallclock.stages.sinks.sink import Sink, stack_rows
+from harness.sinks.sink import Sink, Vectors, stack_rows
 
 
 class Jsonl(Sink):

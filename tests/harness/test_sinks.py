@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness import sinks
+from harness.sinks import lmdb as lmdb_sink
 from wallclock import recipe
 from wallclock.errors import UserError
-from wallclock.stages import sinks
-from wallclock.stages.sinks import lmdb as lmdb_sink
 
 Vectors = npt.NDArray[np.float32]
 NAMES = list(sinks.SINKS)

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 
+import lmdb
 import numpy as np
 
-from wallclock.errors import import_extra
-from wallclock.stages.pixels import Vectors
-from wallclock.stages.sinks.sink import Sink, stack_rows
+from harness.sinks.sink import Sink, Vectors, stack_rows
 
 _MAP_BYTES = 1 << 40  # a sparse map: address space, not disk
 _ID_BYTES = 400
@@ -29,10 +28,7 @@ class Lmdb(Sink):
     """A file of LMDB; one transaction a batch."""
 
     def __init__(self, path: Path, dim: int) -> None:
-        lmdb = import_extra("lmdb", "sink=lmdb", "lmdb")
-
         super().__init__(path, dim)
-        self._error: type[Exception] = lmdb.Error
         self._environment = lmdb.open(
             str(path), subdir=False, map_size=_MAP_BYTES, sync=False, lock=False
         )
@@ -49,7 +45,7 @@ class Lmdb(Sink):
                     if not transaction.put(key, value, overwrite=False):
                         transaction.put(b"%b\0%d" % (key, self._position), value)
                     self._position += 1
-        except self._error as error:
+        except lmdb.Error as error:
             if os.strerror(errno.EFBIG) in str(error):
                 raise OSError(errno.EFBIG, str(error), str(self.path)) from error
             # LMDB reports a full disk as an input/output error.
@@ -68,8 +64,6 @@ class Lmdb(Sink):
 
         Raises ValueError: the file is damaged.
         """
-        lmdb = import_extra("lmdb", "sink=lmdb", "lmdb")
-
         rows: list[tuple[int, str, Vectors]] = []
         try:
             environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False)

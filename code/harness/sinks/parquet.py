@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.stages.pixels import Vectors
-from wallclock.stages.sinks.sink import ROW_GROUP, Sink
+from harness.sinks.sink import ROW_GROUP, Sink, Vectors
 
 
 class Parquet(Sink):
@@ -58,18 +57,11 @@ class Parquet(Sink):
         """Ids and vectors."""
         import pyarrow.parquet as pq
 
-        ids = pq.read_table(path, columns=["id"], page_checksum_verification=True)["id"].to_pylist()
-        return ids, Parquet.read_vectors(path)
-
-    @classmethod
-    def read_vectors(cls, path: Path) -> Vectors:
-        """The column of vectors alone, which is a view of what was read."""
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(path, columns=["vector"], page_checksum_verification=True)
+        table = pq.read_table(path, page_checksum_verification=True)
         column = table["vector"].combine_chunks()
         flat = column.flatten().to_numpy(zero_copy_only=False)
-        return np.asarray(flat, dtype=np.float32).reshape(-1, column.type.list_size)
+        vectors = np.asarray(flat, dtype=np.float32).reshape(-1, column.type.list_size)
+        return table["id"].to_pylist(), vectors
 
 
 SINK = Parquet

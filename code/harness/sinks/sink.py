@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from wallclock.stages.pixels import Vectors
+#: (n, dim) float32.
+Vectors: TypeAlias = npt.NDArray[np.float32]
 
 #: Rows that `parquet` collects before it writes them.
 ROW_GROUP = 4096
@@ -31,11 +33,6 @@ class Sink:
     def read(path: Path) -> tuple[list[str], Vectors]:
         """Ids and (n, dim) float32 vectors of a closed file."""
         raise NotImplementedError
-
-    @classmethod
-    def read_vectors(cls, path: Path) -> Vectors:
-        """The (n, dim) float32 vectors alone."""
-        return cls.read(path)[1]
 
 
 def stack_rows(rows: Sequence[Any]) -> Vectors:

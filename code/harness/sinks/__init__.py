@@ -1,5 +1,7 @@
 """Stage `serialize`: ids and vectors into a file, in formats that read back exactly.
 
+The study compares them; a job of `wallclock embed` writes Parquet.
+
 Each format is a module of this package that defines `SINK`, a class with the interface of `Sink`;
 the module's docstring says what its file holds. `recipe.SINKS` lists their names.
 """
@@ -7,12 +9,11 @@ the module's docstring says what its file holds. `recipe.SINKS` lists their name
 import os
 from pathlib import Path
 
+from harness.sinks.sink import ROW_GROUP, Sink, Vectors
 from wallclock import recipe
 from wallclock.errors import check_name, import_declared
-from wallclock.stages.pixels import Vectors
-from wallclock.stages.sinks.sink import ROW_GROUP, Sink
 
-__all__ = ["ROW_GROUP", "SINKS", "Sink", "Vectors", "make", "read", "read_vectors", "sync_folder"]
+__all__ = ["ROW_GROUP", "SINKS", "Sink", "Vectors", "make", "read", "sync_folder"]
 
 #: Name → the class that writes and reads `vectors.<name>`.
 SINKS: dict[str, type[Sink]] = {
@@ -28,11 +29,6 @@ def make(name: str, folder: Path, dim: int) -> Sink:
 def read(path: Path) -> tuple[list[str], Vectors]:
     """Ids and (n, dim) float32 vectors of a closed sink's file, by its name's suffix."""
     return SINKS[path.suffix[1:]].read(path)
-
-
-def read_vectors(path: Path) -> Vectors:
-    """The (n, dim) float32 vectors alone."""
-    return SINKS[path.suffix[1:]].read_vectors(path)
 
 
 def sync_folder(folder: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wallclock.stages.pixels import Vectors
-from wallclock.stages.sinks.sink import Sink
+from harness.sinks.sink import Sink, Vectors
 
 
 class Npy(Sink):
