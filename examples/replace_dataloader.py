@@ -74,7 +74,7 @@ def normalize(
     n, height, width, _ = pixels.shape
     # Whole rows at a time: three values alone are no work for vector code.
     scale, shift = (1 / (255 * std)).repeat(width), (-mean / std).repeat(width)
-    rows = torch.empty(n, height, width * 3) if out is None else out[:n]
+    rows = torch.empty(n, height, width * 3, device=pixels.device) if out is None else out[:n]
     rows.copy_(pixels.view(rows.shape)).mul_(scale).add_(shift)
     return rows.view(n, height, width, 3).permute(0, 3, 1, 2)
 

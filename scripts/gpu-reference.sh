@@ -7,13 +7,13 @@
 #   PROFILE quick (default: some 20 minutes on a GPU), or paper
 #   PY      the Python to use (default .venv/bin/python), with torch
 #   WHEELS  a folder of wheels, which are unpacked first, without a network, beside the records
-#   OUT     where records go until they are packed (default data/gpu-reference)
+#   RECORDS where records go until they are packed (default data/gpu-reference)
 #   COPY    a folder that gets the reference too, as gpu-reference.tar.xz
-#   CPU=1   try it without a GPU; what it leaves is OUT/reference
+#   CPU=1   try it without a GPU; what it leaves is RECORDS/reference
 #   DRY=1   list the pieces and stop
 set -uo pipefail
 cd "$(dirname "$0")/.."
-limit=${LIMIT:-540} profile=${PROFILE:-quick} py=${PY:-.venv/bin/python} out=${OUT:-data/gpu-reference}
+limit=${LIMIT:-540} profile=${PROFILE:-quick} py=${PY:-.venv/bin/python} out=${RECORDS:-data/gpu-reference}
 steps="$out/steps"
 mkdir -p "$steps"
 export PYTHONPATH="$PWD/code:$PWD${PYTHONPATH:+:$PYTHONPATH}"

@@ -51,7 +51,7 @@ def call(python: Path, tmp_path: Path) -> Call:
 
     def run(**variables: str) -> "subprocess.CompletedProcess[str]":
         outside = os.path.relpath(tmp_path / "reference", ROOT / "data" / "reference")
-        given = {"PY": str(python), "OUT": str(tmp_path / "out"), "REFERENCE_NAME": outside}
+        given = {"PY": str(python), "RECORDS": str(tmp_path / "out"), "REFERENCE_NAME": outside}
         environment: Mapping[str, str] = {**os.environ, "LIMIT": "200", **given, **variables}
         return subprocess.run(
             ["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=False
@@ -165,7 +165,7 @@ def test_wheels_lie_over_the_packages_of_a_python(tmp_path: Path) -> None:
         tags = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         archive.writestr(f"{about}/WHEEL", tags)
         archive.writestr(f"{about}/RECORD", "")
-    given = {"PY": sys.executable, "OUT": str(tmp_path / "out"), "DRY": "1"}
+    given = {"PY": sys.executable, "RECORDS": str(tmp_path / "out"), "DRY": "1"}
     environment = {**os.environ, **given, "WHEELS": str(wheel.parent)}
     for _ in range(2):
         done = subprocess.run(

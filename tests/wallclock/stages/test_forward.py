@@ -1,11 +1,14 @@
 """The forward stage: every runtime computes the model's vectors, and says what really ran."""
 
+import gc
 import re
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -260,7 +263,22 @@ class TestPyTorch:
         for n in (3, 2):
             assert error_of(network.run(images[:n]), reference[:n]) < 1e-4
 
+    def test_captured_network_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A replay reads the memory of the weights; freed, it would hold something else."""
+        monkeypatch.setattr(torch, "cuda", MagicMock())
+        network = torch.nn.Linear(2, 2)
+        kept = weakref.ref(network)
+        graph = pytorch.CudaGraph(network, torch.zeros(1, 2))
+        del network
+        gc.collect()
+        assert kept() is not None
+        del graph
+        gc.collect()
+        assert kept() is None
+
     @pytest.mark.cuda
+    # torch's compiler meets its own deprecations, and advises TF32.
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:TensorFloat32:UserWarning")
     @pytest.mark.parametrize(("dtype", "error"), [("fp32", 1e-3), ("fp16", 0.03)])
     @pytest.mark.parametrize("how", ["none", "compile", "cuda_graphs", "onnxruntime"])
     def test_on_a_gpu(

@@ -86,6 +86,8 @@ class CudaGraph:
     def __init__(self, step: Step, batch: Any) -> None:
         # PyTorch's notes on CUDA graphs: warm up on a side stream, then capture.
         cuda: Any = torch.cuda  # untyped in torch
+        # A replay reads the weights where the capture found them, so they must stay alive.
+        self._step = step
         self._input, self._graph = batch, cuda.CUDAGraph()
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())
