@@ -71,7 +71,8 @@ def choices_of(images: str) -> Iterator[Choice]:
     pillow = resize.make("pil", "bilinear", PX).resize
     yield Choice("resize", images, "pil bilinear", pillow, decoded)
     for name in ("torch bilinear", "opencv area", "opencv linear"):
-        run = resize.make(*name.split(), PX).resize
+        resizer, interpolation = name.split()
+        run = resize.make(resizer, interpolation, PX).resize
         yield Choice("resize", images, name, run, decoded, pillow)
 
 
