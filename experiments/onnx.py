@@ -15,8 +15,7 @@ with a reason and no time.
 
 Quantized graphs, on a CPU: int8 quantizes activations in every batch, int8-static by ranges that it
 found before on images after the batch (calibration), int8-weights the weights alone. `pruned` is
-the share of the hidden units of every MLP that was removed. A second, larger model has random
-weights and few batches.
+the share of the hidden units of every MLP that was removed.
 
 The vectors of the last timed batch are compared with those of PyTorch in FP32. A runtime whose
 vectors are not the same within its dtype's limits (`gate`) gets no time. FP32 means FP32: TF32 is
@@ -24,7 +23,6 @@ off in both libraries. Under pretrained weights `neighbours_kept` is recall@10: 
 image's nearest neighbours by FP32's vectors that remain, among `n_neighbours` images.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,7 +31,6 @@ from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
 from experiments._sentences import MeasuredRows, best_versus_first
 from experiments._words import Labels
-from wallclock.recipe import ModelSpec
 
 RANK = 60
 CSV = "onnx-vs-pytorch.csv"
@@ -64,33 +61,10 @@ _mean_ms = partial(_common.mean_ms, samples="batch")
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each runtime and dtype, repeated; on a CPU the GPU's rows too, which say why they cannot."""
     device = plan.settings.recipe.device
-    model = plan.settings.model
-    repeats = plan.repeats("onnx")
-    rows = list(options["rows"])
-    if device == "cpu":
-        rows += options["cpu_rows"]
-    grid = _cells(plan, options, options, model, rows, repeats)
-    if model.weights != "none":
-        larger = options["larger"]
-        second = ModelSpec(larger["name"], seed=model.seed, dim=larger["dim"])
-        few = repeats[: larger["repeats"]]
-        grid += _cells(plan, options, larger, second, larger["rows"][device], few)
-    return grid
-
-
-def _cells(
-    plan: Plan,
-    options: Options,
-    sizes: Options,
-    model: ModelSpec,
-    rows: Sequence[Options],
-    repeats: Sequence[int],
-) -> list[Cell]:
-    """The rows of one model, repeated; `sizes`: of the batch, and how many."""
-    device = plan.settings.recipe.device
+    rows = [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]
     return [
-        _cell(plan, options, sizes, model, choice, repeat)
-        for repeat in repeats
+        _cell(plan, options, choice, repeat)
+        for repeat in plan.repeats("onnx")
         for choice in rows
         if _name(choice, device) not in options["skip"]
     ]
@@ -111,29 +85,22 @@ def _name(choice: Options, device: str) -> str:
     return name
 
 
-def _cell(
-    plan: Plan, options: Options, sizes: Options, model: ModelSpec, choice: Options, repeat: int
-) -> Cell:
-    """A row's cell; `sizes`: of the batch, and how many."""
-    device = plan.settings.recipe.device
-    dtype = _dtype(choice, device)
-    params = {name: sizes[name][device] for name in ("batches", "warmup_batches")}
+def _cell(plan: Plan, options: Options, choice: Options, repeat: int) -> Cell:
+    device, model = plan.settings.recipe.device, plan.settings.model
+    dtype, name = _dtype(choice, device), _name(choice, device)
     pruned = choice.get("pruned", model.pruned)
-    gate = options["gate"]["pruned" if pruned else dtype]
-    params |= {"opset": choice.get("opset", options["opset"]), "gate": gate}
-    size = sizes["batch_size"][device]
-    name = _name(choice, device)
-    wanted = options["batch_size"][device] + options["further_images"][device]
+    params = {size: options[size][device] for size in ("batches", "warmup_batches")}
+    params["opset"] = choice.get("opset", options["opset"])
+    params["gate"] = options["gate"]["pruned" if pruned else dtype]
+    size = options["batch_size"][device]
     recipe = plan.recipe(
         decoder="pil", resizer="pil", interpolation="bilinear", engine="serial", workers=0
     )
     recipe = replace(recipe, name=name, runtime=choice["runtime"], dtype=dtype, batch_size=size)
-    label = name if model == plan.settings.model else f"{name}-{model.name}"
-    model = replace(model, pruned=pruned)
-    corpus = plan.first_slice(dict.fromkeys(options["image_sets"], wanted))
-    return cell(
-        plan, "onnx", "runtime", label, recipe, corpus, repeat=repeat, model=model, params=params
-    )
+    wanted = dict.fromkeys(options["image_sets"], size + options["further_images"][device])
+    corpus = plan.first_slice(wanted)
+    new = cell(plan, "onnx", "runtime", name, recipe, corpus, repeat=repeat, params=params)
+    return replace(new, model=replace(model, pruned=pruned))
 
 
 def tables(records: Records) -> Tables:

@@ -1,4 +1,4 @@
-"""Does a run of n images take startup + slope · n, at constant memory? And with more threads?
+"""Does a run of n images take startup + slope · n, at constant memory?
 
 Method. The fast recipe's loader alone (no forward pass, which on a CPU would hide it), from before
 it starts to its last batch, each run in a process of its own; a few distinct images repeat until n
@@ -29,9 +29,7 @@ from math import log
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._sentences import MeasuredRows
-from experiments._sentences import rate as rate_in_words
-from experiments._words import digits, factor
-from harness import provenance
+from experiments._words import digits
 from harness.measures import linear_fit
 from harness.spec import Slice
 from wallclock.summary import median
@@ -44,7 +42,7 @@ COLUMNS = _common.columns(
     "page_cache peak_memory_mib memory_mib_per_100k memory_exponent",
     "startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line of_loader",
     "rss_growth main_ms_per_image",
-    "speedup_vs_one_thread median_kb median_megapixels origin status reason",
+    "median_kb median_megapixels origin status reason",
 )
 OVER_TIME_CSV = "scaling-over-time.csv"
 OVER_TIME_COLUMNS = _common.columns(
@@ -58,9 +56,8 @@ _RATE_OVER_S = 10.0
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
-    """Every n with all threads, then every number of threads at one n, repeated."""
+    """Every n of the loader alone and of the job, repeated."""
     new = partial(cell, plan, "scaling", "load_n")
-    cores = int(provenance.machine()["cores"])
     longest = plan.settings.scaling_max_images
     longest = min(longest, plan.settings.n or longest)
     grid = []
@@ -68,15 +65,10 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         for image_set, corpus in plan.slices(options["images"]).items():
             recipe = replace(options["recipe"], batch_size=options["batch_size"][image_set])
             counts = [n for n in options["n"][image_set] if n <= longest] or [longest]
-            runs = [("images", n, 0) for n in counts]
-            at_most = min(options["threads_n"][image_set], counts[-1])
-            powers = (2**i for i in range(cores.bit_length()))
-            runs += [("threads", at_most, threads) for threads in sorted({*powers, cores})]
-            for what, n, threads in runs:
-                used = replace(recipe, workers=threads or recipe.workers)
-                label = f"{what}-{threads or 'all'}-{n}"
-                params = {"what": what, "n": n, **plan.params}
-                grid.append(new(label, used, corpus, repeat=repeat, params=params))
+            for n in counts:
+                params = {"what": "images", "n": n, **plan.params}
+                label = f"images-all-{n}"
+                grid.append(new(label, recipe, corpus, repeat=repeat, params=params))
             grid += _jobs(plan, options, recipe, corpus, repeat, longest)
     return grid
 
@@ -109,7 +101,6 @@ def tables(records: Records) -> Tables:
         for what in ("images", "job"):
             _fit([row for row in series if row["what"] == what])
         _fit_memory([row for row in series if row["what"] == "job"])
-        _compare([row for row in series if row["what"] == "threads"])
         _compare_with_loader(series)
     longest = max(jobs, key=_common.count, default=None)
     filled: Tables = {CSV: rows}
@@ -234,30 +225,8 @@ def _compare_with_loader(series: Sequence[Row]) -> None:
             row["of_loader"] = (alone["wall_s"] - begin_s) / loop_s
 
 
-def _compare(series: Sequence[Row]) -> None:
-    single = next((row for row in series if row["threads"] == 1), None)
-    if single is None:
-        return
-    for row in series:
-        row["speedup_vs_one_thread"] = row["img_per_s"] / single["img_per_s"]
-
-
 def sentence(rows: MeasuredRows) -> str:
-    """Most threads versus one, and how a job's memory grows."""
-    parts = [_threads_in_words(rows), _memory_in_words(rows)]
-    return "; ".join(part for part in parts if part)
-
-
-def _threads_in_words(rows: MeasuredRows) -> str:
-    threaded = [row for row in rows[CSV] if row["speedup_vs_one_thread"]]
-    if not threaded:
-        return ""
-    most = max(threaded, key=lambda row: int(row["threads"]))
-    gain = factor(most["speedup_vs_one_thread"])
-    return f"{most['threads']} threads load {rate_in_words(most)}, {gain} one thread"
-
-
-def _memory_in_words(rows: MeasuredRows) -> str:
+    """How a job's memory grows."""
     jobs = [row for row in rows[CSV] if row["memory_mib_per_100k"]]
     if not jobs:
         return ""

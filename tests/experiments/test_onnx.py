@@ -15,7 +15,6 @@ from paper import claims
 from paper.claims import CLAIMS
 from tests.experiments import made
 from tests.fixture_run import fixture_records
-from wallclock.recipe import ModelSpec
 
 GPU_ROWS = [
     "pytorch fp32",
@@ -30,11 +29,6 @@ GPU_ROWS = [
     "onnxruntime-tensorrt fp16",
 ]
 CPU_ROWS = [f"onnxruntime-cpu {dtype}" for dtype in ("fp32", "int8", "int8-static", "int8-weights")]
-#: Of the larger model.
-LARGER = {
-    "cuda": ["pytorch fp16", "onnxruntime fp16", "onnxruntime fp16", "onnxruntime-tensorrt fp16"],
-    "cpu": ["pytorch fp32", "onnxruntime-cpu fp32"],
-}
 
 
 @pytest.fixture
@@ -58,28 +52,20 @@ def names(cells: list[Cell]) -> list[str]:
 
 def test_grid_on_a_gpu(plan: Plan) -> None:
     cells = grid(plan, "cuda", repeats=5)
-    assert names(cells) == [*5 * GPU_ROWS, *LARGER["cuda"]]
-    assert len({cell.label for cell in cells}) == len(GPU_ROWS) + len(LARGER["cuda"])
+    assert names(cells) == 5 * GPU_ROWS
+    assert len({cell.label for cell in cells}) == len(GPU_ROWS)
     assert {cell.recipe.batch_size for cell in cells} == {64}
     older = {cell.label for cell in cells if cell.params["opset"] == 17}
-    assert older == {"onnxruntime-fp16-opset17", "onnxruntime-fp16-opset17-dinov2-base"}
-    sizes = {(c.model.name, c.params["batches"], c.params["warmup_batches"]) for c in cells}
-    assert sizes == {("dinov2-small", 50, 10), ("dinov2-base", 10, 3)}
-    (base,) = {c.model for c in cells if c.model.name == "dinov2-base"}
-    assert (base.weights, base.dim, base.input_px) == ("random", 768, 224)
+    assert older == {"onnxruntime-fp16-opset17"}
+    assert {(c.params["batches"], c.params["warmup_batches"]) for c in cells} == {(50, 10)}
 
 
 def test_grid_on_a_cpu_has_the_gpu_rows_too(plan: Plan) -> None:
     cells = grid(plan)
     on_cpu = [name.replace("compile fp16", "compile fp32") for name in GPU_ROWS]
     on_cpu = [name.replace("fp16 pruned", "fp32 pruned") for name in on_cpu]
-    assert names(cells) == [*on_cpu, *CPU_ROWS, *LARGER["cpu"]]
-    assert {(c.recipe.batch_size, c.params["batches"]) for c in cells} == {(16, 3), (4, 2)}
-
-
-def test_a_mock_model_has_no_larger_one(plan: Plan) -> None:
-    plan.settings = replace(plan.settings, model=ModelSpec("null", weights="none"))
-    assert {cell.model.name for cell in grid(plan)} == {"null"}
+    assert names(cells) == [*on_cpu, *CPU_ROWS]
+    assert {(c.recipe.batch_size, c.params["batches"]) for c in cells} == {(16, 3)}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
