@@ -6,18 +6,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from wallclock.constraints import (
-    Help,
-    OneOf,
-    Range,
-    Setting,
-    build,
-    describe,
-    text_of,
-    texts_of,
-    value_of,
-    values_of,
-)
+from wallclock.constraints import Help, OneOf, Range, Setting, build, describe, texts_of, values_of
 from wallclock.errors import UserError
 
 
@@ -99,8 +88,3 @@ def test_mistaken_values_are_one_line(values: dict[str, Any], line: str) -> None
     with pytest.raises(UserError) as caught:
         build(Settings, values, "")
     assert str(caught.value).startswith(line)
-
-
-@pytest.mark.parametrize("value", [8, 0.5, 100.0, True, False, "x", ""])
-def test_texts_are_read_back(value: Any) -> None:
-    assert value_of(text_of(value), value) == value

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wallclock.errors import UserError
@@ -93,17 +93,6 @@ def test_the_crop_is_transformers(size: tuple[int, int], crop: tuple[int, int]) 
     seen = numbers[0, top : top + rows, left : left + columns]
     ours[down : down + rows, right : right + columns] = seen
     np.testing.assert_array_equal(ours, theirs)
-
-
-@given(preprocess=geometries(), height=sides, width=sides)
-def test_a_window_lies_inside(preprocess: Preprocess, height: int, width: int) -> None:
-    assume(max(height, width) < 50 * min(height, width))
-    resized, start, window, offset = preprocess.place(height, width)
-    for axis in (0, 1):
-        assert start[axis] >= 0
-        assert start[axis] + window[axis] <= resized[axis]
-        assert offset[axis] + window[axis] <= preprocess.canvas[axis]
-        assert 0 in (start[axis], offset[axis])
 
 
 @pytest.mark.parametrize("side", [1, 10])

@@ -187,12 +187,6 @@ def test_normalized_images(text: str, processes: int) -> None:
         np.testing.assert_array_equal(image, expected.astype(parsed.dtype))
 
 
-def test_sizes_that_are_no_square() -> None:
-    assert load_one(DATA, (20, 30)).images.shape == (1, 20, 30, 3)
-    picture = Image.open(io.BytesIO(DATA)).resize((30, 20), Image.Resampling.BILINEAR)
-    assert np.abs(load_one(DATA, (20, 30)).images[0].astype(int) - np.asarray(picture)).max() <= 3
-
-
 # --- ownership ----------------------------------------------------------------------------------
 
 

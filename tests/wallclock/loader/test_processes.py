@@ -315,11 +315,9 @@ def test_forked_beside_threads_in_inference_mode(tmp_path: Path) -> None:
 
 
 LIBRARY_OPTIONS: list[dict[str, Any]] = [
-    {"epochs": 2, "shuffle": True, "seed": 3},
+    {"epochs": 2, "shuffle": True, "seed": 3, "output": "float16"},
     {"epochs": 2, "augment": True, "seed": 4},
-    {"shard": (1, 2), "drop_last": True, "epochs": 3},
-    {"output": "float16"},
-    {"preprocess": "shortest:40,crop:24x24,bicubic"},
+    {"shard": (1, 2), "drop_last": True, "epochs": 3, "preprocess": "shortest:40,crop:24x24"},
 ]
 
 

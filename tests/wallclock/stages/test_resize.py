@@ -26,16 +26,6 @@ def noisy(width: int, height: int, amplitude: int) -> PixelArray:
 
 
 @each_choice
-@settings(max_examples=15)
-@given(width=st.integers(1, 400), height=st.integers(1, 400), size=st.integers(1, 256))
-def test_becomes_square(name: str, interpolation: str, width: int, height: int, size: int) -> None:
-    pixels = making.picture(width, height)
-    resized = resize.make(name, interpolation, size).resize(pixels)
-    assert (resized.shape, resized.dtype.name) == ((size, size, 3), "uint8")
-    np.testing.assert_array_equal(pixels, making.picture(width, height))
-
-
-@each_choice
 def test_flat_colour_stays(name: str, interpolation: str) -> None:
     """Read-only, as Pillow's arrays are."""
     flat = np.broadcast_to(np.array([200, 30, 90], np.uint8), (300, 500, 3)).copy()
