@@ -160,7 +160,8 @@ def pack(runs: Sequence[Path], archive: Path) -> int:
     """Write the current records of one run, or of several together, to one tar.xz.
 
     An experiment of several runs gets one index: the first run's records, then those that each
-    later run adds. Equal records give equal bytes: sorted names, no owner, one mode, one time.
+    later run adds. What a cell wrote beside its record, such as vectors, is left out. Equal records
+    give equal bytes: sorted names, no owner, one mode, one time.
 
     Returns: how many records were written.
 
@@ -173,7 +174,7 @@ def pack(runs: Sequence[Path], archive: Path) -> int:
     folders = _joined(runs)
     for folder in folders:
         keys.setdefault(folder.parent.name, []).append(folder.name)
-        paths = (path for path in folder.iterdir() if path.is_file())
+        paths = (folder / name for name in ("COMPLETE", *_sealed(folder)))
         members |= {PurePosixPath(*path.parts[-3:]): path for path in paths}
     for experiment, names in keys.items():
         members[PurePosixPath(experiment, "index.json")] = _index(names).encode()
@@ -269,6 +270,10 @@ def _json(path: Path) -> Any:
 
 
 def _seal(folder: Path) -> str:
+    return "".join(f"{files.sha256_file(folder / name)}  {name}\n" for name in _sealed(folder))
+
+
+def _sealed(folder: Path) -> list[str]:
+    """The files that are the record; vectors and traces beside them are a cell's output."""
     spans = ["spans.json"] if (folder / "spans.json").exists() else []
-    names = ["record.json", "samples.json", *spans]
-    return "".join(f"{files.sha256_file(folder / name)}  {name}\n" for name in names)
+    return ["record.json", "samples.json", *spans]

@@ -231,8 +231,10 @@ def test_durations_skip_unfinished_records(tmp_path: Path) -> None:
 def test_pack_round_trip(tmp_path: Path) -> None:
     write_run(tmp_path / "runs")
     archive = tmp_path / records.ARCHIVE
+    (tmp_path / "runs" / "serial" / "a" / "vectors.parquet").write_bytes(b"a cell's output")
     assert records.pack([tmp_path / "runs"], archive) == 2
     records.unpack(archive, tmp_path / "unpacked")
+    assert not list((tmp_path / "unpacked").rglob("vectors.parquet"))
     names = sorted(path.name for path in (tmp_path / "unpacked" / "serial").iterdir())
     assert names == ["a", "b", "index.json"]
     packed, unpacked = (
