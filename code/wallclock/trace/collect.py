@@ -30,7 +30,7 @@ class File:
     """The counters of one process: the words of its head and of its regions, and its text."""
 
     words: memoryview
-    #: Those that threads have used; the last one is of the threads without one.
+    #: Those that threads have used.
     regions: list[memoryview]
     functions: dict[int, Function] = field(default_factory=dict)
     formats: dict[int, str] = field(default_factory=lambda: {0: ""})
@@ -81,7 +81,7 @@ def read(path: Path) -> File | None:
         if words[layout.MAGIC_WORD] != layout.MAGIC:
             return None
         text = opened.read(words[layout.TEXT_USED]).decode("utf-8", "replace")
-        used = (*range(words[layout.REGIONS_USED]), layout.OVERFLOW)
+        used = range(words[layout.REGIONS_USED])
         regions = [_words(opened, layout.region_at(at), layout.REGION_WORDS) for at in used]
     file = File(words, [region for region in regions if region[layout.BEGAN]])
     for line in text.splitlines():
@@ -205,7 +205,7 @@ def name_of(region: memoryview) -> str:
     """Name of a thread, as Python has it."""
     start = layout.NAME * layout.WORD
     name = region.cast("B")[start : start + layout.NAME_BYTES].tobytes().rstrip(b"\0")
-    return name.decode("utf-8", "replace") or "(others)"
+    return name.decode("utf-8", "replace")
 
 
 def _images(files: Iterable[File]) -> tuple[ImageKind, ...]:

@@ -9,8 +9,7 @@ import pytest
 
 from tests.devices import Device
 from tests.wallclock.trace.test_tracer import Traced
-from wallclock.trace.inside.device import DeviceClock
-from wallclock.trace.inside.transfers import patch_tensor, wrap_methods
+from wallclock.trace.inside.torch_calls import DeviceClock, patch_tensor, wrap_methods
 from wallclock.trace.record import Function, Spent
 
 

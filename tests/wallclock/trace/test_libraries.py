@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests import making
 from tests.wallclock.trace.programs import Done, trace, write
-from wallclock.trace.inside import headers
+from wallclock.trace.inside import notes
 from wallclock.trace.inside.notes import size_of
 
 PROGRAM = """
@@ -137,23 +137,23 @@ def test_the_loaders_threads_are_workers(libraries: Done) -> None:
     ],
 )
 def test_headers(data: bytes, header: tuple[str, tuple[int, int] | None]) -> None:
-    assert headers.read_header(data) == header
-    assert headers.read_header(memoryview(data)) == header
+    assert notes.read_header(data) == header
+    assert notes.read_header(memoryview(data)) == header
 
 
 @given(st.binary(max_size=60), st.integers(0, 200))
 def test_no_header_raises(junk: bytes, cut: int) -> None:
     """Nor does one that goes on for ever."""
-    headers.read_header(junk)
-    headers.read_header(b"\xff\xd8\xff" + junk)
-    headers.read_header(making.jpeg(16, 16)[:cut] + junk)
+    notes.read_header(junk)
+    notes.read_header(b"\xff\xd8\xff" + junk)
+    notes.read_header(making.jpeg(16, 16)[:cut] + junk)
 
 
 def test_formats_by_the_names_of_files() -> None:
-    assert headers.format_by_name(Path("a/b.JPG")) == "JPEG"
-    assert headers.format_by_name("a.tiff") == "TIFF"
-    assert headers.format_by_name("jpg") == "JPEG"
-    assert headers.format_by_name("a.txt") == ""
+    assert notes.format_by_name(Path("a/b.JPG")) == "JPEG"
+    assert notes.format_by_name("a.tiff") == "TIFF"
+    assert notes.format_by_name("jpg") == "JPEG"
+    assert notes.format_by_name("a.txt") == ""
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import mmap
 import os
-from collections.abc import Callable
 
 from . import layout
 
@@ -44,7 +43,8 @@ class Counters:
     def take(self) -> int | None:
         """Index of a region that no thread uses; None where all are taken or the disk is full."""
         used = self.words[layout.REGIONS_USED]
-        if used < layout.OVERFLOW and self._allocate(used):
+        start = layout.region_at(used) * layout.WORD
+        if used < layout.N_REGIONS and _allocate(self.path, start, layout.REGION_BYTES):
             self.words[layout.REGIONS_USED] = used + 1
             return used
         return self._free.pop() if self._free else None
@@ -57,13 +57,6 @@ class Counters:
         """The words of a region."""
         start = layout.region_at(index)
         return self.words[start : start + layout.REGION_WORDS]
-
-    def overflow(self) -> memoryview | None:
-        """The region for the sums of threads without one."""
-        return self.region(layout.OVERFLOW) if self._allocate(layout.OVERFLOW) else None
-
-    def _allocate(self, index: int) -> bool:
-        return _allocate(self.path, layout.region_at(index) * layout.WORD, layout.REGION_BYTES)
 
 
 class NoCounters(Counters):
@@ -83,34 +76,6 @@ class NoCounters(Counters):
     def take(self) -> int | None:
         """No region."""
         return None
-
-    def overflow(self) -> memoryview | None:
-        """None either."""
-        return None
-
-
-class Scratch:
-    """The words of a thread that got no region: summed up in the overflow when it ends."""
-
-    def __init__(self) -> None:
-        self.words = memoryview(bytearray(layout.REGION_BYTES)).cast("q")
-
-
-def add_up(total: memoryview, words: memoryview, row_of: Callable[[tuple[int, ...]], int]) -> None:
-    """Add a thread's slots and image sizes to those of another region.
-
-    `row_of`: from the six words that identify an image size to the first word of its row.
-    """
-    for at in range(layout.SLOTS, layout.KINDS):
-        if (at - layout.SLOTS) % layout.SLOT_WORDS != layout.LEAST:
-            total[at] += words[at]
-        elif words[at]:
-            total[at] = min(total[at] or words[at], words[at])
-    for row in range(words[layout.KINDS_USED]):
-        start = layout.KINDS + row * layout.KIND_WORDS
-        to = row_of(tuple(words[start : start + 6]))
-        total[to + 6] += words[start + 6]
-        total[to + 7] += words[start + 7]
 
 
 def _map(path: str, length: int, allocated: int) -> mmap.mmap:

@@ -7,7 +7,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from . import headers
+from .notes import format_of
 from .tracer import Call, Tracer
 
 #: Name of the reads of a file, and of `open` itself.
@@ -81,7 +81,7 @@ def _reader(tracer: Tracer) -> Any:
     def read(self: Any, size: int | None = -1, /) -> bytes:
         """Read and return up to n bytes."""
         data: bytes = timed_read(self, size)
-        if (size is None or size < 0) and len(data) > 64 and headers.format_of(data):
+        if (size is None or size < 0) and len(data) > 64 and format_of(data):
             count(slot, 1, tracer.clock())
             tracer.paths.add_read(getattr(self, "name", None), len(data))
         return data

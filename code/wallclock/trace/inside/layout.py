@@ -67,9 +67,8 @@ N_KINDS = 512
 N_EXACT_KINDS = 448
 REGION_WORDS = KINDS + KIND_WORDS * N_KINDS
 
+#: Threads of a process at a time; what more of them spend is not counted.
 N_REGIONS = 256
-#: The region to which threads beyond the others add what they spent, when they end.
-OVERFLOW = N_REGIONS - 1
 
 HEAD_BYTES = HEAD_WORDS * WORD + TEXT_BYTES
 REGION_BYTES = REGION_WORDS * WORD

@@ -1,13 +1,13 @@
 """What a call tells of its images: how many, their sizes and formats. Named by rows of `targets`.
 
 Each takes the tracer, the function's slot, when the call started, its arguments and its result.
+Format and stored size of an encoded image are those of its first bytes.
 """
 
 import os
 from collections.abc import Callable
 from typing import Any
 
-from . import headers
 from .tracer import Size, Tracer
 
 Note = Callable[[Tracer, int, int, tuple[Any, ...], dict[str, Any], Any], None]
@@ -15,6 +15,25 @@ Options = dict[str, Any]
 
 #: cv2.IMREAD_REDUCED_*: bits of the flags, and how often smaller they decode.
 _REDUCED = ((16, 2), (32, 4), (64, 8))
+#: First bytes → format. WebP, AVIF and HEIC have theirs after a length.
+_MAGICS = (
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x89PNG", "PNG"),
+    (b"GIF8", "GIF"),
+    (b"BM", "BMP"),
+    (b"II*\0", "TIFF"),
+    (b"MM\0*", "TIFF"),
+    (b"\0\0\0\x0cjP", "JPEG2000"),
+    (b"\xff\x4f\xff\x51", "JPEG2000"),
+)
+_SUFFIXES = {
+    **{"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "gif": "GIF", "bmp": "BMP", "tif": "TIFF"},
+    **{"tiff": "TIFF", "webp": "WEBP", "avif": "AVIF", "jp2": "JPEG2000"},
+}
+#: Start-of-frame markers with these low bits are of progressive JPEGs.
+_PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)
+#: Markers of the same range that start no frame.
+_NO_FRAME = (0xC4, 0xC8, 0xCC)
 
 
 def count_image(
@@ -85,7 +104,7 @@ def decoded_data(
         return
     data = next(filter(None, map(_bytes_of, (*args, *kwargs.values()))), None)
     made = size_of(result.shape)
-    form, source = headers.read_header(data) if data is not None else ("", None)
+    form, source = read_header(data) if data is not None else ("", None)
     tracer.count(slot, 1, started)
     n_bytes = 0 if data is None else data.nbytes
     tracer.count_kind(slot, form, source or made, made, n_bytes=n_bytes)
@@ -106,7 +125,7 @@ def decoded_file(
     )
     tracer.count(slot, 1, started)
     source = made[0] * scale, made[1] * scale
-    form = headers.format_by_name(path)
+    form = format_by_name(path)
     tracer.count_kind(slot, form, source, made, n_bytes=_length_of(path))
     tracer.paths.add(path)
 
@@ -122,7 +141,7 @@ def read_image(
     tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
 ) -> None:
     """Bytes that a read gave: an image, if they begin as one and are no mere header."""
-    if isinstance(result, bytes) and len(result) > 64 and headers.format_of(result):
+    if isinstance(result, bytes) and len(result) > 64 and format_of(result):
         tracer.count(slot, 1, started)
 
 
@@ -185,3 +204,51 @@ def _length_of(path: Any) -> int:
         return os.path.getsize(path)
     except (OSError, TypeError, ValueError):
         return 0
+
+
+def format_of(data: bytes | memoryview) -> str:
+    """Name of the format by content, as Pillow spells it; empty for no image."""
+    head = bytes(data[:12])
+    for magic, name in _MAGICS:
+        if head.startswith(magic):
+            return name
+    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
+        return "WEBP"
+    if head[4:8] == b"ftyp":
+        return {b"avif": "AVIF", b"avis": "AVIF", b"heic": "HEIF", b"mif1": "HEIF"}.get(
+            head[8:], ""
+        )
+    return ""
+
+
+def format_by_name(path: object) -> str:
+    """Name of the format by the file's suffix; empty for another one."""
+    return _SUFFIXES.get(str(path).rpartition(".")[2].lower(), "")
+
+
+def read_header(data: bytes | memoryview) -> tuple[str, Size | None]:
+    """Format, `progressive JPEG` included, and width and height; None where they are not found."""
+    form = format_of(data)
+    if form == "JPEG":
+        return _jpeg(data)
+    if form == "PNG" and len(data) >= 24:
+        return form, (_number(data, 16, 4), _number(data, 20, 4))
+    return form, None
+
+
+def _jpeg(data: bytes | memoryview) -> tuple[str, Size | None]:
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:  # a fill byte
+            at += 1
+        elif 0xC0 <= marker <= 0xCF and marker not in _NO_FRAME:
+            form = "progressive JPEG" if marker in _PROGRESSIVE else "JPEG"
+            return form, (_number(data, at + 7, 2), _number(data, at + 5, 2))
+        else:
+            at += 2 + _number(data, at + 2, 2)
+    return "JPEG", None
+
+
+def _number(data: bytes | memoryview, at: int, length: int) -> int:
+    return int.from_bytes(data[at : at + length], "big")

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import notes
 from .targets import Row
-from .tracer import Call, Tracer, in_the_place_of
+from .tracer import Call, Tracer, disguise_as
 
 
 class Patcher:
@@ -91,4 +91,4 @@ def noted(tracer: Tracer, function: Call, slot: int, note: notes.Note) -> Call:
                 tracer.complain(f"images of {function!r}", error)
         return result
 
-    return in_the_place_of(function, traced)
+    return disguise_as(function, traced)

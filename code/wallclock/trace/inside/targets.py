@@ -199,12 +199,12 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
 #: Module → `module:function` of this package that patches what a row cannot say.
 PATCHES: dict[str, str] = {
     "io": "files:patch_io",
-    "PIL.Image": "pillow:patch_image",
-    "PIL.ImageFile": "pillow:patch_image_file",
-    "PIL.JpegImagePlugin": "pillow:patch_jpeg",
-    "imagecodecs": "lazily:patch_imagecodecs",
-    "kornia_rs": "lazily:patch_kornia_rs",
-    "albumentations.core.transforms_interface": "models:patch_albumentations",
+    "PIL.Image": "decoders:patch_image",
+    "PIL.ImageFile": "decoders:patch_image_file",
+    "PIL.JpegImagePlugin": "decoders:patch_jpeg",
+    "imagecodecs": "decoders:patch_imagecodecs",
+    "kornia_rs": "decoders:patch_kornia_rs",
+    "albumentations.core.transforms_interface": "decoders:patch_albumentations",
     "threading": "waits:patch_threading",
     "queue": "waits:patch_queue",
     "multiprocessing.queues": "waits:patch_multiprocessing",
@@ -215,12 +215,12 @@ PATCHES: dict[str, str] = {
     "concurrent.futures._base": "waits:patch_futures",
     "concurrent.futures.thread": "waits:patch_thread_pool",
     "concurrent.futures.process": "waits:patch_process_pool",
-    "torch": "models:patch_torch",
-    "torch._dynamo.trace_rules": "models:patch_dynamo",
-    "torch.utils.data.dataloader": "loaders:patch_dataloader",
-    "torch.utils.data._utils.fetch": "loaders:patch_fetch",
-    "torch.utils.data._utils.collate": "loaders:patch_collate",
-    "torch.utils.data._utils.worker": "loaders:patch_worker",
+    "torch": "torch_calls:patch_torch",
+    "torch._dynamo.trace_rules": "torch_calls:patch_dynamo",
+    "torch.utils.data.dataloader": "waits:patch_dataloader",
+    "torch.utils.data._utils.fetch": "waits:patch_fetch",
+    "torch.utils.data._utils.collate": "waits:patch_collate",
+    "torch.utils.data._utils.worker": "waits:patch_worker",
 }
 
 #: Class names of transforms → stage; every other transform is `transform`. Of torchvision's two

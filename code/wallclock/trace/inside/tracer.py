@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from . import layout
-from .counters import Counters, NoCounters, Scratch, add_up
+from .counters import Counters, NoCounters
 from .paths import Paths
 
 Call = Callable[..., Any]
@@ -76,9 +76,6 @@ class Tracer:
         """Count in a new file; this thread is the main one."""
         self._lock = RLock()
         self._main = get_ident()
-        self._overflow: memoryview | None = None
-        self._overflow_rows: dict[tuple[int, ...], int] = {}
-        self._scratches: list[Scratch] = []
         self.counters = counters
         self.paths = Paths(counters.beside(layout.PATHS) if self._records_paths else None)
         for (stage, name), slot in self._slots.items():
@@ -157,12 +154,10 @@ class Tracer:
         now = self.clock()
         with self._lock:
             index = self.counters.take()
-            if index is None:
-                scratch = Scratch()
-                self._scratches.append(scratch)
-                view = scratch.words
-            else:
-                view = self.counters.region(index)
+        if index is None:  # what this thread counts is lost
+            view = memoryview(bytearray(layout.REGION_BYTES)).cast("q")
+        else:
+            view = self.counters.region(index)
         if not view[layout.BEGAN]:
             view[layout.BEGAN] = now
             _write_name(view, self.is_main())
@@ -181,26 +176,10 @@ class Tracer:
             view[layout.HAS_ENDED] = 1
             if index is not None:
                 self.counters.give_back(index)
-                return
-            self._scratches = [scratch for scratch in self._scratches if scratch.words is not view]
-            self._add_to_overflow(view)
 
     def is_main(self) -> bool:
         """Whether this thread is the process's main one."""
         return get_ident() == self._main
-
-    def _add_to_overflow(self, view: memoryview) -> None:
-        if self._overflow is None:
-            self._overflow = self.counters.overflow()
-        total = self._overflow
-        if total is None:
-            return
-        began = total[layout.BEGAN] or view[layout.BEGAN]
-        total[layout.BEGAN] = min(began, view[layout.BEGAN])
-        total[layout.SINCE] = max(total[layout.SINCE], view[layout.SINCE])
-        total[layout.OPEN] = layout.OUTSIDE
-        rows = self._overflow_rows
-        add_up(total, view, lambda key: _row(total, rows, key))
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -260,7 +239,7 @@ class Tracer:
                 view[1] = now
                 view[0] = outer
 
-        wrapper = in_the_place_of(function, traced)
+        wrapper = disguise_as(function, traced)
         self.made[id(wrapper)] = wrapper
         return wrapper
 
@@ -317,9 +296,6 @@ class Tracer:
             except Exception as error:  # noqa: BLE001 - a device that is gone
                 self.complain("the end", error)
         with self._lock:
-            for scratch in self._scratches:
-                self._add_to_overflow(scratch.words)
-            self._scratches = []
             self.note_cpu_time()
             self.counters.words[layout.RUN_DELAY_NS] = _run_delay_ns()
             self.counters.words[layout.ENDED] = self.clock()
@@ -332,7 +308,7 @@ class Tracer:
             os.write(2, line.encode("utf-8", "replace"))
 
 
-def in_the_place_of(original: Call, wrapper: Call) -> Call:
+def disguise_as(original: Call, wrapper: Call) -> Call:
     """`wrapper` with name and globals of `original`; its code uses closures and builtins alone.
 
     torch.jit compiles the source of the original, and looks up its names among those globals.

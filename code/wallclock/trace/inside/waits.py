@@ -1,4 +1,4 @@
-"""Where threads and processes wait for each other.
+"""Where threads and processes wait for each other, torch's DataLoader included.
 
 The main thread of the program waits for data: `wait`. Any other thread, and a child of
 multiprocessing, waits for work or for a free slot: `idle`. One that waits inside another counts as
@@ -11,10 +11,19 @@ from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
-from .patch import replace
+from . import notes
+from .patch import noted, replace
 from .tracer import Call, Tracer
 
 _WAITS = ("wait", "idle")
+_DATALOADER_SETTINGS = (
+    "num_workers",
+    "batch_size",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+)
+_DATALOADER = "torch.utils.data.DataLoader"
 
 
 def waiting(tracer: Tracer, name: str, original: Call) -> Call:
@@ -135,3 +144,68 @@ def patch_thread_pool(tracer: Tracer, module: ModuleType) -> None:
         return __init__
 
     replace(tracer, module, "ThreadPoolExecutor.__init__", wrap)
+
+
+# --- torch's DataLoader -------------------------------------------------------------------------
+
+
+def patch_dataloader(tracer: Tracer, module: ModuleType) -> None:
+    """Note each DataLoader; with worker processes, its consumer waits in `_next_data`."""
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(self, *args, **kwargs)
+            tracer.write_loader(
+                _DATALOADER, {name: str(getattr(self, name, "")) for name in _DATALOADER_SETTINGS}
+            )
+
+        return __init__
+
+    def wrap_next(original: Call) -> Call:
+        return tracer.timed(original, tracer.slot("wait", _DATALOADER))
+
+    replace(tracer, module, "DataLoader.__init__", wrap)
+    replace(tracer, module, "_MultiProcessingDataLoaderIter._next_data", wrap_next)
+
+
+def patch_worker(tracer: Tracer, module: ModuleType) -> None:
+    """A worker process knows that it is one."""
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def _worker_loop(*args: Any, **kwargs: Any) -> Any:
+            tracer.call_worker()
+            return original(*args, **kwargs)
+
+        return _worker_loop
+
+    replace(tracer, module, "_worker_loop", wrap)
+
+
+def patch_collate(tracer: Tracer, module: ModuleType) -> None:
+    """The default collate function, which programs may also call."""
+
+    def wrap(original: Call) -> Call:
+        slot = tracer.slot("assemble", "torch.utils.data.default_collate")
+        return noted(tracer, original, slot, notes.collated_batch)
+
+    replace(tracer, module, "default_collate", wrap)
+
+
+def patch_fetch(tracer: Tracer, module: ModuleType) -> None:
+    """A collate function of the program: the fetcher, in the worker, calls it."""
+    slot = tracer.slot("assemble", "collate_fn")
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def __init__(  # noqa: N807
+            self: Any, dataset: Any, auto_collation: bool, collate_fn: Call, drop_last: bool
+        ) -> None:
+            if auto_collation and id(collate_fn) not in tracer.made:
+                collate_fn = noted(tracer, collate_fn, slot, notes.collated_batch)
+            original(self, dataset, auto_collation, collate_fn, drop_last)
+
+        return __init__
+
+    replace(tracer, module, "_BaseDatasetFetcher.__init__", wrap)

@@ -1,11 +1,16 @@
-"""Pillow: it decodes where an image is first used, so that one name has several stages."""
+"""Libraries of images whose functions a row of `targets` cannot describe.
+
+Pillow decodes where an image is first used, so that one name has several stages. Other decoders
+have many names, or are loaded when they are first asked for.
+"""
 
 from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from . import files
-from .patch import replace
+from . import files, notes
+from .patch import noted, replace
+from .targets import CLASS_STAGES
 from .tracer import Call, Tracer
 
 #: Attributes that traced images have: size in the file, where `draft` made it smaller; size as
@@ -95,3 +100,67 @@ def _format_of(image: Any) -> str:
     form = str(image.format or "")
     form = _SAME.get(form, form)
     return f"progressive {form}" if form == "JPEG" and image.info.get("progressive") else form
+
+
+# --- other libraries ---------------------------------------------------------------------------
+
+
+def patch_imagecodecs(tracer: Tracer, module: Any) -> None:
+    """`imagecodecs` loads a codec when it is first asked for; wrap what it gives then."""
+    load = getattr(module, "__getattr__", None)
+    if load is None:
+        return
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        value = load(name)
+        if callable(value) and (name.endswith("_decode") or name in ("imread", "imdecode")):
+            note = notes.decoded_file if name == "imread" else notes.decoded_data
+            value = noted(tracer, value, tracer.slot("decode", f"imagecodecs.{name}"), note)
+            setattr(module, name, value)
+        return value
+
+    module.__getattr__ = __getattr__
+    for name in list(vars(module)):
+        if name.endswith("_decode"):
+            _wrap(tracer, module, name, notes.decoded_data)
+
+
+def patch_kornia_rs(tracer: Tracer, module: ModuleType) -> None:
+    """Functions `read_image_*` take a path, `decode_image_*` bytes."""
+    for name in list(vars(module)):
+        if name.startswith("read_image"):
+            _wrap(tracer, module, name, notes.decoded_file)
+        elif name.startswith("decode_image"):
+            _wrap(tracer, module, name, notes.decoded_data)
+        elif name == "resize":
+            _wrap(tracer, module, name, notes.resized_array, "resize")
+
+
+def _wrap(
+    tracer: Tracer, module: ModuleType, name: str, note: notes.Note, stage: str = "decode"
+) -> None:
+    def wrap(original: Call) -> Call:
+        return noted(tracer, original, tracer.slot(stage, f"{module.__name__}.{name}"), note)
+
+    replace(tracer, module, name, wrap)
+
+
+def patch_albumentations(tracer: Tracer, module: ModuleType) -> None:
+    """Each transform by the name of its class."""
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            name = type(self).__name__
+            stage = CLASS_STAGES.get(name) or "transform"
+            slot = tracer.slot(stage, f"albumentations.{name}")
+            entered = tracer.enter(slot)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                tracer.leave(slot, entered)
+                tracer.count(slot, int(stage != "resize"))
+
+        return __call__
+
+    replace(tracer, module, "BasicTransform.__call__", wrap)

@@ -1,0 +1,335 @@
+"""torch: models, transforms, backward passes, optimizer steps, and tensors that move to a device.
+
+The outermost call of a model is `forward`, that of a transform what it does. How long a device was
+busy is told by pairs of events around passes, asked for later.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import wraps
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from . import layout, notes
+from .patch import noted, replace
+from .targets import CLASS_STAGES, TRANSFORM_PACKAGES
+from .tracer import Call, Tracer, disguise_as
+
+#: Whether torch compiles what is called: then only the original may be seen.
+Question = Callable[[], bool]
+#: Events at the start and at the end of a pass.
+Pair = tuple[Any, Any]
+
+#: Versions that torch names where it was built for a device.
+_PLATFORMS = ("cuda", "hip", "xpu")
+#: Methods whose result may be elsewhere than the tensor, and those that bring values to the host.
+_MOVES = ("to", "cuda", "cpu", "copy_")
+_VALUES = ("item", "tolist", "numpy")
+
+
+def patch_torch(tracer: Tracer, torch: Any) -> None:
+    """What a program calls of torch, once all of torch is imported."""
+    is_compiling, is_tracing = torch.compiler.is_compiling, torch.jit.is_tracing
+    _patch_module(tracer, torch.nn.modules.module, is_compiling, is_tracing)
+    _patch_interpolate(tracer, torch.nn.functional, is_compiling, is_tracing)
+    patch_autograd(tracer, torch.autograd, is_compiling)
+    # torch.optim deletes the name of its module.
+    patch_optimizer(tracer, import_module("torch.optim.optimizer"), is_compiling)
+    patch_tensor(tracer, torch, is_compiling)
+
+
+def _patch_module(
+    tracer: Tracer, module: ModuleType, is_compiling: Question, is_tracing: Question
+) -> None:
+    kinds = _Kinds(tracer)
+    device = DeviceClock(tracer)
+
+    def wrap(original: Call) -> Call:
+        local = tracer.local
+
+        # A plain signature; dynamo calls the original, and skips this file (`patch_dynamo`).
+        @wraps(original)
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if is_compiling() or getattr(local, "in_model", False):
+                return original(self, *args, **kwargs)
+            slot = kinds.slot(self)
+            if not slot or is_tracing():
+                return original(self, *args, **kwargs)
+            stage = tracer.stage_of(slot)
+            is_model = stage == "forward"
+            images = notes.batch_of((*args, *kwargs.values()))
+            pair = device.begin((*args, *kwargs.values())) if is_model else None
+            local.in_model = is_model
+            entered = tracer.enter(slot)
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                tracer.leave(slot, entered)
+                local.in_model = False
+                device.end(pair)
+            if is_model:
+                tracer.keep_least(slot, images, tracer.clock() - entered[1])
+            if stage != "resize":  # which counts its images where it calls a library
+                tracer.count(slot, images if is_model else max(images, 1))
+            return result
+
+        return __call__
+
+    replace(tracer, module, "Module.__call__", wrap)
+
+
+class _Kinds:
+    """What modules are: slot by class, 0 for one that only calls others."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._slots: dict[type, int] = {}
+
+    def slot(self, module: Any) -> int:
+        cls = type(module)
+        slot = self._slots.get(cls)
+        if slot is None:
+            slot = self._slots[cls] = self._slot_of_class(cls)
+        if slot and self._tracer.stage_of(slot) == "forward":
+            return self._checked(module, slot)
+        return slot
+
+    def _slot_of_class(self, cls: type) -> int:
+        if is_transform(cls):
+            stage = CLASS_STAGES.get(cls.__name__, "transform")
+            return self._tracer.slot(stage, f"{_package(cls)}.{cls.__name__}") if stage else 0
+        return self._tracer.slot("forward", f"{cls.__name__}.forward")
+
+    def _checked(self, module: Any, slot: int) -> int:
+        """A chain of transforms is no model; nor is what has no weights, in a worker."""
+        if type(module).__name__ in ("Sequential", "ModuleList"):
+            children = list(module.children())
+            if children and all(is_transform(type(child)) for child in children):
+                return 0
+        if (
+            self._tracer.counters.words[layout.IS_WORKER]
+            and next(module.parameters(), None) is None
+        ):
+            return self._tracer.slot("transform", type(module).__name__)
+        return slot
+
+
+def is_transform(cls: type) -> bool:
+    """Whether a class is of a package of transforms."""
+    return any(base.__module__.startswith(TRANSFORM_PACKAGES) for base in cls.__mro__)
+
+
+def _package(cls: type) -> str:
+    home = next(
+        base.__module__ for base in cls.__mro__ if base.__module__.startswith(TRANSFORM_PACKAGES)
+    )
+    return next(package for package in TRANSFORM_PACKAGES if home.startswith(package))
+
+
+def _patch_interpolate(
+    tracer: Tracer, module: ModuleType, is_compiling: Question, is_tracing: Question
+) -> None:
+    """A resize of images, except inside a model."""
+    local = tracer.local
+
+    def wrap(original: Call) -> Call:
+        slot = tracer.slot("resize", "torch.nn.functional.interpolate")
+        traced = noted(tracer, original, slot, notes.resized_batch)
+
+        def interpolate(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or getattr(local, "in_model", False) or is_tracing():
+                return original(*args, **kwargs)
+            return traced(*args, **kwargs)
+
+        return disguise_as(original, interpolate)
+
+    replace(tracer, module, "interpolate", wrap)
+
+
+def patch_dynamo(tracer: Tracer, module: Any) -> None:
+    """Have torch.compile begin at a model's own `forward`, as without this file around it."""
+    module.SKIP_DIRS.append(os.path.abspath(__file__))
+    module._recompile_re()
+
+
+# --- training ----------------------------------------------------------------------------------
+
+
+def patch_autograd(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
+    """`Tensor.backward` calls `torch.autograd.backward` by its name in the module."""
+    slot = tracer.slot("backward", "torch.autograd.backward")
+    device = DeviceClock(tracer)
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(tensors, *args, **kwargs)
+            first = tensors if hasattr(tensors, "is_cuda") else next(iter(tensors), None)
+            pair = device.begin((first,))
+            entered = tracer.enter(slot)
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                tracer.leave(slot, entered)
+                device.end(pair)
+
+        return backward
+
+    replace(tracer, module, "backward", wrap)
+
+
+def patch_optimizer(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
+    """torch wraps the `step` of every optimizer class by this method; wrap what it gives."""
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def profile_hook_step(function: Call) -> Call:
+            return _step(tracer, original(function), is_compiling)
+
+        return profile_hook_step
+
+    replace(tracer, module, "Optimizer.profile_hook_step", wrap)
+
+
+def _step(tracer: Tracer, original: Call, is_compiling: Question) -> Call:
+    @wraps(original)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        slot = tracer.slot("optimizer", f"{type(self).__name__}.step")
+        entered = tracer.enter(slot)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            tracer.leave(slot, entered)
+
+    return step
+
+
+# --- the device --------------------------------------------------------------------------------
+
+
+def patch_tensor(tracer: Tracer, torch: Any, is_compiling: Question) -> None:
+    """Nothing where torch was built without any device."""
+    if any(getattr(torch.version, name, None) for name in _PLATFORMS):
+        wrap_methods(tracer, torch.Tensor, is_compiling)
+
+
+def wrap_methods(tracer: Tracer, cls: type, is_compiling: Question) -> None:
+    """Wrap the methods of a class of tensors that its base implements."""
+    for name in _MOVES:
+        setattr(cls, name, _moving(tracer, name, getattr(cls, name), is_compiling))
+    for name in _VALUES:
+        setattr(cls, name, _giving(tracer, name, getattr(cls, name), is_compiling))
+
+
+def _moving(tracer: Tracer, name: str, original: Call, is_compiling: Question) -> Call:
+    to_device = tracer.slot("h2d", f"torch.Tensor.{name}")
+    to_host = tracer.slot("d2h", f"torch.Tensor.{name}")
+
+    @wraps(original)
+    def traced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        source = args[0] if name == "copy_" and args else self
+        entered = tracer.enter(to_device)
+        moved = 0
+        try:
+            result = original(self, *args, **kwargs)
+            if source.is_cpu != result.is_cpu:
+                moved = to_device if source.is_cpu else to_host
+            return result
+        finally:
+            if moved:
+                tracer.leave(moved, entered)
+            else:
+                tracer.drop(entered)
+
+    return traced
+
+
+def _giving(tracer: Tracer, name: str, original: Call, is_compiling: Question) -> Call:
+    slot = tracer.slot("d2h", f"torch.Tensor.{name}")
+
+    @wraps(original)
+    def traced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or self.is_cpu:
+            return original(self, *args, **kwargs)
+        entered = tracer.enter(slot)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            tracer.leave(slot, entered)
+
+    return traced
+
+
+class DeviceClock:
+    """Adds up the time between events on a stream, and never waits for one.
+
+    `cuda`: a module like `torch.cuda`; by default that, from the first pass on a GPU on.
+    """
+
+    def __init__(self, tracer: Tracer, cuda: Any = None) -> None:
+        self._tracer, self._cuda = tracer, cuda
+        self._unused: list[Pair] = []
+        self._pending: deque[Pair] = deque()
+        self._is_named = False
+
+    def begin(self, arguments: Iterable[Any]) -> Pair | None:
+        """Record the start of a pass; None where its first tensor is not on a GPU."""
+        try:
+            return self._begin(arguments)
+        except Exception as error:  # noqa: BLE001 - the pass itself must run
+            self._tracer.complain("the device", error)
+            return None
+
+    def _begin(self, arguments: Iterable[Any]) -> Pair | None:
+        tensor = next((value for value in arguments if hasattr(value, "is_cuda")), None)
+        if tensor is None or not tensor.is_cuda:
+            return None
+        cuda = self._cuda
+        if cuda is None:
+            import torch
+
+            cuda = self._cuda = torch.cuda
+        if cuda.is_current_stream_capturing():  # the events would become part of the graph
+            return None
+        self._name(cuda, tensor)
+        try:
+            pair = self._unused.pop()
+        except IndexError:
+            pair = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        pair[0].record()
+        return pair
+
+    def end(self, pair: Pair | None) -> None:
+        """Record the end; add up the earlier passes that the device has done."""
+        if pair is not None:
+            try:
+                pair[1].record()
+                self._pending.append(pair)
+                self.collect()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._tracer.complain("the device", error)
+
+    def collect(self) -> None:
+        """Add up what is done, in the order of the passes."""
+        words = self._tracer.counters.words
+        while self._pending:
+            pair = self._pending.popleft()
+            if not pair[1].query():
+                self._pending.appendleft(pair)
+                return
+            words[layout.DEVICE_BUSY_NS] += round(1e6 * pair[0].elapsed_time(pair[1]))
+            self._unused.append(pair)
+
+    def _name(self, cuda: Any, tensor: Any) -> None:
+        if not self._is_named:
+            self._is_named = True
+            self._tracer.counters.words[layout.HAS_DEVICE] = 1
+            self._tracer.write(layout.DEVICE, str(cuda.get_device_name(tensor.device)))
+            self._tracer.at_end.append(self.collect)
