@@ -78,7 +78,7 @@ def run(
 
     Args:
         cells: the grid, in table order.
-        settings: where the records and live metrics go, and the seed of the cells' order.
+        settings: where the records go, and the seed of the cells' order.
         context: added to the records' environment; it does not identify a cell.
         first_round: cells of an earlier call, which stay in the index.
         expected: cells like those of a later round, at most; only their time is printed.
@@ -105,7 +105,7 @@ def run(
             progress = CellProgress(progress_bars, len(todo))
             for task in _shuffled(todo, settings.seed):
                 progress.start(task.name, seconds_left)
-                _measure(task, settings.export, context, progress, report)
+                _measure(task, context, progress, report)
                 seconds_left -= estimator.seconds(task.cell)
     for experiment in dict.fromkeys(cell.experiment for cell in cells):
         names = [task.target.name for task in all_tasks if task.cell.experiment == experiment]
@@ -131,11 +131,11 @@ def _shuffled(tasks: Sequence[_Task], seed: int) -> list[_Task]:
 
 
 def _measure(
-    task: _Task, export: int, context: Mapping[str, Any], progress: CellProgress, report: Report
+    task: _Task, context: Mapping[str, Any], progress: CellProgress, report: Report
 ) -> None:
     environment = {**task.identity, **context}
     with tempfile.TemporaryFile() as errors:
-        worker = _start(task, export, environment, errors.fileno())
+        worker = _start(task, environment, errors.fileno())
         try:
             message = _listen(worker, progress)
         finally:
@@ -158,9 +158,7 @@ def _measure(
     progress.finish(f"error: {reason}")
 
 
-def _start(
-    task: _Task, export: int, environment: Mapping[str, Any], stderr: int
-) -> subprocess.Popen[str]:
+def _start(task: _Task, environment: Mapping[str, Any], stderr: int) -> subprocess.Popen[str]:
     import_paths = f"{provenance.CODE}{os.pathsep}{provenance.ROOT}"
     allocator = dict(ALLOCATORS[task.cell.params.get("allocator", "default")])
     words = ["-m", "harness.worker"]
@@ -177,12 +175,7 @@ def _start(
         env=os.environ | _CUDA_ORDER | allocator | {"PYTHONPATH": import_paths},
     )
     assert worker.stdin is not None
-    message = {
-        "cell": task.cell.to_json(),
-        "target": str(task.target),
-        "environment": environment,
-        "export": export,
-    }
+    message = {"cell": task.cell.to_json(), "target": str(task.target), "environment": environment}
     worker.stdin.write(json.dumps(message) + "\n")
     worker.stdin.flush()
     return worker

@@ -96,8 +96,8 @@ class Settings:
     cell's images, `max_images` those of an image set on this device. `repeats_of` overrides
     `repeats` for an experiment. `loader_seconds` is the least duration of a loader's measurement in
     steady state, `scaling_max_images` the size of the longest run of `scaling`. `only="data"` stops
-    once the corpus is on the disk. `export` is the port for live metrics, 0 for none. `notes` are
-    lines for the user: settings that this invocation does not use.
+    once the corpus is on the disk. `notes` are lines for the user: settings that this invocation
+    does not use.
     """
 
     experiments: Mapping[str, Mapping[str, Any]]
@@ -107,7 +107,6 @@ class Settings:
     device: str
     out: Path
     figures: Path
-    export: Annotated[int, Range(0, 65_535)]
     n: Positive | None
     max_images: Mapping[str, Positive | None]
     repeats: Repeats

@@ -1,6 +1,6 @@
 """One cell in one process: `python -m harness.worker`, the task on standard input.
 
-The task is one line of JSON: {"cell", "target", "environment", "export"}. Progress goes to standard
+The task is one line of JSON: {"cell", "target", "environment"}. Progress goes to standard
 output as JSON lines. This process writes the record, so that it is complete or absent whatever
 happens to the runner. When the runner ends (standard input is closed), the worker exits.
 """
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import export, provenance, records
+from harness import provenance, records
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement
 from harness.records import Record
@@ -38,8 +38,6 @@ def main() -> int:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        if task["export"]:
-            export.start(task["export"], cell)
         records.write(target, *_measure(cell, work, task["environment"]))
     except Exception as error:
         message = str(error)

@@ -59,15 +59,14 @@ _FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_err
 _FLAGS.add_argument("--quick", action="store_true")
 _FLAGS.add_argument("--n", type=_value)
 _FLAGS.add_argument("--experiment", type=_value)
-_FLAGS.add_argument("--export", type=_value)
-_OWN_FLAGS = ("--quick", "--n", "--experiment", "--export", "--help", "--version")
+_OWN_FLAGS = ("--quick", "--n", "--experiment", "--help", "--version")
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
     """Turn the article's flags into Hydra overrides; return Hydra's own flags, then all overrides.
 
-    `--quick` → profile=quick; `--n N` → n=N; `--export PORT` → export=PORT; `--experiment a,b` →
-    experiment=[a,b], or all of them for `all`. Without an experiment: all, or with profile=quick
+    `--quick` → profile=quick; `--n N` → n=N; `--experiment a,b` → experiment=[a,b], or all of them
+    for `all`. Without an experiment: all, or with profile=quick
     the short ones. Without a corpus, and not with profile=quick: the paper's images, where `make
     data` has brought them. `model=null` names the mock model; Hydra would take null for no model.
 
@@ -90,8 +89,6 @@ def translate(arguments: Sequence[str]) -> list[str]:
     overrides = ["profile=quick"] if flags.quick else []
     if flags.n is not None:
         overrides.append(f"n={flags.n}")
-    if flags.export is not None:
-        overrides.append(f"export={flags.export}")
     if flags.experiment is not None:
         names = _names(flags.experiment)
         overrides.append(f"experiment=[{','.join(ORDER if 'all' in names else names)}]")

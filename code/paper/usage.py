@@ -17,7 +17,6 @@ python code/main.py [--quick] [--n N] [--experiment a,b|all] [key=value ...]
   --quick               a smoke test: minutes on a CPU, 5,000 images on a GPU
   --n N                 N images at most, per measurement
   --experiment a,b|all  which experiments; all: those of the paper
-  --export PORT         live metrics at http://127.0.0.1:PORT/metrics, for Prometheus
   key=value             any setting; corpus=folder corpus.path=DIR takes your images
   --cfg job             show every setting and stop
   --multirun            sweep: several values, separated by commas

@@ -27,7 +27,7 @@ BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-5, 3) for digit in 
 
 #: Name, `wallclock_…` → help, in the order of the answer. Base units.
 METRICS: Mapping[str, str] = {
-    "run_info": "Experiment, cell and repeat that are measured: always 1.",
+    "run_info": "What runs, in its labels: always 1.",
     "images_total": "Images whose vectors are on their way to the sink.",
     "failures_total": "Images that failed, by stage.",
     "stage_seconds": "Calls of a stage; wait and batch: the loop's; latency: an image's.",
@@ -86,19 +86,14 @@ class Exporter:
     prometheus_client calls `collect`. Use `serve` to make one.
     """
 
-    def __init__(self, loop: Loop | None, info: Mapping[str, str]) -> None:
-        self._info = info
+    def __init__(self, loop: Loop, info: Mapping[str, str]) -> None:
+        self._loop, self._info = loop, info
+        self._histograms = dict[str, _Histogram]()
         self._lock, self._open = Lock(), ExitStack()
         self._processes = ProcessTree()
         self._processes.sample()  # the first reading has no interval
         self._handles = self._open.enter_context(nvml_handles())
         self.port = 0
-        self.follow(loop)
-
-    def follow(self, loop: Loop | None) -> None:
-        """Export this loop from now on."""
-        with self._lock:
-            self._loop, self._histograms = loop, dict[str, _Histogram]()
 
     def listen(self, port: int, address: str) -> None:
         """Answer scrapes at a port, 0 for any that is free: `port` says which."""
@@ -136,20 +131,20 @@ class Exporter:
         about = family(gauge, "run_info", list(self._info))
         about.add_metric(list(self._info.values()), 1)
         yield about
-        if loop := self._loop:
-            total = family(counter, "images_total")
-            total.add_metric([], loop.images())
-            failed = family(counter, "failures_total", ["stage"])
-            stages = family(core.HistogramMetricFamily, "stage_seconds", ["stage"])
-            queues = family(gauge, "queue_batches", ["queue"])
-            for stage, count in loop.failures().items():
-                failed.add_metric([stage], count)
-            for stage, samples in loop.samples().items():
-                histogram = self._histograms.setdefault(stage, _Histogram())
-                stages.add_metric([stage], histogram.read(samples), histogram.seconds)
-            for queue, length in loop.queues.items():
-                queues.add_metric([queue], length())
-            yield from (total, failed, stages, queues)
+        loop = self._loop
+        total = family(counter, "images_total")
+        total.add_metric([], loop.images())
+        failed = family(counter, "failures_total", ["stage"])
+        stages = family(core.HistogramMetricFamily, "stage_seconds", ["stage"])
+        queues = family(gauge, "queue_batches", ["queue"])
+        for stage, count in loop.failures().items():
+            failed.add_metric([stage], count)
+        for stage, samples in loop.samples().items():
+            histogram = self._histograms.setdefault(stage, _Histogram())
+            stages.add_metric([stage], histogram.read(samples), histogram.seconds)
+        for queue, length in loop.queues.items():
+            queues.add_metric([queue], length())
+        yield from (total, failed, stages, queues)
         swapped = family(counter, "swapped_bytes_total")
         swapped.add_metric([], swapped_bytes())
         yield swapped
@@ -186,7 +181,7 @@ def _stop(server: Any, thread: Thread) -> None:
 
 
 def serve(
-    port: int, loop: Loop | None, info: Mapping[str, str] | None = None, address: str = "127.0.0.1"
+    port: int, loop: Loop, info: Mapping[str, str] | None = None, address: str = "127.0.0.1"
 ) -> Exporter:
     """Answer scrapes of a loop at `http://<address>:<port>/metrics` until `close`.
 

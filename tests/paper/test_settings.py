@@ -57,7 +57,6 @@ def refusal(arguments: str) -> str:
         ("out=/tmp/x", ["out='/tmp/x'", ALL]),
         ("+out=x", ["+out='x'", ALL]),
         ("out='x'", ["out='x'", ALL]),
-        ("--export 9400", ["export=9400", ALL]),
         ("--n 4 --cfg job seed=1", ["--cfg", "job", "n=4", "seed=1", ALL]),
         ("seed=1 -c job --resolve", ["-c", "job", "--resolve", "seed=1", ALL]),
         ("--multirun seed=1,2 out=a,b", ["--multirun", "seed=1,2", "out=a,b", ALL]),

@@ -1,15 +1,12 @@
 """Live metrics as Prometheus reads them, and the sampler of GPU and CPU use."""
 
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from socketserver import BaseServer
 from types import SimpleNamespace
 from typing import Any
@@ -20,18 +17,13 @@ import pynvml as nvml
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import export, telemetry
-from harness.protocols import serial
-from harness.protocols.throughput import throughput
-from harness.spec import Cell, Slice
-from tests.conftest import RunMain
-from tests.harness.protocols.conftest import FORKS
+from harness import telemetry
 from tests.wallclock.test_clock import FakeClock
 from wallclock import metrics as monitor
-from wallclock.clock import STAGES, StageProfiler
+from wallclock.clock import StageProfiler
 from wallclock.errors import UserError
 from wallclock.metrics import METRICS, Exporter, Loop
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +39,7 @@ NULL = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
 def serve_metrics(
     loop: Loop | None = None, info: dict[str, str] | None = None
 ) -> Iterator[Exporter]:
-    exporter = monitor.serve(0, loop, info)
+    exporter = monitor.serve(0, loop or Loop.from_profiler(StageProfiler()), info)
     try:
         yield exporter
     finally:
@@ -67,69 +59,6 @@ def value(families: dict[str, Any], name: str, sample: str = "", **labels: str) 
     matches = [s for s in every if s.labels == labels and s.name.endswith(sample)]
     assert len(matches) == 1, (name, labels, every)
     return float(matches[0].value)
-
-
-@pytest.mark.slow
-def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    arguments = ("--n", "400", "--experiment", "batch", "--export", str(port), "repeats=1")
-    settings = (
-        "experiment.batch.batch_sizes=[8]",
-        "device=cpu",
-        "model=null",
-        "model.service_ms=50",
-    )
-    paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
-    with ThreadPoolExecutor() as pool:
-        run = pool.submit(run_main, *arguments, *settings, *paths)
-        infos: list[dict[str, str]] = []
-        while not run.done():
-            with suppress(OSError):
-                infos += [s.labels for s in scrape(port)["wallclock_run_info"].samples]
-            time.sleep(0.1)
-    assert run.result().returncode == 0, run.result().stdout + run.result().stderr
-    assert {"experiment": "batch", "cell": "batch-8", "repeat": "0"} in infos
-
-
-@FORKS
-@pytest.mark.slow
-def test_a_pass_is_scraped(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = Recipe("baseline", engine="dataloader", workers=1, batch_size=4)
-    cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, NULL)
-    answers: list[dict[str, Any]] = []
-    with serve_metrics() as exporter:
-        monkeypatch.setattr(export, "current", exporter)
-        assert "wallclock_images" not in scrape(exporter.port), "nothing is measured yet"
-        throughput(cell, tmp_path, lambda images: answers.append(scrape(exporter.port)))
-        done = scrape(exporter.port)
-    assert [*done] == [f"wallclock_{name.removesuffix('_total')}" for name in METRICS]
-    images = [value(answer, "images") for answer in answers if "wallclock_images" in answer]
-    assert images == sorted(images)
-    assert len(set(images)) > 5
-    assert value(done, "images") == value(done, "stage_seconds", "_count", stage="decode") == 60
-    for stage in ("forward", "batch"):
-        assert value(done, "stage_seconds", "_count", stage=stage) == 15
-        assert value(done, "stage_seconds", "_sum", stage=stage) >= 15 * 0.02
-        assert value(done, "stage_seconds", "_bucket", stage=stage, le="0.01") == 0
-    loaded = [value(a, "queue_batches", queue="loaded") for a in answers if "wallclock_images" in a]
-    assert max(loaded) >= 1, "the worker is far ahead"
-    assert value(done, "queue_batches", queue="sink") == 0
-    assert value(done, "resident_memory_bytes") > 10e6
-
-
-def test_a_serial_pass_is_scraped(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cell = Cell("serial", "serial", "x", 0, Recipe("x", batch_size=4), corpus, NULL)
-    with serve_metrics() as exporter:
-        monkeypatch.setattr(export, "current", exporter)
-        n = serial.serial(cell, tmp_path, lambda images: None).values["n_embedded"]
-        families = scrape(exporter.port)
-    assert value(families, "stage_seconds", "_count", stage="resize") == n > 0
-    stages = {sample.labels["stage"] for sample in families["wallclock_stage_seconds"].samples}
-    assert stages == set(STAGES)
 
 
 def test_any_loop_with_a_profiler() -> None:
@@ -157,6 +86,9 @@ def test_any_loop_with_a_profiler() -> None:
     for bound, calls in upto.items():
         assert value(families, "stage_seconds", "_bucket", stage="decode", le=bound) == calls
     assert families["wallclock_run_info"].samples[0].labels == {"job": label}
+    names = [f"wallclock_{name.removesuffix('_total')}" for name in METRICS if "gpu" not in name]
+    assert {name for name in families if "gpu" not in name} == {*names}
+    assert value(families, "resident_memory_bytes") > 10e6
 
 
 def test_port_that_is_taken() -> None:
@@ -164,7 +96,7 @@ def test_port_that_is_taken() -> None:
         serve_metrics() as exporter,
         pytest.raises(UserError, match="cannot listen there: Address"),
     ):
-        monitor.serve(exporter.port, None)
+        monitor.serve(exporter.port, Loop.from_profiler(StageProfiler()))
 
 
 def test_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,17 +59,6 @@ class ProcessLoader(Loader):
         assert self._batches is not None, "open it with `with`"
         return next(self._batches)
 
-    def ready(self) -> int:
-        """How many batches are loaded and wait; 0 without workers.
-
-        torch has no public count: its iterator keeps those that arrived out of order, its queue
-        the rest.
-        """
-        queue = getattr(self._batches, "_data_queue", None)
-        early = getattr(self._batches, "_task_info", {})
-        queued = queue.qsize() if queue is not None else 0
-        return queued + sum(len(info) == 2 for info in early.values())
-
 
 def torch_loader(
     dataset: Dataset[Batch], recipe: Recipe, positions: Sequence[Sequence[int]]

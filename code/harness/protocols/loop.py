@@ -1,17 +1,15 @@
 """The measuring loop: batches from a loader, with or without an inference step behind it."""
 
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.protocols.protocol import Progress
-from wallclock import metrics as monitor
 from wallclock.clock import STAGES
 from wallclock.errors import UserError, describe
 from wallclock.infer import Inference, Writer
@@ -44,15 +42,6 @@ class PassResult:
     main_s: dict[str, float] = field(default_factory=dict)
 
 
-class BatchSource(Protocol):
-    """What the loop needs of a loader."""
-
-    def __iter__(self) -> Iterator[Batch]: ...
-
-    def ready(self) -> int:
-        """About how many complete batches wait."""
-
-
 #: Batches so far and ns since the start → whether the pass is complete.
 Until = Callable[[int, int], bool]
 
@@ -73,7 +62,7 @@ def steady(seconds: float, at_least: int, burst: int) -> Until:
 
 
 def run_pass(
-    loader: BatchSource,
+    loader: Iterable[Batch],
     until: Until | None,
     progress: Progress,
     *,
@@ -81,7 +70,6 @@ def run_pass(
     max_failures: int = 0,
     span_batches: int = 0,
     add_marks: bool = False,
-    watch: monitor.Exporter | None = None,
     clock: Callable[[], int] = perf_counter_ns,
 ) -> PassResult:
     """Take batches until `until` says so, or all of them for None, and wait for the last vectors.
@@ -92,7 +80,6 @@ def run_pass(
     Args:
         span_batches: of how many batches the spans are kept.
         add_marks: of a loader alone, too, add up when its stages ran.
-        watch: the live export of this pass.
 
     Raises:
         UserError: more than `max_failures` images failed.
@@ -101,8 +88,6 @@ def run_pass(
     start = clock()
     collector = _SpanCollector(result, inference, span_batches, start)
     collector.adds_marks = add_marks or inference is not None
-    if watch is not None:
-        watch.follow(_counted(result, loader, inference))
     batches = iter(loader)
     while until is None or not until(result.batches, clock() - start):
         requested = clock()
@@ -118,8 +103,6 @@ def run_pass(
                 f"more than max_failures={max_failures} images failed; the last, "
                 f"{describe(result.failures[-1])}"
             )
-        if watch is not None:
-            collector.collect()
         progress(result.images)
     if inference is not None:
         inference.finish()
@@ -148,9 +131,6 @@ class _SpanCollector:
     ) -> None:
         self._result, self._inference = result, inference
         self._span_batches, self._start = span_batches, start
-        #: Batches that are in the result already: from the device, from the writer.
-        self._embedded = 0
-        self._written = 0
         # A loader alone is timed by its batches; adding up marks would compete with its threads.
         self.adds_marks = True
         #: Of every batch that was embedded: when each of its images was taken up, by worker.
@@ -183,42 +163,28 @@ class _SpanCollector:
         result.batches += 1
 
     def collect(self) -> None:
-        """Add the batches that the device and the writer completed since the last call."""
+        """Add what the device and the writer did with the batches."""
         inference, result = self._inference, self._result
         if inference is None:
             return
         writer = inference.writer
-        for number, spans in enumerate(inference.spans[self._embedded :], self._embedded):
+        for number, spans in enumerate(inference.spans):
             for stage, began, duration in spans:
                 result.samples[stage].append(duration)
                 self._span(inference.lane, stage, number, began, duration)
             _, began, duration = spans[-1]
             for asked in self._asked[number]:
                 result.samples["latency"].frombytes((began + duration - asked).tobytes())
-            self._embedded += 1
-        for number, write in enumerate(writer.written[self._written :], self._written):
+        for number, write in enumerate(writer.written):
             duration = write.ended - write.began
             result.samples["serialize"].append(duration)
             self._span(writer.lane, "serialize", number, write.began, duration)
             if write.requested:
                 result.samples["batch"].append(write.ended - write.requested)
-            self._written += 1
 
     def _span(self, lane: str, stage: str, number: int, began: int, duration: int) -> None:
         if number < self._span_batches:
             self._result.spans.append((lane, stage, number, began - self._start, duration))
-
-
-def _counted(result: PassResult, loader: BatchSource, inference: Inference | None) -> monitor.Loop:
-    queues = {"loaded": loader.ready}
-    if inference is not None:
-        queues |= {"device": inference.queued, "sink": inference.writer.queued}
-    return monitor.Loop(
-        lambda: result.samples,
-        lambda: result.images,
-        lambda: Counter(failure["stage"] for failure in [*result.failures]),
-        queues,
-    )
 
 
 def workers_since(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import export, sinks
+from harness import sinks
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
@@ -25,7 +25,6 @@ from harness.engines.pipeline import DeviceStages, LoadStages
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
-from wallclock import metrics as monitor
 from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
 from wallclock.machine import set_threads
 
@@ -82,8 +81,6 @@ def _timed_pass(
     profiler = StageProfiler(device.synchronize)
     size = cell.recipe.batch_size
     max_failures = int(cell.params.get("max_failures", len(items)))
-    if export.current is not None:
-        export.current.follow(monitor.Loop.from_profiler(profiler))
     progress(0)  # the first report pays for its imports outside the timer
     with gc_disabled():
         began = perf_counter_ns()

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import disturbance, export, sinks, telemetry
+from harness import disturbance, sinks, telemetry
 from harness.corpora import manifest as manifests
 from harness.engines import loaders, pipeline
 from harness.engines.on_device import OnDevice
@@ -100,7 +100,6 @@ def _throughput(
                 inference=inference,
                 max_failures=int(cell.params.get("max_failures", _UNLIMITED)),
                 span_batches=loader.prefetched + _SPAN_BATCHES,
-                watch=export.current,
             )
             sampler.end()
         stats = loader.stats() | {"peak_memory_mib": protocol.peak_memory_mib()}

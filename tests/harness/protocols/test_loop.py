@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from wallclock.infer.inference import HostInference
 from wallclock.infer.network import Embedder
 from wallclock.infer.writer import Writer, WriteSpan
 from wallclock.loader.batch import Batch, Extras, Marks
-from wallclock.metrics import Exporter
 
 
 class FakeLoader:
@@ -38,9 +36,6 @@ class FakeLoader:
             ids = [f"{number}-0", f"{number}-1"]
             extras = Extras(marks, {"decoder": "fake"})
             yield Batch(ids, [0, 1], np.zeros((2, 1)), failed, extras)
-
-    def ready(self) -> int:
-        return 0
 
 
 class Inline(Writer):
@@ -115,12 +110,10 @@ class Ahead(FakeLoader):
                 yield Batch(["a", "b"], [0, 1], np.zeros((2, 1)), [], Extras(marks))
 
 
-@pytest.mark.parametrize("live", [False, True])
-def test_latency_includes_the_queue(live: bool) -> None:
+def test_latency_includes_the_queue() -> None:
     """From the image's own read, long before its batch was requested, to its batch's vectors."""
     clock = FakeClock(1000)
-    watch = Mock(spec=Exporter) if live else None
-    options: Any = {"inference": inference(clock, 50, 5), "clock": clock, "watch": watch}
+    options: Any = {"inference": inference(clock, 50, 5), "clock": clock}
     result = run_pass(Ahead(clock, 0), None, no_progress, **options)
     # Vectors at 1050, 1105 (of the unmarked batch) and 1160.
     assert list(result.samples["latency"]) == [1050, 1043, 860, 853]

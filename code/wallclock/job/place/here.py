@@ -127,7 +127,7 @@ def export_metrics(
     from wallclock import metrics as monitor
 
     loop = monitor.Loop(dict, lambda: tally.images, lambda: {"any": tally.n_failed}, queues)
-    exporter = monitor.serve(port, loop, {"experiment": "embed", "cell": "", "repeat": "0"})
+    exporter = monitor.serve(port, loop)
     try:
         yield
     finally:
