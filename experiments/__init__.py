@@ -15,7 +15,7 @@ and, where they differ from the defaults,
 - `QUICK = True`: `--quick` runs it where no experiment is named;
 - `ALSO_READS`: experiments whose records `tables` gets after its own;
 - `sentence(rows)`: the comparison that ends a run, from the measured rows of the tables, or an
-  empty text; without one the best row is compared with the first (`_sentences`);
+  empty text (`_sentences`);
 - `SENTENCE_RANK`: of a run's experiments the lowest one's sentence is printed; those without one
   follow in the order of the run.
 
@@ -28,7 +28,7 @@ from importlib import import_module
 from typing import Protocol
 
 from experiments._common import Cell, Options, Plan, Records, Tables
-from experiments._sentences import MeasuredRows, TableRow, best_versus_first
+from experiments._sentences import MeasuredRows, TableRow
 
 _LAST = 1000
 
@@ -63,15 +63,10 @@ def closing_sentence(ran: Iterable[str], read_measured: Callable[[str], Iterable
     """
     rows = MeasuredRows(read_measured)
     for name in sorted(ran, key=lambda name: getattr(load(name), "SENTENCE_RANK", _LAST)):
-        if text := _sentence(name, rows):
+        write: Callable[[MeasuredRows], str] | None = getattr(load(name), "sentence", None)
+        if write and (text := write(rows)):
             return text
     return ""
-
-
-def _sentence(name: str, rows: MeasuredRows) -> str:
-    experiment = load(name)
-    write: Callable[[MeasuredRows], str] | None = getattr(experiment, "sentence", None)
-    return write(rows) if write else best_versus_first(rows, experiment.TABLES)
 
 
 def _ranked() -> list[str]:

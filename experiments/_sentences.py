@@ -1,9 +1,8 @@
 """The sentence that ends a run: one comparison, from the rows of the tables that the run wrote.
 
-An experiment's `sentence(rows)` makes its own with these helpers; without one it gets
-`best_versus_first`. Two rows are compared only where all their settings are equal, except those
-that name them. A setting is a column that holds no measured value; by the rule for CSVs, a measured
-value has its unit in its name.
+An experiment's `sentence(rows)` makes it with these helpers. Two rows are compared only where all
+their settings are equal, except those that name them. A setting is a column that holds no measured
+value; by the rule for CSVs, a measured value has its unit in its name.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from experiments import _common, _pairs
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows, TableRow, is_comparable, rate, sizes
 from experiments._words import Labels
 from harness import provenance
 
@@ -123,32 +122,3 @@ def _measured(repeats: Records) -> Row:
     timed = repeats[0].cell
     row = _common.loader_columns(_pairs.counting(repeats), "cores", "n_unique")
     return row | _common.judge_fidelity(fidelity, timed.params["fidelity"], timed.model.weights)
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The complete loader versus the baseline; the step that brings most, those that may not."""
-    full = rows.first(CSV, step=list(STEPS)[-1], mode="cumulative")
-    if full is None or not full["speedup_vs_baseline"]:
-        return ""
-    rungs = [
-        row
-        for row in rows[CSV]
-        if row["mode"] == "cumulative"
-        and row["step"] in STEPS
-        and row["speedup_vs_previous"]
-        and is_comparable(row, full, ("step",))
-    ]
-    text = (
-        f"the loader prepares {rate(full)}{sizes(full)}, "
-        f"{_pairs.in_words(full, 'speedup_vs_baseline')} {LABELS[BASELINE]}"
-    )
-    if rungs:
-        most = max(rungs, key=lambda row: float(row["speedup_vs_previous"]))
-        gain = _pairs.in_words(most, "speedup_vs_previous")
-        text += f"; {_step(most)} brings most of it, {gain}"
-    ties = [_step(row) for row in rungs if _pairs.is_tie(row, "speedup_vs_previous")]
-    return f"{text}; not told from no gain: {', '.join(ties)}" if ties else text
-
-
-def _step(row: TableRow) -> str:
-    return LABELS[row["step"]].removeprefix("+ ")

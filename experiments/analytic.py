@@ -19,8 +19,6 @@ from itertools import groupby
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
-from experiments._sentences import MeasuredRows
-from experiments._words import SHORT_SETS, percent
 from harness import provenance
 from harness.predict.analytic import feed, overlap
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
@@ -269,15 +267,3 @@ def _elsewhere(loading: Record) -> Iterator[Row]:
 def _read(name: str) -> list[dict[str, str]]:
     with (provenance.ROOT / "data" / "paper" / name).open(encoding="utf-8", newline="") as handle:
         return list(csv.DictReader(handle))
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """How busy what is prepared here would keep the first accelerator that is not here."""
-    row = rows.first(WALLS_CSV, wall=ELSEWHERE)
-    if row is None:
-        return ""
-    accelerator, _, _ = row["what"].partition(",")
-    return (
-        f"by formula, not end to end: {SHORT_SETS[row['image_set']]} prepared here keep a "
-        f"{accelerator} busy {percent(row['utilization'])} of the time, at most"
-    )

@@ -13,9 +13,6 @@ from dataclasses import replace
 
 from experiments import _common, frontier
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._diagnosis import BUSY_CORES
-from experiments._sentences import MeasuredRows, rate
-from experiments._words import digits, factor
 from harness import provenance
 from harness.engines import third_party
 from harness.spec import Slice
@@ -144,17 +141,3 @@ def _without_start(record: Record) -> Record:
         return record
     loop_s = _common.wall_s(record) - record.values["startup_s"]
     return replace(record, values={**record.values, "img_per_s": _common.count(record) / loop_s})
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """Our loader on the most cores versus one; not if other programs ran."""
-    ours = [row for row in rows[CSV] if row["system"] == "ours"]
-    gains = [row for row in ours if row["speedup_vs_one_core"]]
-    if not gains:
-        return ""
-    most = max(gains, key=lambda row: int(row["cores"]))
-    others = max(float(row["other_cores"] or 0) for row in ours)
-    if others >= BUSY_CORES:
-        return f"other programs kept up to {digits(others)} cores busy, so that no gain counts"
-    text = f"on {most['cores']} cores ours loads {rate(most)}, "
-    return f"{text}{factor(most['speedup_vs_one_core'])} one core"

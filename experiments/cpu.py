@@ -6,8 +6,6 @@ and resize, small images. One row.
 
 from experiments import _common, serial
 from experiments._common import Cell, Options, Plan, Records, Tables, cell
-from experiments._sentences import MeasuredRows, rate
-from experiments._words import percent
 
 RANK = 50
 QUICK = True
@@ -29,12 +27,3 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 def tables(records: Records) -> Tables:
     """One row."""
     return {CSV: _common.table_rows(records, COLUMNS, _common.stage_columns)}
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The rate of one thread, and how much of its time is the forward pass."""
-    row = rows.first(CSV)
-    if row is None:
-        return ""
-    share = percent(row["forward_share"])
-    return f"one CPU thread embeds {rate(row)}; forward takes {share} of the time"

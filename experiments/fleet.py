@@ -16,8 +16,6 @@ from functools import cache
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
-from experiments._sentences import MeasuredRows
-from experiments._words import SHORT_SETS, digits, percent
 from harness import provenance
 
 RANK = 162
@@ -130,16 +128,3 @@ def _inputs() -> Mapping[str, float]:
     path = provenance.ROOT / "data" / "paper" / "fleet.csv"
     with path.open(encoding="utf-8", newline="") as handle:
         return {line["input"]: float(line["value"]) for line in csv.DictReader(handle)}
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """Hours and dollars of the first machines, eight of them, for originals."""
-    row = rows.first(CSV, image_set="original", nodes="8")
-    if row is None:
-        return ""
-    spot_share = float(row["usd_spot"]) / float(row["usd_on_demand"])
-    return (
-        f"computed, not run: {int(row['n_images']):,} {SHORT_SETS[row['image_set']]} on "
-        f"{row['nodes']} {row['instance']} take {digits(row['hours'])} h and "
-        f"${digits(row['usd_on_demand'])}; on spot nodes {percent(spot_share, 0)} of that"
-    )

@@ -13,8 +13,6 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows, is_comparable
-from experiments._words import factor
 from harness.decoders import DECODERS
 
 RANK = 35
@@ -81,14 +79,3 @@ def _measured(repeats: Records, key: str) -> Row:
     row |= {name: values[name] for name in ("n_images", "median_megapixels")}
     row |= {"median_kb": values["kb"][key], "psnr_db": values["psnr_db"][key]}
     return row | {"img_per_s": 1e3 / row["mean_ms"]}
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """What a progressive file costs, versus a baseline one of the same quality."""
-    cells = {"quality": "85", "decoder": "simplejpeg", "dct_scale": "auto"}
-    row = rows.first(CSV, variant="progressive", **cells)
-    base = rows.first(CSV, variant="baseline", **cells)
-    # Where that quality was not encoded as baseline, the column is against another quality.
-    if row is None or base is None or not is_comparable(row, base, ("what", "variant")):
-        return ""
-    return f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"

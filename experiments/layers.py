@@ -10,8 +10,6 @@ from dataclasses import replace
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Tables, cell
-from experiments._sentences import MeasuredRows
-from experiments._words import percent
 from wallclock.summary import median
 
 RANK = 170
@@ -52,9 +50,3 @@ def tables(records: Records) -> Tables:
         csv: [{**measured, "share": measured["ms"] / total_ms, **shared} for measured in rows]
         for csv, rows in ((LAYERS_CSV, record.values["modules"]), (OPERATORS_CSV, top))
     }
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The operator that takes longest."""
-    row = rows.first(OPERATORS_CSV)
-    return f"{row['operator']} takes {percent(row['share'])} of the forward pass" if row else ""

@@ -21,9 +21,6 @@ from typing import NamedTuple
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell, mock_model
-from experiments._sentences import MeasuredRows
-from experiments._sentences import rate as rate_in_words
-from experiments._words import percent
 from harness.spec import Slice
 from wallclock.recipe import ModelSpec
 
@@ -182,12 +179,3 @@ _NO_RATES = _Rates(0.0, 0.0, 0.0)
 
 def _rates(row: Row) -> _Rates:
     return _Rates(*(row[f"img_per_s{end}"] for end in ("", "_min", "_max")))
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """How near the loader alone comes to its lowest ceiling."""
-    row = rows.first(CSV, what="loader")
-    if row is None:
-        return ""
-    share = percent(row["efficiency"])
-    return f"the loader prepares {rate_in_words(row)}, {share} of its ceiling"

@@ -24,8 +24,6 @@ from experiments._common import (
     cell,
     mock_model,
 )
-from experiments._sentences import MeasuredRows
-from experiments._words import factor
 from harness import peers, suppression
 
 RANK = 33
@@ -38,10 +36,6 @@ COLUMNS = _common.columns(
 TABLES = {CSV: COLUMNS}
 #: The way that the others are compared with.
 _PLAIN = "python"
-#: Way → what it is called in a sentence.
-_WORDS = {"numpy": "vectorized numpy", "torchvision": "torchvision's kernel"}
-#: Of the guide's claim.
-_BOXES = "300"
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -96,14 +90,3 @@ def _measured(name: str, repeats: Records) -> Row:
         gains = [_common.mean_ms(each, _PLAIN) / _common.mean_ms(each, name) for each in measured]
         row |= _common.with_spread("gain", gains)
     return row
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The gain of each other way at the claim's number of boxes."""
-    gains = [
-        f"{words} {factor(row['gain'])}"
-        for name, words in _WORDS.items()
-        if (row := rows.first(CSV, implementation=name, boxes=_BOXES))
-    ]
-    suppression_of = f"non-maximum suppression of {_BOXES} boxes"
-    return f"{suppression_of}, over pure Python: {', '.join(gains)}" if gains else ""

@@ -29,7 +29,6 @@ from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows, best_versus_first
 from experiments._words import Labels
 
 RANK = 60
@@ -163,8 +162,3 @@ def _gate(measured: Records) -> tuple[Row, str]:
     is_reference = (timed.recipe.runtime, timed.recipe.dtype) == ("pytorch", "fp32")
     is_reference = is_reference and not timed.model.pruned
     return row | {"gate": "reference" if is_reference else "passed"}, ""
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The fastest runtime and dtype versus the first."""
-    return best_versus_first(rows, TABLES, labels={"runtime": LABELS})

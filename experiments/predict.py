@@ -20,7 +20,7 @@ from experiments import _accuracy, _common, _end_to_end, _paper_values
 from experiments._accuracy import Outcome, measured_bottleneck
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell, mock_model
 from experiments._costs import Costs, NoCostsError, prediction_columns, step_recipes
-from experiments._sentences import MeasuredRows, TableRow
+from experiments._sentences import TableRow
 from experiments._words import percent, signed_percent
 
 RANK = 160
@@ -158,12 +158,6 @@ def _loads(repeats: Records) -> Row:
     """What a loader without a consumer measured."""
     n_images = _common.count(_common.measured(repeats)[0])
     return _common.spread_columns(repeats) | {"n_images": n_images}
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """How far off all predictions were."""
-    row = rows.first(ACCURACY_CSV, predictions="all")
-    return f"predicted rates against measured: {describe_errors(row)}" if row else ""
 
 
 def describe_errors(row: TableRow) -> str:

@@ -28,8 +28,6 @@ from math import log
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows
-from experiments._words import digits
 from harness.measures import linear_fit
 from harness.spec import Slice
 from wallclock.summary import median
@@ -223,14 +221,3 @@ def _compare_with_loader(series: Sequence[Row]) -> None:
             loop_s = row["wall_s"] * (1 - row["startup_share"])
             begin_s = alone.get("fit_startup_s") or 0.0
             row["of_loader"] = (alone["wall_s"] - begin_s) / loop_s
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """How a job's memory grows."""
-    jobs = [row for row in rows[CSV] if row["memory_mib_per_100k"]]
-    if not jobs:
-        return ""
-    longest = max(jobs, key=lambda row: int(row["n_images"]))
-    growth = digits(longest["memory_mib_per_100k"])
-    n, peak = f"{int(longest['n_images']):,}", digits(longest["peak_memory_mib"])
-    return f"a job's memory grows by {growth} MiB per 100,000 images, to {peak} MiB at {n}"

@@ -17,6 +17,7 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
+from experiments._sentences import MeasuredRows, best_versus_first
 
 RANK = 40
 SENTENCE_RANK = 7
@@ -78,3 +79,8 @@ def _row(repeats: Records, records: Records) -> Row:
     failed = row["gate"] == "failed"
     wrong = "not the same output as the reference recipe's" if failed else ""
     return _common.complete(row, repeats, _common.stage_columns, wrong)
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The fastest recipe versus the first."""
+    return best_versus_first(rows, TABLES)

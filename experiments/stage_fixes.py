@@ -12,8 +12,6 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows
-from experiments._words import factor
 
 RANK = 32
 CSV = "stage-fixes.csv"
@@ -77,11 +75,3 @@ def _gain(record: Record) -> float:
 
 def _us(record: Record, name: str) -> float:
     return record.seconds_in(name) / float(record.values[f"n_{name}"]) * 1e6
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The first stage with its fix, versus without."""
-    row = rows.first(CSV)
-    if row is None:
-        return ""
-    return f"{row['stage']} alone, {row['fixed']}: {factor(row['gain'])} as fast as {row['plain']}"

@@ -16,8 +16,6 @@ from itertools import product
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell, mock_model
-from experiments._sentences import MeasuredRows, is_comparable, ratio
-from experiments._words import SHORT_SETS
 
 RANK = 156
 CSV = "storage.csv"
@@ -95,17 +93,3 @@ def _measured(repeats: Records, name: str) -> Row:
     copied = ("n_images", "cpu_ms", "cached_share", "from_disk_share", "kb_on_disk")
     row |= {key: values[key] for key in copied}
     return row | {"mb_per_s": row["img_per_s"] * values["mean_kb"] / 1e3}
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """Decoded once and kept small, versus files, from memory."""
-    alike = {"source": "warm", "access": "ahead", "finish": "tensor"}
-    files = rows.first(CSV, form="files", **alike)
-    for form, size in (("pixels_256", " of 256 px"), ("pixels", "")):
-        kept = rows.first(CSV, form=form, **alike)
-        if files and kept and is_comparable(kept, files, ("what", "form")):
-            rates = f"{ratio(kept, files)} the rate of files"
-            bytes_ratio = ratio(kept, files, "kb_on_disk")
-            names = f"{SHORT_SETS[kept['image_set']]} kept as pixels{size}"
-            return f"from memory, {names} become tensors at {rates}, for {bytes_ratio} the bytes"
-    return ""

@@ -16,8 +16,6 @@ from typing import Any
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, batch_s
-from experiments._sentences import MeasuredRows
-from experiments._words import percent
 from wallclock.clock import LOADING_STAGES
 from wallclock.recipe import ModelSpec
 from wallclock.summary import median
@@ -210,14 +208,3 @@ def _job(repeats: Records, costs: Costs, parts: Mapping[str, dict[str, Any]]) ->
     starved = recipe.device == "cpu" or waits >= 1 - busy - waits
     stage = max(LOADING_STAGES, key=median_repeat.seconds_in)
     return row | {"limited_by": stage if starved else "main"}
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """How busy the step is behind its loader, measured and predicted."""
-    row = rows.first(CSV, part="together")
-    if row is None:
-        return ""
-    return (
-        f"behind its loader a training step is busy {percent(row['utilization'])} of the time, "
-        f"{percent(row['utilization_expected'])} predicted; the limit: {row['limited_by']}"
-    )

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from experiments import _common, _end_to_end
 from experiments._common import Cell, Options, Plan, Records, Row, Tables
+from experiments._sentences import MeasuredRows, best_versus_first
 
 RANK = 110
 SENTENCE_RANK = 9
@@ -73,3 +74,8 @@ def _needed(sweep: Sequence[Records]) -> Row:
 def _least_workers(rates: dict[int, float]) -> int:
     enough = _end_to_end.NEAR_BEST * max(rates.values())
     return min(count for count, rate in rates.items() if rate >= enough)
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The best number of workers versus none."""
+    return best_versus_first(rows, TABLES)

@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 
 from experiments import ablation
-from experiments._sentences import MeasuredRows
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -62,10 +61,6 @@ def test_a_gain_has_the_interval_of_its_pairs_and_may_be_a_tie() -> None:
     uint8 = next(row for row in rows if row["step"] == "uint8")
     ends = [uint8[f"speedup_vs_previous_{end}"] for end in ("min", "max")]
     assert ends == pytest.approx([0.8 * 340 / 330, 340 / 330])
-    text = [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in rows]
-    sentence = ablation.sentence(MeasuredRows(lambda _: text))
-    assert "scaled decode brings most of it, 3.00× (3.00 to 3.00)" in sentence
-    assert sentence.endswith("; not told from no gain: uint8 batches")
 
 
 def test_a_disturbed_pass_is_in_no_gain() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from experiments import cores
-from experiments._sentences import MeasuredRows
 from harness import provenance
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -83,15 +82,3 @@ class TestTable:
         absent = replace(made.cores()[0], status="unavailable", samples={}, values={})
         rows = cores.tables([absent])[cores.CSV]
         assert [(row["status"], row["img_per_s"]) for row in rows] == [("unavailable", None)]
-
-    def test_the_sentence_compares_most_cores_with_one(self) -> None:
-        rows = [
-            {name: "" if cell is None else str(cell) for name, cell in row.items()}
-            for row in cores.tables(made.cores())[cores.CSV]
-        ]
-        text = cores.sentence(MeasuredRows(lambda csv: rows))
-        assert text == "on 4 cores ours loads 3,000 256 px images per second, 3.00× one core"
-        assert cores.sentence(MeasuredRows(lambda csv: rows[:1])) == ""
-        busy = [row | {"other_cores": "1.5"} for row in rows]
-        text = cores.sentence(MeasuredRows(lambda csv: busy))
-        assert text == "other programs kept up to 1.5 cores busy, so that no gain counts"

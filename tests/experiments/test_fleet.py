@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from experiments import _accelerators, fleet
-from experiments._sentences import MeasuredRows
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -51,14 +50,3 @@ def test_what_binds_sets_the_rate_and_the_dollars() -> None:
 
 def test_without_a_measured_loader_there_is_no_table() -> None:
     assert fleet.tables([]) == {}
-
-
-def test_the_sentence_says_that_nothing_ran() -> None:
-    texts = {"image_set": "original", "nodes": "8", "n_images": "20000000", "hours": "7.5"}
-    texts |= {"instance": "g4dn.xlarge", "usd_on_demand": "40", "usd_spot": "20"}
-    said = fleet.sentence(MeasuredRows(lambda csv: [texts]))
-    expected = (
-        "20,000,000 originals on 8 g4dn.xlarge take 7.5 h and $40; on spot nodes 50 % of that"
-    )
-    assert said == f"computed, not run: {expected}"
-    assert fleet.sentence(MeasuredRows(lambda csv: [])) == ""

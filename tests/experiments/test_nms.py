@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from experiments import nms
-from experiments._sentences import MeasuredRows
 from harness import peers
 from harness.records import Record
 from tests.experiments import made
@@ -56,15 +55,3 @@ def test_a_repeat_that_crashed() -> None:
     first, *others = made.nms()
     rows = rows_of([replace(first, status="error", values={}, samples={}), *others])
     assert (rows["numpy", 100]["status"], rows["numpy", 100]["gain"]) == ("1 of 2", 4)
-
-
-def test_sentence() -> None:
-    rows = [
-        {name: "" if cell is None else str(cell) for name, cell in row.items()}
-        for row in nms.tables(made.nms())[nms.CSV]
-        if row["status"] == "ok"
-    ]
-    said = nms.sentence(MeasuredRows(lambda csv: rows))
-    expected = "non-maximum suppression of 300 boxes, over pure Python: vectorized numpy 4.00×"
-    assert said == expected
-    assert nms.sentence(MeasuredRows(lambda csv: [])) == ""

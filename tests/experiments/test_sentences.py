@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 import experiments
-from experiments import formats, storage
 from experiments._sentences import MeasuredRows, TableRow, best_versus_first, is_comparable
 
 CSV = "toy.csv"
@@ -68,36 +67,11 @@ def test_rows_are_comparable_but_for_what_names_them() -> None:
     assert not is_comparable(row, base, ["quality"])
 
 
-def progressive(quality: str) -> TableRow:
-    """A row of `formats`, twice as slow as a baseline file."""
-    row = dict.fromkeys(formats.COLUMNS, "") | {"variant": "progressive", "quality": quality}
-    return row | {"decoder": "simplejpeg", "dct_scale": "auto", "time_vs_baseline": "2"}
-
-
-def test_formats_compares_files_of_one_quality() -> None:
-    """Without a baseline file of quality 85 the table's ratio is to one of another quality."""
-    row = progressive("85")
-    base = {**row, "variant": "baseline", "time_vs_baseline": "1"}
-    other = {**base, "quality": "75"}
-    assert formats.sentence(measured({formats.CSV: [base, row]})).startswith("progressive costs 2")
-    assert formats.sentence(measured({formats.CSV: [other, row]})) == ""
-
-
-def test_storage_compares_readers_of_one_kind() -> None:
-    cells = {"source": "warm", "access": "ahead", "finish": "tensor", "image_set": "original"}
-    files = dict.fromkeys(storage.COLUMNS, "") | cells
-    files |= {"form": "files", "in_flight": "16", "img_per_s": "100", "kb_on_disk": "40"}
-    kept = {**files, "form": "pixels_256", "img_per_s": "400", "what": "pixels_256 warm"}
-    rows = measured({storage.CSV: [files, kept]})
-    assert "4.00× the rate of files, for 1.00× the bytes" in storage.sentence(rows)
-    assert storage.sentence(measured({storage.CSV: [files, {**kept, "in_flight": "8"}]})) == ""
-
-
 class TestWhoIsAsked:
     @pytest.fixture(autouse=True)
     def _toys(self, monkeypatch: pytest.MonkeyPatch) -> None:
         toys = {
-            "unranked": SimpleNamespace(TABLES={CSV: ()}),
+            "without": SimpleNamespace(TABLES={CSV: ()}),
             "second": SimpleNamespace(TABLES={}, SENTENCE_RANK=2, sentence=lambda rows: "second"),
             "silent": SimpleNamespace(TABLES={}, SENTENCE_RANK=1, sentence=lambda rows: ""),
             "late": SimpleNamespace(TABLES={}, sentence=lambda rows: "late"),
@@ -108,15 +82,14 @@ class TestWhoIsAsked:
         ("ran", "sentence"),
         [
             (["late", "second", "silent"], "second"),
-            (["late", "unranked"], "late"),
-            (["unranked", "late"], "OpenCV reaches 200 img/s, 2.00× PIL"),
+            (["without", "late"], "late"),
+            (["without"], ""),
             (["silent"], ""),
             ([], ""),
         ],
     )
     def test_by_rank_then_in_the_order_of_the_run(self, ran: list[str], sentence: str) -> None:
-        tables = {CSV: [toy_row("pil", 75, 100), toy_row("opencv", 75, 200)]}
-        assert experiments.closing_sentence(ran, lambda csv: tables.get(csv, [])) == sentence
+        assert experiments.closing_sentence(ran, lambda csv: []) == sentence
 
 
 def test_a_table_is_read_once_and_originals_come_first() -> None:

@@ -9,8 +9,6 @@ import pytest
 
 import experiments
 from experiments import batch, scaling, steps, workers
-from experiments._common import Row
-from experiments._sentences import MeasuredRows
 from harness.records import Record
 from harness.spec import IMAGE_SETS, Cell
 from tests.experiments import made
@@ -273,9 +271,6 @@ def test_memory_is_compared_between_jobs_of_different_size() -> None:
     # From 600.5 to 1,100 MiB while n grows a thousand times: a twelfth of a decade for each.
     assert 0.05 < float(str(jobs[0]["memory_exponent"])) < 0.1
     assert {row["page_cache"] for row in jobs} == {"warm"}
-    assert scaling.sentence(as_read(rows)) == (
-        "a job's memory grows by 50 MiB per 100,000 images, to 1,100 MiB at 1,000,000"
-    )
     doubling = [
         replace(job, values={**job.values, "peak_memory_mib": job.values["n_loaded"] / 100})
         for job in shorter
@@ -286,15 +281,6 @@ def test_memory_is_compared_between_jobs_of_different_size() -> None:
     )
     few = scaling.tables(shorter[:2])[scaling.CSV]
     assert {row["memory_exponent"] for row in few} == {None}
-    assert scaling.sentence(as_read(few)) == ""
-
-
-def as_read(rows: Sequence[Row]) -> MeasuredRows:
-    """Rows of one table as they are read from its CSV."""
-    cells = [
-        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
-    ]
-    return MeasuredRows(lambda csv: cells)
 
 
 def test_a_part_every_second_sample_is_no_change_of_rate() -> None:

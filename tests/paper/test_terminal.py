@@ -18,18 +18,7 @@ from paper.labels import weights
 from paper.session import closing_sentence
 from paper.terminal import print_comparison, print_results, print_verdicts
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import (
-    Copy,
-    edit,
-    fail,
-    save,
-    write_ablation,
-    write_analytic,
-    write_formats,
-    write_nms,
-    write_storage,
-    write_train,
-)
+from tests.paper.tables import Copy, edit, fail, save
 
 
 def printed(show: Callable[[Console], None], width: int = 100) -> str:
@@ -152,25 +141,10 @@ class TestClosingSentence:
                 "0.30× the baseline",
             ),
             ("workers", "on 256 px images workers-8 reaches 12.8 img/s, 0.99× workers-0"),
-            ("onnx", "ONNX Runtime, CPU, int8 reaches 62.2 img/s, 4.31× PyTorch fp32"),
         ],
     )
     def test_fixture_run(self, name: str, sentence: str) -> None:
         assert closing_sentence(fixture_tables(), [name]) == sentence
-
-    @pytest.mark.parametrize("name", sorted({*experiments.ORDER} - {"suite", "scaling"}))
-    def test_every_experiment_has_one(self, name: str, copy: Copy) -> None:
-        """But for `suite`, which has sums, and `scaling` without a job of 100,000 images."""
-        folder = copy()
-        write_ablation(folder)
-        write_analytic(folder)
-        write_formats(folder)
-        write_nms(folder)
-        write_train(folder)
-        write_storage(folder)
-        sentence = closing_sentence(folder, [name])
-        assert re.search(r"\d(×| %)", sentence)
-        assert "\n" not in sentence
 
     def test_only_what_was_run_is_compared(self, tmp_path: Path) -> None:
         assert closing_sentence(fixture_tables(), []) == ""
