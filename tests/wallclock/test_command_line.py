@@ -106,34 +106,6 @@ def test_version(capsys: Capture) -> None:
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "line"),
-    [
-        (["foo"], 2, "wallclock: no command is called 'foo'; valid: embed, serve, trace, verify"),
-        (["embd", "a", "b"], 2, "wallclock: no command is called 'embd'; did you mean embed? (all"),
-        (["embed", "a"], 2, "usage: wallclock embed SRC OUT [key=value ...]; wallclock embed --h"),
-        (["verify"], 2, "usage: wallclock verify OUT"),
-        (["serve"], 2, "usage: wallclock serve QUEUE_URL"),
-        (["embed", "a", "b", "--shard", "5"], 2, "wallclock: --shard 5: write shard=5"),
-        (["embed", "a", "b", "shrad=5"], 2, "wallclock: no setting is called 'shrad'; did you"),
-        (["embed", "a", "b", "keep=originals"], 2, "wallclock: no keep is called 'originals'; val"),
-        (["verify", "a", "m=5"], 2, "wallclock: no setting is called 'm'; valid: n, seed"),
-        (["serve", "u", "--batch", "5"], 2, "wallclock: --batch 5: write batch=5"),
-    ],
-)
-def test_mistakes_are_one_line(
-    words: list[str], status: int, line: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    assert main(words) == status
-    printed = capsys.readouterr()
-    assert not printed.out
-    assert printed.err.startswith(line)
-    assert printed.err.count("\n") == 1
-    assert ": ," not in printed.err  # an empty name
-
-
 @pytest.mark.parametrize("words", [["--help"], ["embed", "--help"]])
 def test_help_into_a_closed_pipe(words: list[str]) -> None:
     """As of `wallclock embed --help | head`."""
