@@ -61,7 +61,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
         cores=len(os.sched_getaffinity(0)),
         processes=processes,
         images=_images(files),
-        loaders=_loaders(files, processes),
+        loaders=_distinct(loader for file in files for loader in file.loaders),
         device=devices[0] if devices else "",
         device_busy_s=sum(busy) / 1e9 if busy else None,
         versions={
@@ -135,10 +135,7 @@ def _process(file: File, ended: Ended) -> Process:
     role = "worker" if _loads_images(file, threads) else "other"
     return Process(
         pid=pid,
-        parent=words[layout.PARENT],
         role=role,
-        started_s=(words[layout.STARTED] - ended.started_ns) / 1e9,
-        ended_s=(last_ns - ended.started_ns) / 1e9,
         cpu_s=words[layout.CPU_NS] / 1e9 or None,
         run_delay_s=words[layout.RUN_DELAY_NS] / 1e9,
         threads=tuple(threads),
@@ -193,19 +190,11 @@ def _thread(file: File, region: memoryview, last_ns: int, zero_ns: int) -> Threa
         spent = {f: total for f, total in spent.items() if f.stage not in ("wait", "idle")}
     runs_on = is_open or (is_main and not region[layout.HAS_ENDED])
     return Thread(
-        name=name_of(region),
         is_main=is_main,
         started_s=(region[layout.BEGAN] - zero_ns) / 1e9,
         ended_s=((last_ns if runs_on else since) - zero_ns) / 1e9,
         spent=dict(sorted(spent.items(), key=lambda entry: STAGES.index(entry[0].stage))),
     )
-
-
-def name_of(region: memoryview) -> str:
-    """Name of a thread, as Python has it."""
-    start = layout.NAME * layout.WORD
-    name = region.cast("B")[start : start + layout.NAME_BYTES].tobytes().rstrip(b"\0")
-    return name.decode("utf-8", "replace")
 
 
 def _images(files: Iterable[File]) -> tuple[ImageKind, ...]:
@@ -230,19 +219,6 @@ def _images(files: Iterable[File]) -> tuple[ImageKind, ...]:
     return tuple(ImageKind(*key, count, n_bytes) for key, (count, n_bytes) in ordered)
 
 
-def _loaders(files: Iterable[File], processes: Iterable[Process]) -> tuple[LoaderUse, ...]:
-    """Each loader once: a forked worker has not made its parent's again. No idle pools."""
-    processes = list(processes)
-    loading = [thread.name for process in processes for thread in process.threads if _loads(thread)]
-    has_workers = any(process.role == "worker" for process in processes)
-    uses = {}
-    for loader in (loader for file in files for loader in file.loaders):
-        settings = dict(loader.settings)
-        prefix = settings.pop("thread_name_prefix", None)
-        if prefix is not None:
-            is_used = any(name.startswith(f"{prefix}_") for name in loading)
-        else:
-            is_used = has_workers or loader.name == "torch.utils.data.DataLoader"
-        if is_used:
-            uses[loader.name, *sorted(settings.items())] = LoaderUse(loader.name, settings)
-    return tuple(uses.values())
+def _distinct(loaders: Iterable[LoaderUse]) -> tuple[LoaderUse, ...]:
+    """Each loader once."""
+    return tuple({(use.name, *use.settings.items()): use for use in loaders}.values())

@@ -67,7 +67,6 @@ class Function:
 class Thread:
     """One thread of a process. Times in seconds since the program's start."""
 
-    name: str
     is_main: bool
     started_s: float
     ended_s: float
@@ -81,7 +80,7 @@ class Thread:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of the program. Times in seconds since the program's start.
+    """One process of the program.
 
     `role`: `main`, `worker` (loads images for another process) or `other`. `is_complete`: whether
     it ended by itself; the counters of a killed process are as of its last traced call. `cpu_s`:
@@ -90,10 +89,7 @@ class Process:
     """
 
     pid: int
-    parent: int
     role: str
-    started_s: float
-    ended_s: float
     cpu_s: float | None
     threads: tuple[Thread, ...]
     is_complete: bool = True
@@ -119,7 +115,7 @@ class ImageKind:
 
 @dataclass(frozen=True)
 class LoaderUse:
-    """A DataLoader, thread pool or pipeline that the program made, with its settings as text.
+    """A DataLoader that the program made, with its settings as text.
 
     `settings` of a DataLoader: `num_workers`, `batch_size`, `prefetch_factor`, `pin_memory`.
     """

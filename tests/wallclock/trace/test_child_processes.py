@@ -25,11 +25,11 @@ def serve(inbox, outbox):
 
 if __name__ == "__main__":
     if kind == "threads":
-        with ThreadPoolExecutor(2, thread_name_prefix="loaders") as pool:
+        with ThreadPoolExecutor(2) as pool:
             assert len(list(pool.map(load, range(6)))) == 6
-        idle = ThreadPoolExecutor(3, thread_name_prefix="others")
+        idle = ThreadPoolExecutor(3)
         assert idle.submit(abs, -1).result() == 1
-        thread = threading.Thread(target=load, name="by hand")
+        thread = threading.Thread(target=load)
         thread.start()
         thread.join()
     elif kind == "fork alone":
@@ -68,28 +68,20 @@ def children(folder: Path, kind: str) -> Done:
 def test_threads(tmp_path: Path) -> None:
     done = children(tmp_path, "threads")
     workers = done.trace.threads(of_workers=True)
-    images = {
-        thread.name: thread.spent[Function("decode", "PIL.ImageFile.load")].images
-        for thread in workers
-    }
-    assert images.pop("by hand") == 1
-    assert sum(images.values()) == 6
-    assert all(name.startswith("loaders_") for name in images)
+    loads = [thread.spent[Function("decode", "PIL.ImageFile.load")].images for thread in workers]
+    assert sum(loads) == 7
     for thread in workers:
         assert sum(spent.seconds for spent in thread.spent.values()) <= thread.wall_s
-        stages = {function.stage for function in thread.spent}
-        assert ("idle" in stages) == thread.name.startswith("loaders_")
+    idle = [any(function.stage == "idle" for function in thread.spent) for thread in workers]
+    assert idle.count(False) == 1, "the thread that no executor has"
     assert Function("wait", "concurrent.futures.Future.result") in done.main()
     assert Function("wait", "threading.Thread.join") in done.main()
-    (use,) = done.trace.loaders
-    assert use.settings == {"num_workers": "2"}
 
 
 def test_fork(tmp_path: Path) -> None:
     done = children(tmp_path, "fork alone")
     assert [process.role for process in done.trace.processes] == ["main", "worker", "other"]
     assert [process.is_complete for process in done.trace.processes] == [True, True, True]
-    assert done.trace.processes[1].parent == done.trace.processes[0].pid
     assert done.images("decode") == 2
 
 

@@ -32,7 +32,7 @@ def printed(made: Trace, width: int = 100) -> str:
 def nasty() -> Trace:
     """A program all of whose names are markup, control characters and bad bytes."""
     spent = {function("decode", NASTY): Spent(6.0, 10, 10), function("resize", NASTY): Spent(1.0)}
-    main = Thread(NASTY, True, 0.0, 10.0, spent)
+    main = Thread(True, 0.0, 10.0, spent)
     return trace(
         [process([main])],
         [decoded(10, NASTY, name=NASTY), resized(10, name=NASTY)],

@@ -238,5 +238,4 @@ def test_a_worker_that_is_killed(training: Done) -> None:
     main, *_, worker = training.trace.processes
     assert (main.is_complete, worker.is_complete) == (True, False)
     assert by_stage(worker.threads)["decode"].images == 6
-    assert worker.ended_s <= main.ended_s
     assert training.stdout == "RuntimeError\n"

@@ -41,7 +41,7 @@ def thread(
 ) -> Thread:
     """A thread that spent so many seconds in each stage, with so many images in each."""
     spent = {function(stage): Spent(value, images or 1, images) for stage, value in seconds.items()}
-    return Thread("MainThread" if is_main else "worker", is_main, started_s, ended_s, spent)
+    return Thread(is_main, started_s, ended_s, spent)
 
 
 def process(
@@ -51,10 +51,7 @@ def process(
     cpu_s: float | None = None,
     is_complete: bool = True,
 ) -> Process:
-    threads = tuple(threads)
-    start = min(thread.started_s for thread in threads)
-    end = max(thread.ended_s for thread in threads)
-    return Process(100, 1, role, start, end, cpu_s, threads, is_complete)
+    return Process(100, role, cpu_s, tuple(threads), is_complete)
 
 
 def decoded(

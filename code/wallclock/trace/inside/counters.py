@@ -21,7 +21,6 @@ class Counters:
         self.words = memoryview(self._memory).cast("q")
         self._free: list[int] = []
         self.words[layout.PID] = self.pid
-        self.words[layout.PARENT] = os.getppid()
         self.words[layout.STARTED] = now
         self.words[layout.MAGIC_WORD] = layout.MAGIC
 

@@ -18,21 +18,20 @@ WORD = 8
 # --- words of the head: times in nanoseconds of the monotonic clock -----------------------------
 MAGIC_WORD = 0
 PID = 1
-PARENT = 2
-IS_WORKER = 3
-STARTED = 4
+IS_WORKER = 2
+STARTED = 3
 #: 0 while the process runs, and where it was killed.
-ENDED = 5
+ENDED = 4
 #: CPU time of the process, as of its end or of the last time it waited for work.
-CPU_NS = 6
+CPU_NS = 5
 #: Start of the first call that read or decoded an image; 0 before.
-FIRST_IMAGE = 7
-DEVICE_BUSY_NS = 8
-HAS_DEVICE = 9
-TEXT_USED = 10
-REGIONS_USED = 11
+FIRST_IMAGE = 6
+DEVICE_BUSY_NS = 7
+HAS_DEVICE = 8
+TEXT_USED = 9
+REGIONS_USED = 10
 #: Time in which the main thread could run and had no core, as of the end; 0 where unknown.
-RUN_DELAY_NS = 12
+RUN_DELAY_NS = 11
 HEAD_WORDS = 64
 MAGIC = 0x57434B54
 
@@ -50,9 +49,7 @@ BEGAN = 2
 IS_MAIN = 3
 HAS_ENDED = 4
 KINDS_USED = 5
-NAME = 8
-NAME_BYTES = 128
-SLOTS = NAME + NAME_BYTES // WORD
+SLOTS = 8
 #: A slot is four words: own nanoseconds, calls, images, and the least nanoseconds of an image in a
 #: call, 0 where it is not kept. The first slot stands for the program's own code and stays empty.
 SLOT_WORDS = 4

@@ -127,10 +127,6 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
         Row("TurboJPEG.crop", "transform"),
         Row("TurboJPEG.encode", "serialize"),
     ),
-    "tensorflow.python.ops.gen_image_ops": tuple(
-        Row(name, "decode", "decoded_data", f"tensorflow.io.{name}")
-        for name in ("decode_jpeg", "decode_png", "decode_bmp", "decode_image", "decode_gif")
-    ),
     "torchvision.io.image": _TORCHVISION_IO,
     "torchvision.transforms.transforms": _TORCHVISION_CLASSES,
     "torchvision.transforms.functional": _TORCHVISION_FUNCTIONS,
@@ -203,7 +199,6 @@ PATCHES: dict[str, str] = {
     "PIL.ImageFile": "decoders:patch_image_file",
     "PIL.JpegImagePlugin": "decoders:patch_jpeg",
     "imagecodecs": "decoders:patch_imagecodecs",
-    "kornia_rs": "decoders:patch_kornia_rs",
     "albumentations.core.transforms_interface": "decoders:patch_albumentations",
     "threading": "waits:patch_threading",
     "queue": "waits:patch_queue",
@@ -214,7 +209,6 @@ PATCHES: dict[str, str] = {
     "selectors": "waits:patch_selectors",
     "concurrent.futures._base": "waits:patch_futures",
     "concurrent.futures.thread": "waits:patch_thread_pool",
-    "concurrent.futures.process": "waits:patch_process_pool",
     "torch": "torch_calls:patch_torch",
     "torch._dynamo.trace_rules": "torch_calls:patch_dynamo",
     "torch.utils.data.dataloader": "waits:patch_dataloader",

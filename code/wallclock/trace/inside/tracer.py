@@ -6,7 +6,6 @@ functions has no slot.
 """
 
 import os
-import sys
 import time
 from _thread import RLock, _local, get_ident
 from collections.abc import Callable
@@ -160,7 +159,6 @@ class Tracer:
             view = self.counters.region(index)
         if not view[layout.BEGAN]:
             view[layout.BEGAN] = now
-            _write_name(view, self.is_main())
             view[layout.IS_MAIN] = int(self.is_main())
         view[layout.HAS_ENDED] = 0
         view[layout.SINCE] = now
@@ -354,15 +352,3 @@ def _rows_of(view: memoryview) -> dict[tuple[int, ...], int]:
     """The rows that an earlier thread left in a region."""
     starts = (layout.KINDS + row * layout.KIND_WORDS for row in range(view[layout.KINDS_USED]))
     return {tuple(view[start : start + 6]): start for start in starts}
-
-
-def _write_name(view: memoryview, is_main: bool) -> None:
-    # Importing threading here would make this thread its main thread.
-    threading = sys.modules.get("threading")
-    name = "MainThread" if is_main else "Thread"
-    if threading is not None:
-        thread = threading._active.get(get_ident())
-        name = name if thread is None else str(thread.name)
-    data = name.encode("utf-8", "replace")[: layout.NAME_BYTES]
-    start = layout.NAME * layout.WORD
-    view.cast("B")[start : start + len(data)] = data

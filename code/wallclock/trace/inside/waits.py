@@ -80,27 +80,8 @@ def patch_process(tracer: Tracer, module: ModuleType) -> None:
 
 
 def patch_pool(tracer: Tracer, module: ModuleType) -> None:
-    """A pool's size, and its results."""
+    """A pool's results."""
     _patch(tracer, module, "ApplyResult.get", "IMapIterator.next")
-    _note_size(tracer, module, "Pool", "_processes")
-
-
-def patch_process_pool(tracer: Tracer, module: ModuleType) -> None:
-    """An executor's size."""
-    _note_size(tracer, module, "ProcessPoolExecutor", "_max_workers")
-
-
-def _note_size(tracer: Tracer, module: ModuleType, cls: str, size: str) -> None:
-    def wrap(original: Call) -> Call:
-        @wraps(original)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(self, *args, **kwargs)
-            settings = {"num_workers": str(getattr(self, size, ""))}
-            tracer.write_loader(f"{module.__name__}.{cls}", settings)
-
-        return __init__
-
-    replace(tracer, module, f"{cls}.__init__", wrap)
 
 
 def patch_futures(tracer: Tracer, module: ModuleType) -> None:
@@ -135,11 +116,6 @@ def patch_thread_pool(tracer: Tracer, module: ModuleType) -> None:
             original(self, *args, **kwargs)
             if type(getattr(self, "_work_queue", None)) is _queue.SimpleQueue:
                 self._work_queue = queue()
-            settings = {
-                "num_workers": str(self._max_workers),
-                "thread_name_prefix": str(self._thread_name_prefix),
-            }
-            tracer.write_loader("concurrent.futures.ThreadPoolExecutor", settings)
 
         return __init__
 
