@@ -52,8 +52,6 @@ class CorpusSpec:
     read_timeout_s: Annotated[float, Range(0.001, 3600)] = 20.0
     #: Image set → of how many of the 256 two-hex-digit folders it is sampled.
     prefixes: Mapping[str, Annotated[int, Range(1, 256)]] = field(default_factory=dict)
-    #: '<image set>-<n>' → the digest that its list must have.
-    lists: Mapping[str, str] = field(default_factory=dict)
     #: Hash every file again; fetch damaged ones and those that failed before.
     verify: bool = False
 
@@ -68,7 +66,6 @@ CORPUS_SETTINGS: Mapping[str, tuple[str, ...]] = {
         "region",
         "seed",
         "prefixes",
-        "lists",
         "threads",
         "attempts",
         "read_timeout_s",

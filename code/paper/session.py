@@ -46,7 +46,7 @@ def run_session(settings: Settings, command: str) -> int:
         _print_corpora(plan, console)
         return 0
     context = {"command": command, "cost": asdict(settings.cost)}
-    credit = prepare.credit(settings.corpus, plan.cache)
+    credit = prepare.credit(settings.corpus)
     if credit:
         context["credit"] = credit
     report = runner.run(cells, settings, context, console, expected=expected)

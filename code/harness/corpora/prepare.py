@@ -1,7 +1,6 @@
 """Corpus name → function that brings it onto the disk."""
 
 from pathlib import Path
-from typing import Any
 
 from harness.corpora import ProgressHook as ProgressHook
 from harness.corpora import folder, synthetic
@@ -42,10 +41,10 @@ def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
     return abo.remarks(spec, image_set, n, cache)
 
 
-def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
-    """Licence and attribution as the source states them; empty if it states none."""
+def credit(spec: CorpusSpec) -> dict[str, str]:
+    """Source, licence and attribution of the images; empty where nobody asks for any."""
     if spec.kind != "abo":
         return {}
     from harness.corpora.abo import prepare as abo
 
-    return abo.credit(spec, cache)
+    return abo.credit(spec)

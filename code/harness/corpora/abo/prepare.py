@@ -1,7 +1,6 @@
 """Corpus `abo`: from a list to images that are on the disk, complete and listed.
 
     <cache>/abo-<key>/images.csv.gz                          the catalogue
-                      licence/                               the licence files, licence.json
                       small_256-first70-seed0.csv            the manifest: the sample's ids, files
                       small_256-first70-seed0.journal        what arrived since the manifest
                       small_256/<two hex digits>/<name>.jpg  the images
@@ -11,12 +10,10 @@ A run whose images are all there sends no request.
 
 import fcntl
 import itertools
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.corpora import ProgressHook
 from harness.corpora import manifest as manifests
@@ -27,19 +24,14 @@ from harness.corpora.manifest import Item, Manifest
 from harness.spec import CorpusSpec, Slice
 from wallclock.errors import UserError
 from wallclock.fetch import PermanentError
-from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
+from wallclock.files import digest_of, write_bytes
 
 #: Bytes an object, on average, over samples of the real bucket (the originals' larger sample), and
 #: half a block of 4 KiB, which a file system loses with each file.
 OBJECT_BYTES = {"small_256": 7_400 + 2_048, "original": 378_000 + 2_048}
 
-#: The bucket's licence files, the licence before the file that mentions it. The dataset's paper
-#: says CC BY-NC 4.0, as did an earlier release: the file that was relied on is recorded.
-_LICENCES = {
-    "LICENSE-CC-BY-4.0.txt": "CC BY 4.0",
-    "LICENSE-CC-BY-NC-4.0.txt": "CC BY-NC 4.0",
-    "README.md": "as its README.md says",
-}
+#: What the bucket says; the dataset's paper says CC BY-NC 4.0.
+LICENCE = "CC BY 4.0"
 #: The credit that the README asks for.
 ATTRIBUTION = (
     "Credit for the data, including all images and 3d models, must be given to: Amazon.com. Credit "
@@ -77,19 +69,6 @@ class _List:
     def catalogue(self) -> Catalogue:
         return plan.load(self.base / "images.csv.gz", self.prefixes, self.spec.seed)
 
-    def check_pinned(self, rows: Sequence[Item]) -> None:
-        """Compare with the digest that the settings pin for this list, if any."""
-        name = f"{self.image_set}-{len(rows)}"
-        pinned = self.spec.lists.get(name)
-        if pinned is None:
-            return
-        digest = plan.list_digest(rows)
-        if str(pinned) != digest:
-            raise UserError(
-                f"the list {name} has the digest {digest}, corpus.lists says {pinned}: another "
-                "catalogue, seed or number of prefixes"
-            )
-
 
 def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: ProgressHook) -> Slice:
     """Bring the first `n` of a set's list onto the disk.
@@ -114,12 +93,9 @@ def _files(images: _List, n: int, progress: ProgressHook) -> Manifest:
     listed = [item.path for item in before[:n]]
     items = fetch.intact_items(rows_by_path, listed, images.root, verify)
     if saved is not None and len(items) == n and not journal.exists():
-        images.check_pinned(before[:n])
         return saved
     with closing(CorpusStore(images.spec)) as store:
         entries = _catalogue(images, store).sample(images.image_set, n)
-        images.check_pinned(entries)
-        _fetch_licence(store, images.base / "licence")
         paths = [entry.path for entry in entries]
         others = [path for path in paths if path not in items]
         items |= fetch.intact_items(rows_by_path, others, images.root, verify)
@@ -165,35 +141,6 @@ def _catalogue(images: _List, store: CorpusStore) -> Catalogue:
     return images.catalogue()
 
 
-def _fetch_licence(store: CorpusStore, folder: Path) -> None:
-    """Keep the bucket's licence files and `licence.json` in `folder`, unless they are intact."""
-    summary = folder / "licence.json"
-    with suppress(OSError, ValueError, LookupError):
-        files = json.loads(summary.read_text(encoding="utf-8"))["files"]
-        if all(sha256_file(folder / file["name"]) == file["sha256"] for file in files):
-            return
-    files = []
-    for name in _LICENCES:
-        with suppress(PermanentError):
-            data, info = store.download(name, 1_000_000)
-            write_bytes(folder / name, data)
-            files.append(
-                {"name": name, "bytes": len(data), "sha256": info.sha256, "etag": info.etag}
-            )
-    if files:
-        relied_on = str(files[0]["name"])
-    else:
-        relied_on = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
-    credit = {
-        "source": f"{store.host}/{store.spec.bucket}",
-        "files": files,
-        "relied_on": relied_on,
-        "attribution": ATTRIBUTION,
-        "licence": _LICENCES.get(relied_on, "CC BY 4.0"),
-    }
-    write_text(summary, pretty_json(credit))
-
-
 @contextmanager
 def _exclusive_lock(base: Path) -> Iterator[None]:
     """Keep a second run out of the folder."""
@@ -206,24 +153,21 @@ def _exclusive_lock(base: Path) -> Iterator[None]:
                 f"another run is active in {base}; wait for it, or set out= elsewhere"
             ) from error
         # Left by a run that was killed between writing and renaming.
-        for leftover in (*base.glob(".*.tmp"), *base.glob("*/.*.tmp")):
+        for leftover in base.glob(".*.tmp"):
             leftover.unlink(missing_ok=True)
         yield
 
 
-def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
-    """Licence, attribution and the files they rest on; empty before the corpus was fetched."""
-    with suppress(OSError, ValueError):
-        path = _List(spec, "", cache).base / "licence" / "licence.json"
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    return {}
+def credit(spec: CorpusSpec) -> dict[str, str]:
+    """Source, licence and attribution."""
+    source = f"{spec.endpoint or 'https://s3.amazonaws.com'}/{spec.bucket}"
+    return {"source": source, "licence": LICENCE, "attribution": ATTRIBUTION}
 
 
 def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
     """Lines about a set's first `n`: the list's digest, refused rows, the licence."""
     images = _List(spec, image_set, cache)
     catalogue = images.catalogue()
-    licence = credit(spec, cache)
     digest = plan.list_digest(manifests.load(images.file(".csv")).items[:n])
     lines = [
         f"  list {image_set}-{n}: {digest}, of {len(catalogue.entries):,} images in the first "
@@ -232,5 +176,5 @@ def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
     if catalogue.n_refused:
         refused = f"{catalogue.n_refused:,} catalogue rows refused"
         lines.append(f"  {refused}; the first, {catalogue.first_refused}")
-    lines.append(f"  licence: {licence['licence']} ({licence['relied_on']})")
+    lines.append(f"  licence: {LICENCE}")
     return lines

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from tests import making
 
 NAME = "amazon-berkeley-objects"
-LICENCE = b"Creative Commons Attribution 4.0 International Public License\n"
-README = b"# ABO\n\n## License\n\nCC BY 4.0\n"
 CATALOGUE = "images/metadata/images.csv.gz"
 
 #: (image_id, height, width, path), as in the catalogue.
@@ -39,7 +37,7 @@ def catalogue(
 def objects(n: int, prefixes: int = 70) -> dict[str, bytes]:
     """Every object of a small ABO by key: n images in both sets, one PNG named .jpg."""
     listed = rows(n, prefixes)
-    made = {"LICENSE-CC-BY-4.0.txt": LICENCE, "README.md": README, CATALOGUE: catalogue(listed)}
+    made = {CATALOGUE: catalogue(listed)}
     for number, (_, height, width, path) in enumerate(listed):
         pixels = making.picture(width, height, number)
         large = making.encode(pixels, "JPEG", quality=92)

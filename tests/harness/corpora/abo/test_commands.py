@@ -39,16 +39,11 @@ def test_pass_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Path)
 
 @pytest.mark.slow
 def test_only_data_prints_the_list(run_main: RunMain, moto: str, tmp_path: Path) -> None:
-    arguments = (*abo("decoders", moto, 5, tmp_path), "only=data")
-    done = run_main(*arguments)
+    done = run_main(*abo("decoders", moto, 5, tmp_path), "only=data")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "abo small_256: 5 images" in done.stdout
-    assert "list original-5: " in done.stdout
-    assert "licence: CC BY 4.0 (LICENSE-CC-BY-4.0.txt)" in done.stdout
-    digest = re.findall(r"list original-5: ([0-9a-f]{64}),", done.stdout)[0]
-    done = run_main(*arguments, f"+corpus.lists={{original-5:{digest},small_256-5:1f3a}}")
-    assert done.stderr.startswith("wallclock: the list small_256-5 has the digest ")
-    assert done.stderr.count("\n") == 1
+    assert re.search(r"list original-5: [0-9a-f]{64},", done.stdout)
+    assert "licence: CC BY 4.0\n" in done.stdout
 
 
 @pytest.mark.slow

@@ -10,11 +10,10 @@ import pytest
 from harness.corpora import prepare
 from harness.corpora.abo.fetch import append, read_journal
 from harness.corpora.abo.plan import list_digest
-from harness.corpora.abo.prepare import ATTRIBUTION
 from harness.corpora.manifest import Item
 from tests.harness.corpora.abo import bucket
 from tests.harness.corpora.abo.conftest import Corpus, N, intact
-from tests.harness.corpora.abo.faulty_store import FaultyStore, always
+from tests.harness.corpora.abo.faulty_store import FaultyStore
 from wallclock.errors import ImageError, UserError
 
 LIST = "small_256-first70-seed0"
@@ -66,11 +65,10 @@ def test_folder_that_is_a_link_is_refused(corpus: Corpus, tmp_path: Path) -> Non
 
 def test_lock_and_leftovers_of_other_runs(corpus: Corpus) -> None:
     corpus(n=1)
-    left = [corpus.folder / f".{LIST}.csv.x1.tmp", corpus.folder / "licence/.licence.json.x2.tmp"]
-    for path in left:
-        path.write_bytes(b"half")
+    left = corpus.folder / f".{LIST}.csv.x1.tmp"
+    left.write_bytes(b"half")
     corpus(n=1)
-    assert not any(path.exists() for path in left)
+    assert not left.exists()
     with (corpus.folder / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another run is active"):
@@ -96,41 +94,6 @@ def test_shorter_list_keeps_the_longer_one(corpus: Corpus) -> None:
     images = f"of {N} images in the first 70 prefixes"
     assert long.startswith(f"  list small_256-25: {list_digest(manifest.items)}, {images}")
     assert short.startswith(f"  list small_256-5: {list_digest(manifest.items[:5])}, {images}")
-
-
-def test_pinned_list_that_differs_stops_the_run(corpus: Corpus) -> None:
-    manifest = corpus(n=5)
-    lists = {"small_256-5": list_digest(manifest.items), "small_256-9": "not requested"}
-    assert corpus(n=5, lists=lists) == manifest
-    for n in (5, 6):
-        line = rf"the list small_256-{n} has the digest .* corpus\.lists says 123"
-        with pytest.raises(UserError, match=line):
-            corpus(n=n, lists={f"small_256-{n}": "123"})
-
-
-def test_licence_is_kept_with_its_digest(corpus: Corpus, store: FaultyStore) -> None:
-    assert prepare.credit(corpus.spec(), corpus.cache) == {}
-    corpus(n=1)
-    path = corpus.folder / "licence" / "LICENSE-CC-BY-4.0.txt"
-    assert path.read_bytes() == bucket.LICENCE
-    credit = prepare.credit(corpus.spec(), corpus.cache)
-    assert credit["relied_on"] == "LICENSE-CC-BY-4.0.txt"
-    assert [file["name"] for file in credit["files"]] == ["LICENSE-CC-BY-4.0.txt", "README.md"]
-    assert credit["attribution"] == ATTRIBUTION
-    path.write_bytes(b"something else")
-    corpus(n=2)
-    assert path.read_bytes() == bucket.LICENCE
-
-
-def test_store_without_a_licence(corpus: Corpus, store: FaultyStore) -> None:
-    store.decide = always("404", "LICENSE", "README")
-    corpus(n=1)
-    credit = prepare.credit(corpus.spec(), corpus.cache)
-    assert credit["relied_on"].startswith("none: ")
-    assert credit["attribution"] == ATTRIBUTION
-    before = store.total
-    corpus(n=1)
-    assert store.total == before
 
 
 def test_journal_survives_a_torn_line(tmp_path: Path) -> None:
