@@ -212,7 +212,7 @@ def _explain_embed(words: Sequence[str]) -> str:
     return (
         "SRC: a folder; a list: CSV or Parquet with a column path or url and perhaps\n"
         "id, or a path or URL a line; s3://bucket/prefix; or the URL of a list.\n"
-        "OUT: a folder or s3://bucket/prefix; new, or of the same job, which goes on.\n\n"
+        "OUT: a folder or s3://bucket/prefix: new, or from an earlier run of this job.\n\n"
         f"settings, key=value, with their defaults:\n{_lines(describe(JobSettings))}"
     )
 
@@ -221,7 +221,7 @@ def _explain_verify(words: Sequence[str]) -> str:
     from wallclock.job.settings import VerifySettings
 
     return (
-        "OUT: a folder or s3://bucket/prefix that wallclock embed wrote to its end.\n\n"
+        "OUT: a folder or s3://bucket/prefix that wallclock embed has finished.\n\n"
         f"settings, key=value, with their defaults:\n{_lines(describe(VerifySettings))}"
     )
 
@@ -271,15 +271,15 @@ def _lines_of_module(name: str) -> str:
 COMMANDS = {
     "embed": Command(
         usage="SRC OUT [key=value ...]",
-        summary="images to vectors; the same command again goes on where it stopped",
+        summary="images to vectors; run the same command again to resume",
         n_required=2,
         run=_embed,
         explain=_explain_embed,
-        stopped="whole parts are kept, the same command goes on",
+        stopped="finished parts are kept; run the same command again to resume",
     ),
     "verify": Command(
         usage="OUT [key=value ...]",
-        summary="embed a sample again with Pillow, compare; exit status 1 for a fault",
+        summary="re-embed a sample with Pillow and compare; exits 1 on a mismatch",
         n_required=1,
         run=_verify,
         explain=_explain_verify,

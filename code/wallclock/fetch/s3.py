@@ -26,7 +26,7 @@ _ATTEMPTS = 7
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"}
 _NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
-#: Two writes of an object at once, of which the store has refused this one.
+#: Another writer won a concurrent PUT.
 _CONFLICT = 409
 #: What the store does not implement, it will not implement for the next try either.
 _NOT_IMPLEMENTED = 501

@@ -29,8 +29,7 @@ from wallclock.job.plan import Job, Plan
 from wallclock.job.shard import Shard, subset
 from wallclock.loader.batch import Batch, Loader
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
-from wallclock.loader.processes import ForkedLoader
-from wallclock.loader.threads import ThreadLoader
+from wallclock.loader.threads import LendingLoader
 from wallclock.stages.pixels import Vectors
 
 #: The row of an image that was not decoded; as an index it would be another image's.
@@ -89,7 +88,7 @@ class Run:
         self._commits: deque[Future[None]] = deque()
         self.tally = Tally()
 
-    def loader(self) -> ThreadLoader | ForkedLoader:
+    def loader(self) -> LendingLoader:
         """The loader of the plan's batches; to be entered before CUDA starts."""
         hook = Hook()
         if self._keeps_thumbnails:  # of each image that is read

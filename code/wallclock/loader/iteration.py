@@ -6,7 +6,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, ImagesT
@@ -14,23 +14,24 @@ from wallclock.loader.items import ListedItems
 from wallclock.loader.lease import Lender
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import Order, OrderedBatches
-from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.ring import buffers_for
 from wallclock.loader.stream import StreamedBatches, StreamOrder, StreamPlace
-from wallclock.loader.threads import ThreadLoader, worker_count
+from wallclock.loader.threads import LendingLoader, worker_count
 
 
-class Plan(Protocol):
+class Plan:
     """Which batches come, and how far an iteration is."""
 
     #: The epoch of the last batch, from 0.
-    epoch: int
+    epoch = 0
 
     def length(self) -> int | None:
         """Batches of one iteration: of all its epochs; None: unknown."""
+        return None
 
-    def open(self) -> ThreadLoader | ForkedLoader:
+    def open(self) -> LendingLoader:
         """Start a loader behind the last batch that was taken."""
+        raise NotImplementedError
 
     def stop(self) -> None:
         """Let what the plan itself has started end."""
@@ -38,20 +39,24 @@ class Plan(Protocol):
     def close(self) -> None:
         """End it, and wait for it."""
 
-    def take(self, batch: Batch) -> None:
-        """Count a batch, and give it its items."""
+    def advance(self, batch: Batch) -> None:
+        """Count a batch that was taken, and give it its items."""
+        raise NotImplementedError
 
     def finish(self) -> None:
         """The iteration is over: the next one begins with the next epoch."""
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with this epoch."""
+        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """How far it is, as plain data."""
+        raise NotImplementedError
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was. Raises UserError: it is not of such a plan."""
+        raise NotImplementedError
 
 
 class ListedPlan(Plan):
@@ -77,27 +82,18 @@ class ListedPlan(Plan):
         """See `Plan`."""
         return self._per_pass
 
-    def open(self) -> ThreadLoader | ForkedLoader:
+    def open(self) -> LendingLoader:
         """See `Plan`."""
         first = self._taken
         last = first + self._per_pass - first % max(self._per_pass, 1)
         batches = OrderedBatches(self._order, first, last)
         return open_loader(self._items, batches, self._options, self._processes).__enter__()
 
-    def stop(self) -> None:
-        """Nothing else runs."""
-
-    def close(self) -> None:
-        """Nothing else runs."""
-
-    def take(self, batch: Batch) -> None:
+    def advance(self, batch: Batch) -> None:
         """See `Plan`."""
         self._taken += 1
         given = self._items.given
         batch.items = batch.extras.given or [given[at] for at in batch.positions]
-
-    def finish(self) -> None:
-        """The count says so."""
 
     def set_epoch(self, epoch: int) -> None:
         """See `Plan`."""
@@ -131,16 +127,11 @@ class StreamedPlan(Plan):
         self._epochs = epochs
         self._place, self._end = StreamPlace(0, 0), epochs
         self._batches: StreamedBatches | None = None
-        self.epoch = 0
 
     def __repr__(self) -> str:
         return f"a stream, batches of {self._order.batch_size}"
 
-    def length(self) -> int | None:
-        """Unknown."""
-        return None
-
-    def open(self) -> ThreadLoader | ForkedLoader:
+    def open(self) -> LendingLoader:
         """See `Plan`."""
         size = self._order.batch_size
         ahead = buffers_for(worker_count(self._options.recipe), size) * size
@@ -165,7 +156,7 @@ class StreamedPlan(Plan):
             self._batches.close()
             self._batches = None
 
-    def take(self, batch: Batch) -> None:
+    def advance(self, batch: Batch) -> None:
         """See `Plan`."""
         assert self._batches is not None
         self._place = self._batches.place
@@ -225,7 +216,7 @@ class Images(Generic[ImagesT]):
     ) -> None:
         self._plan, self._make_lender = plan, make_lender
         self._bind_to_thread = bind_to_thread
-        self._loader: ForkedLoader | ThreadLoader | None = None
+        self._loader: LendingLoader | None = None
         self._lender: Lender | None = None
         self._exhausted = False
         self._lock = threading.Lock()
@@ -279,13 +270,13 @@ class Images(Generic[ImagesT]):
                     self._plan.finish()
                 raise
 
-    def _take(self, loader: ForkedLoader | ThreadLoader) -> Batch[ImagesT]:
+    def _take(self, loader: LendingLoader) -> Batch[ImagesT]:
         assert self._lender is not None
         for number in self._lender.returned():
             loader.release(number)
         number, batch = loader.take()
         batch.images = self._lender.lend(batch.images, number)
-        self._plan.take(batch)
+        self._plan.advance(batch)
         return batch
 
     async def __aiter__(self) -> AsyncIterator[Batch[ImagesT]]:
@@ -324,7 +315,7 @@ class Images(Generic[ImagesT]):
         self.close()
         self._exhausted = False
 
-    def _open(self) -> ForkedLoader | ThreadLoader:
+    def _open(self) -> LendingLoader:
         self._lender = self._make_lender()
         self._loader = self._plan.open()
         self._process = os.getpid()
@@ -332,7 +323,7 @@ class Images(Generic[ImagesT]):
         return self._loader
 
 
-def _abandoned(loader: ForkedLoader | ThreadLoader, plan: Plan, process: int) -> None:
+def _abandoned(loader: LendingLoader, plan: Plan, process: int) -> None:
     # Not joined: the garbage collector may run in one of the threads.
     if os.getpid() == process:
         loader.stop()

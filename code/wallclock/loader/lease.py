@@ -9,7 +9,7 @@ arrays of their own, is the consumer's anyway.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,16 @@ import numpy.typing as npt
 from wallclock.errors import UserError
 
 
-class Lender(Protocol):
+class Lender:
     """Makes `batch.images` of the rows in a buffer."""
 
     def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
         """The images in the first rows of buffer `number`, as the consumer has them."""
+        raise NotImplementedError
 
     def returned(self) -> list[int]:
         """The buffers that came back since the last call. Raises UserError: too few of them."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Called before the buffers end."""
@@ -73,9 +75,6 @@ class Leases(Lender):
             )
         return numbers
 
-    def close(self) -> None:
-        """What is lent stays valid."""
-
 
 class OwnArrays(Lender):
     """Rows that hold an array each: the consumer gets a list of them, the buffer comes back.
@@ -101,9 +100,6 @@ class OwnArrays(Lender):
         """See `Lender`."""
         numbers, self._returned = self._returned, []
         return numbers
-
-    def close(self) -> None:
-        """Nothing waits."""
 
 
 class DeviceCopies(Lender):

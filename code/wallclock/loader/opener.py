@@ -18,7 +18,7 @@ from wallclock.loader.prepare import BuildInPlace, in_place_stages, loaded_size,
 from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.ring import CHUNK
 from wallclock.loader.stream import EPOCH, StreamedBatches
-from wallclock.loader.threads import Buffers, Feed, ThreadLoader, worker_count
+from wallclock.loader.threads import Buffers, Feed, LendingLoader, ThreadLoader, worker_count
 from wallclock.loader.transform import Transform, check_draws
 from wallclock.machine import set_threads
 from wallclock.preprocess import ADD_CROP, Preprocess, preprocess_of, size_pair
@@ -109,7 +109,7 @@ def open_loader(
     batches: Sequence[Sequence[int]] | StreamedBatches,
     options: LoaderOptions,
     processes: int = 1,
-) -> ThreadLoader | ForkedLoader:
+) -> LendingLoader:
     """Read, inspect, decode and resize these images in threads.
 
     Args:

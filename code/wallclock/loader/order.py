@@ -7,7 +7,7 @@ image they start over, in the next epoch: of n images, those of epoch e are at e
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ class LazyBatches(Sequence[Sequence[int]]):
         return self.batch(index)
 
 
-class BatchSource(Protocol):
+class BatchSource:
     """Batches in order, where how many there are may not be known: what the ring opens.
 
     `batch_size`: the most images of a batch.
@@ -46,9 +46,11 @@ class BatchSource(Protocol):
 
     def __next__(self) -> Sequence[int]:
         """The positions of the next batch; waits for it. Raises StopIteration."""
+        raise NotImplementedError
 
     def ready(self) -> bool:
         """Whether the next batch, or the end, is there without waiting."""
+        return True
 
     def taken(self) -> None:
         """The consumer has taken the oldest batch that it had not."""
@@ -68,13 +70,6 @@ class ListedBatches(BatchSource):
             raise StopIteration
         self._opened += 1
         return self._batches[self._opened - 1]
-
-    def ready(self) -> bool:
-        """Always."""
-        return True
-
-    def taken(self) -> None:
-        """Nothing waits for it."""
 
 
 def largest_batch(batches: Sequence[Sequence[int]] | BatchSource) -> int:

@@ -18,14 +18,14 @@ from dataclasses import replace
 from math import prod
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from wallclock.errors import Unavailable, UserError
-from wallclock.loader.batch import Batch, Loader
+from wallclock.loader.batch import Batch
 from wallclock.loader.order import EveryNth
-from wallclock.loader.threads import Buffers, ThreadLoader
+from wallclock.loader.threads import Buffers, LendingLoader, ThreadLoader
 
 #: Batches of a process that wait in its pipe at most, and its buffers: as many, and one that is
 #: being filled.
@@ -37,7 +37,7 @@ _RECEIVED = -1
 _END_S = 2.0
 
 
-class ForkedLoader(Loader):
+class ForkedLoader(LendingLoader):
     """The processes, and the memory and a pipe of each.
 
     Args:
@@ -51,9 +51,7 @@ class ForkedLoader(Loader):
     Iterating raises whatever a process raised; UserError: one was killed.
     """
 
-    engine = "threads"
     version = "wallclock threads, processes"
-    burst = 1
 
     def __init__(
         self,
@@ -75,11 +73,10 @@ class ForkedLoader(Loader):
         self._one_large = self._context.Lock()
         self._children: list[tuple[Connection, ForkProcess]] = []
         self._next = 0
-        self._current: int | None = None
         self.workers, self.prefetched = workers, processes * _WAITING
         self.settings = f"{workers} threads in {processes} processes"
 
-    def __enter__(self) -> "ForkedLoader":
+    def __enter__(self) -> Self:
         if multiprocessing.current_process().daemon:
             n = len(self._buffers)
             raise UserError(f"processes={n}: this process is daemonic, it may have no children")
@@ -108,22 +105,8 @@ class ForkedLoader(Loader):
         theirs.close()
         self._children.append((ours, child))
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __next__(self) -> Batch:
-        """The next batch in order; its predecessor's buffer goes back to its process."""
-        if self._current is not None:
-            buffer, self._current = self._current, None
-            self.release(buffer)
-        self._current, batch = self.take()
-        return batch
-
     def take(self) -> tuple[int, Batch]:
-        """The next batch, and the number of its buffer, the caller's until `release`.
-
-        Raises StopIteration.
-        """
+        """See `LendingLoader`."""
         if self._next == len(self._batches):
             raise StopIteration
         number = self._next % len(self._buffers)
@@ -144,7 +127,7 @@ class ForkedLoader(Loader):
         return buffer * len(self._buffers) + number, batch
 
     def release(self, buffer: int) -> None:
-        """Give a buffer that `take` lent back to its process."""
+        """See `LendingLoader`."""
         at, number = divmod(buffer, len(self._buffers))
         with suppress(OSError):
             self._children[number][0].send(at)
@@ -154,12 +137,12 @@ class ForkedLoader(Loader):
         return sum(pipe.poll() for pipe, _ in self._children)
 
     def stop(self) -> None:
-        """Let the processes end."""
+        """See `LendingLoader`: after the batch that a process fills."""
         for pipe, _ in self._children:
             pipe.close()
 
     def close(self) -> None:
-        """End the processes, and wait for them."""
+        """See `LendingLoader`."""
         self.stop()
         for _, child in self._children:
             child.join(_END_S)

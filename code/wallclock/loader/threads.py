@@ -13,7 +13,7 @@ from math import prod
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +137,52 @@ def _described(labels: Mapping[str, str]) -> str:
     return f"{labels['decoder']}, {labels['resizer']} {how}"
 
 
-class ThreadLoader(Loader):
+class LendingLoader(Loader):
+    """A loader that lends its buffers (`take`); iterating gives each back for the next one.
+
+    A context manager, which ends what it has started.
+    """
+
+    engine = "threads"
+    burst = 1
+    _current: int | None = None
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> Batch:
+        """The next batch in order; its predecessor's buffer goes back to the workers."""
+        if self._current is not None:
+            buffer, self._current = self._current, None
+            self.release(buffer)
+        self._current, batch = self.take()
+        return batch
+
+    def take(self) -> tuple[int, Batch]:
+        """The next batch, and the number of its buffer, which is the caller's until `release`.
+
+        Blocks until a batch is complete: for ever where the caller holds all buffers. Raises
+        StopIteration.
+        """
+        raise NotImplementedError
+
+    def release(self, buffer: int) -> None:
+        """Give a buffer that `take` lent back to the workers, from the next `take` on."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Let the workers end; each finishes its current image."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the workers, and wait for them."""
+        raise NotImplementedError
+
+
+class ThreadLoader(LendingLoader):
     """The threads, the ring, and the two queues between them.
 
     Args:
@@ -150,9 +195,7 @@ class ThreadLoader(Loader):
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
 
-    engine = "threads"
     version = "wallclock threads"
-    burst = 1
 
     def __init__(
         self,
@@ -191,14 +234,13 @@ class ThreadLoader(Loader):
             _Worker(number, stages_of_thread, queues, feed, rows, one_large)
             for number, stages_of_thread in enumerate(stages)
         ]
-        self._current: int | None = None
         self.workers = len(self._workers)
         self.prefetched = len(self._ring.buffers)
         self.settings = (
             f"{self.workers} threads; {_described(self._labels)}, {self._ring.buffers[0].dtype}"
         )
 
-    def __enter__(self) -> "ThreadLoader":
+    def __enter__(self) -> Self:
         try:
             self._dispatch()
             for worker in self._workers:
@@ -208,37 +250,22 @@ class ThreadLoader(Loader):
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def stop(self) -> None:
-        """Let the workers end; each finishes its current image."""
+        """See `LendingLoader`."""
         self._reader.stop()
         for worker in self._workers:
             worker.stopped = True
             self._tasks.put(None)
 
     def close(self) -> None:
-        """End the workers, and wait for them."""
+        """See `LendingLoader`."""
         self.stop()
         for worker in self._workers:
             worker.thread.join()
         self._reader.close()
 
-    def __next__(self) -> Batch:
-        """The next batch in order; its predecessor's buffer goes back to the workers."""
-        if self._current is not None:
-            buffer, self._current = self._current, None
-            self.release(buffer)
-        self._current, batch = self.take()
-        return batch
-
     def take(self) -> tuple[int, Batch]:
-        """The next batch, and the number of its buffer, which is the caller's until `release`.
-
-        Blocks until a batch is complete: for ever where the caller holds all buffers. Raises
-        StopIteration.
-        """
+        """See `LendingLoader`."""
         self._dispatch()
         if self._ring.exhausted:
             raise StopIteration
@@ -250,7 +277,7 @@ class ThreadLoader(Loader):
         return chunks[0].buffer, self._batch(chunks)
 
     def release(self, buffer: int) -> None:
-        """Give a buffer that `take` lent back to the workers, from the next `take` on."""
+        """See `LendingLoader`."""
         self._ring.release(buffer)
 
     def ready(self) -> int:

@@ -66,7 +66,7 @@ def test_stopped_and_started_again(
     _, errors = process.communicate(timeout=30)
     if how != signal.SIGKILL:
         assert process.returncode == 128 + how
-        line = "wallclock: stopped; whole parts are kept, the same command goes on"
+        line = "wallclock: stopped; finished parts are kept; run the same command again to resume"
         assert errors.strip() == line
     before = (out / "part-00000.parquet").stat().st_mtime_ns
     printed = finish(command(images, out))
