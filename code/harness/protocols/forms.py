@@ -3,14 +3,17 @@
 A form is `files`, or one of `harness.corpora.pack`: `tar`, decoded `pixels` and `pixels_256`.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http.client import HTTPConnection, HTTPException
 from itertools import cycle
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import numpy as np
 
@@ -20,8 +23,9 @@ from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.protocols.storage import disk_bytes
 from harness.spec import Cell
-from harness.testbed.ranges import RangeReader, serving
+from harness.testbed import serving
 from wallclock.clock import gc_disabled
+from wallclock.errors import ImageError
 from wallclock.fetch import Reader
 from wallclock.loader import in_place_stages
 from wallclock.machine import set_threads
@@ -29,6 +33,8 @@ from wallclock.machine import set_threads
 FINISHES = ("bytes", "tensor")
 #: Passes over evicted files at most: of few small ones each takes milliseconds, evicting longer.
 _COLD_PASSES = 3
+#: Seconds without an answer of the store until a request counts as failed.
+_TIMEOUT_S = 30
 
 #: What one thread does with the bytes of an image.
 _Finish: TypeAlias = Callable[[Item, bytes], object]
@@ -60,7 +66,7 @@ def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
     samples: dict[str, list[int]] = {}
     passes: dict[str, Any] = {}
     unavailable: dict[str, str] = {}
-    with serving(manifest.root) as port, gc_disabled():
+    with serving.process("images", "--folder", str(manifest.root)) as (url, _), gc_disabled():
         for where in map(str, cell.params["where"]):
             if where == "warm":
                 readers.warm(paths)
@@ -69,7 +75,7 @@ def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
                     name = f"{where}/{threads}/{finish}"
                     run = _Run(cell, manifest, where, finish, threads)
                     try:
-                        ns, passes[name] = run.passes(port, paths)
+                        ns, passes[name] = run.passes(url, paths)
                     except _NotColdError as error:
                         unavailable[name] = str(error)
                         continue
@@ -101,7 +107,7 @@ class _Run:
         self._finishes = [_finish(cell, manifest, finish) for _ in range(threads)]
         self._items = manifest.valid
 
-    def passes(self, port: int, paths: list[Path]) -> tuple[int, dict[str, Any]]:
+    def passes(self, url: str, paths: list[Path]) -> tuple[int, dict[str, Any]]:
         """Passes until the time is over: their ns, and what the record holds of them.
 
         Raises:
@@ -109,7 +115,7 @@ class _Run:
         """
         budget = int(float(self._cell.params["seconds"]) * 1e9)
         cold = self._where == "cold"
-        reader, first = self._open(port), self._items[0]
+        reader, first = self._open(url), self._items[0]
         # A library's first calls load and allocate.
         self._finishes[0](first, reader(first))
         share = None
@@ -157,10 +163,51 @@ class _Run:
             counts = sum(pool.map(work, self._finishes), Counter[str]())
         return counts + Counter(ns=perf_counter_ns() - began)
 
-    def _open(self, port: int) -> Reader:
-        if self._where.startswith("http"):
-            return RangeReader(port, self._where)
+    def _open(self, url: str) -> Reader:
+        if self._where.startswith("http-"):
+            return LateReader(url, float(self._where.removeprefix("http-")) / 1e3)
         return readers.make(self._manifest)
+
+
+class LateReader(Reader):
+    """One GET an image from a store that answers `latency_s` late, over a connection per thread.
+
+    An image is a file, or a range of a file that holds many (`00003.tar@1536`).
+    """
+
+    layout = "remote"
+
+    def __init__(self, url: str, latency_s: float) -> None:
+        self._host = url.removeprefix("http://")
+        self._query = f"?latency_s={latency_s:g}"
+        #: Of each thread, its connection.
+        self._local = threading.local()
+        self._connections: list[HTTPConnection] = []
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections:
+            connection.close()
+
+    def __call__(self, item: Item) -> bytes:
+        """The image's bytes. Raises `ImageError`: of the stage `read`."""
+        name, _, offset = item.path.partition("@")
+        first = int(offset or 0)
+        headers = {"Range": f"bytes={first}-{first + item.bytes - 1}"}
+        local = self._local
+        if not hasattr(local, "connection"):
+            local.connection = HTTPConnection(self._host, timeout=_TIMEOUT_S)
+            self._connections.append(local.connection)
+        try:
+            local.connection.request("GET", f"/{quote(name)}{self._query}", headers=headers)
+            response = local.connection.getresponse()
+            body = response.read()
+        except (OSError, HTTPException) as error:
+            local.connection.close()
+            raise ImageError("read", str(error)) from error
+        if response.status >= 300:
+            raise ImageError("read", f"{response.status} {response.reason}")
+        return readers.check_complete(body, item)
 
 
 def _finish(cell: Cell, manifest: Manifest, name: str) -> _Finish:

@@ -1,6 +1,7 @@
 """A server of images that can be slow, broken, or lie about their length."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ _PARTS = 20
 #: What was written before a reset has left by then.
 _BEFORE_RESET_S = 0.001
 _JPEG = {"Content-Type": "image/jpeg"}
+_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
 class ImageServer(FaultyServer):
@@ -27,12 +29,14 @@ class ImageServer(FaultyServer):
         }
 
     def answer(self, request: Request, faults: Faults) -> Response:
-        """The image, a redirect, or 404."""
+        """The image or the range of it that is asked for, a redirect, or 404."""
         if faults.redirects > 0:
             return self._redirect(request, faults)
         image = self._images.get(unquote(request.path))
         if image is None:
             return Response(404)
+        if wanted := _RANGE.fullmatch(request.header("Range")):
+            return Response(206, image[int(wanted[1]) : int(wanted[2]) + 1], _JPEG)
         self.counts["images"] += 1
         length = len(image) + faults.extra_bytes
         is_cut = self.happens("cuts", faults.cut_rate)

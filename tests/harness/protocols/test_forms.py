@@ -1,14 +1,21 @@
 """Protocol `forms`: every form from everywhere, evicted and read back."""
 
+import time
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.corpora import manifest as manifests
 from harness.corpora import readers
-from harness.protocols.forms import forms
+from harness.protocols.forms import LateReader, forms
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell, Slice
+from harness.testbed import serving
 from tests.harness.protocols.conftest import FORKS
+from wallclock.errors import ImageError
+from wallclock.files import sha256_bytes
 from wallclock.recipe import ModelSpec, Recipe
 
 MODEL = ModelSpec("null", weights="none", input_px=32, dim=8)
@@ -57,3 +64,22 @@ def test_pages_that_stay_are_no_cold_pass(
     result = forms(cell_of(corpus, "files", ["cold"]), tmp_path, no_progress)
     assert result.samples == {}
     assert "mincore finds 50% of them" in result.values["unavailable"]["cold/4/bytes"]
+
+
+def test_a_store_answers_late_with_a_file_or_a_range(corpus: Slice) -> None:
+    manifest = manifests.load(Path(corpus.manifest))
+    first, second, *_ = manifest.valid
+    root = manifest.root
+    with (
+        serving.process("images", "--folder", str(root)) as (url, _),
+        closing(LateReader(url, 0.05)) as reader,
+    ):
+        began = time.monotonic()
+        assert sha256_bytes(reader(first)) == first.sha256
+        assert time.monotonic() - began >= 0.05
+        inside = replace(second, path=f"{second.path}@0", bytes=9)
+        assert reader(inside) == (root / second.path).read_bytes()[:9]
+        with pytest.raises(ImageError, match="the pack was changed"):
+            reader(replace(first, bytes=first.bytes + 1))
+        with pytest.raises(ImageError, match="404"):
+            reader(replace(first, path="none"))
