@@ -179,15 +179,9 @@ def test_help_needs_no_extra() -> None:
     [
         (OF_EXTRAS, ["embed", "a", "b"], "wallclock embed needs pyarrow, {}[embed]'"),
         (("rich",), ["embed", "a", "b"], "wallclock embed needs rich, {}[embed]'"),
-        (OF_EXTRAS, ["verify", "a"], "wallclock verify needs pyarrow, {}[embed]'"),
         (("rich",), ["trace", __file__], "wallclock trace needs rich, {}[embed]'"),
         (("aiohttp",), ["serve", "u"], "wallclock serve needs aiohttp, {}[queue]'"),
         (("yaml",), ["serve", "u", "config=a.yaml"], "config=FILE needs yaml, {}[queue]'"),
-        (
-            ("transformers",),
-            ["serve", "http://127.0.0.1:1/0/work", "device=cpu", "weights=random"],
-            "model dinov2-small needs transformers, {}[embed]'",
-        ),
     ],
 )
 def test_a_missing_extra_is_one_line(

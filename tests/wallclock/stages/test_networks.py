@@ -76,6 +76,11 @@ class TestRandom:
         assert network.config._attn_implementation == "sdpa"
         assert not network.training
 
+    def test_a_missing_library_is_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "transformers", None)
+        with pytest.raises(UserError, match=r"model tiny needs transformers.*\[embed\]'$"):
+            networks.load_network(RANDOM)
+
     def test_unknown_weights(self) -> None:
         with pytest.raises(UserError, match="called 'randon'; did you mean random"):
             networks.load_network(replace(RANDOM, weights="randon"))
