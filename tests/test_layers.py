@@ -35,8 +35,8 @@ PRODUCT = {
 }
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
-    *("av1", "budget", "checkpoint", "clock", "constraints", "errors", "files", "formats"),
-    *("isobmff", "jpeg", "machine", "metrics", "orientation", "preprocess", "processor"),
+    *("budget", "checkpoint", "clock", "constraints", "errors", "files", "formats", "isobmff"),
+    *("jpeg", "machine", "metrics", "orientation", "preprocess", "processor"),
     *("progress", "recipe", "summary", "tiff"),
 }
 #: A traced program loads this package under another name: its modules import each other relatively.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from wallclock import av1, isobmff, tiff
+from wallclock import isobmff, tiff
 from wallclock.errors import ImageError
 
 #: What is read, in words.
@@ -253,9 +253,7 @@ def _avif(data: bytes, most: int) -> Iterator[Size]:
     yield from isobmff.item_sizes(data, most)
     for start in isobmff.limited(isobmff.first_streams(data, most), most):
         try:
-            size = av1.frame_size(data, start)
-        except av1.NotReadError as error:
-            raise ImageError("decode", str(error)) from error
+            size = isobmff.av1_frame_size(data, start)
         except IndexError:  # outside the data
             continue
         if size is not None:

@@ -4,7 +4,8 @@ ISO/IEC 14496-12 (boxes), 23008-12 (items of pictures). A picture of HEIC may be
 a few bytes that names rows, columns, its own width and height, and the items that are its tiles,
 one of them any number of times. libheif (1.23) takes the memory of the grid, and decodes its tiles,
 before it compares the size with the file's other claim, `ispe`. Of a coded picture it takes no more
-than `ispe` and 64 pixels a side.
+than `ispe` and 64 pixels a side. Frames of AV1 may be larger than what an AVIF file declares for a
+picture, and a decoder takes their memory before libavif compares the two.
 """
 
 import struct
@@ -22,6 +23,8 @@ _FULL_BOXES = frozenset({b"meta", b"ispe", b"iloc", b"stco", b"co64", b"iinf", b
 #: Items that are made of others.
 _GRID, _SAME, _OVERLAY = b"grid", b"iden", b"iovl"
 _MADE = frozenset({_GRID, _SAME, _OVERLAY})
+#: A kind of AV1's units; those before it are temporal delimiters, metadata, padding.
+_SEQUENCE_HEADER, _MOST_UNITS = 1, 16
 
 
 class _Place(NamedTuple):
@@ -223,3 +226,61 @@ def _places_of(data: bytes, at: int) -> Iterator[_Place]:
         offset = base + int.from_bytes(data[first : first + n_offset], "big")
         yield _Place(item, method, offset, extents)
         at += 2 + extents * ((n_index if version else 0) + n_offset + n_length)
+
+
+def av1_frame_size(data: bytes, start: int) -> tuple[int, int] | None:
+    """Width and height of the frames of the AV1 stream at `start`; None: no sequence header there.
+
+    AV1 Bitstream & Decoding Process Specification, 5.3.1 (header of a unit), 4.10.5 (leb128) and
+    5.5.1 (sequence header).
+
+    Raises:
+        ImageError: it has timing information, or is not among the first `_MOST_UNITS` units, as of
+            no picture.
+        IndexError: the data ends.
+    """
+    for _ in range(_MOST_UNITS):
+        header = data[start]
+        start += 1 + (header >> 2 & 1)
+        if header >> 3 & 15 == _SEQUENCE_HEADER:
+            # A size of one byte: the header has few.
+            return _in_header(_Bits(data, start + (header >> 1 & 1)))
+        if not header & 2:
+            return None
+        size, shift = 0, 0
+        while data[start] & 0x80:
+            size |= (data[start] & 0x7F) << shift
+            start, shift = start + 1, shift + 7
+        start += 1 + (size | data[start] << shift)
+    raise ImageError("decode", f"AV1 with {_MOST_UNITS} units before its sequence header")
+
+
+class _Bits:
+    def __init__(self, data: bytes, start: int) -> None:
+        self._data, self._at = data, 8 * start
+
+    def read(self, n: int) -> int:
+        """The next `n` bits, the first of them the highest."""
+        value = 0
+        for at in range(self._at, self._at + n):
+            value = value << 1 | self._data[at >> 3] >> 7 - (at & 7) & 1
+        self._at += n
+        return value
+
+
+def _in_header(bits: _Bits) -> tuple[int, int]:
+    _profile, _still = bits.read(3), bits.read(1)
+    if bits.read(1):  # a reduced header
+        bits.read(5)
+    else:
+        if bits.read(1):
+            raise ImageError("decode", "AV1 with timing information")
+        has_delay = bits.read(1)
+        for _ in range(bits.read(5) + 1):
+            bits.read(12)
+            if bits.read(5) > 7:
+                bits.read(1)
+            if has_delay and bits.read(1):
+                bits.read(4)
+    width_bits, height_bits = bits.read(4) + 1, bits.read(4) + 1
+    return bits.read(width_bits) + 1, bits.read(height_bits) + 1

@@ -32,7 +32,6 @@ TIMED = (
     "harness.runtimes",
     "harness.sinks",
     "harness.telemetry",
-    "wallclock.av1",
     "wallclock.budget",
     "wallclock.check",
     "wallclock.clock",

@@ -13,7 +13,6 @@ from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.threads import IMAGE_STAGES, worker_count
 from wallclock.machine import usable_cores
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.interpreter import locked_s
 from wallclock.predict.model import Pipeline
 
 #: A smaller job is not estimated.
@@ -24,7 +23,10 @@ _WARMUP = 32
 _MOST = 256
 _SECONDS = 0.1
 _BATCH = 8
-#: Of a second: where a process's interpreter lock is held for longer, its threads wait for it.
+#: Seconds for which an image holds its process's interpreter lock, at most: this and a share of its
+#: loading. A 256 px image of 0.25 ms holds it 60 to 75 µs, an original of 4 ms 50 to 200 µs.
+_LOCKED_S, _LOCKED_SHARE = 70e-6, 0.02
+#: The share of the time for which a process's interpreter lock may be held before its threads wait.
 _MOST_LOCKED = 0.5
 
 
@@ -58,13 +60,14 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
 
 
 def loading_processes(measured: Pipeline, workers: int) -> int:
-    """Among how many processes a job's threads are divided: 1 to `workers`.
+    """How many processes share a job's threads: 1 to `workers`.
 
     As many as keep each process's interpreter lock free for half of the time at the expected rate:
     seconds of an image under the lock × images per second / 0.5. Slow models, slow storage and
     large images lower the rate, so that one process is enough.
     """
-    locked_share = locked_s(measured.costs.load_s) * measured.rate()
+    load_s = measured.costs.load_s
+    locked_share = min(load_s, _LOCKED_S + _LOCKED_SHARE * load_s) * measured.rate()
     return max(1, min(workers, ceil(locked_share / _MOST_LOCKED)))
 
 

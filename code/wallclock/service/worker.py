@@ -2,11 +2,15 @@
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from wallclock.errors import UserError
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.download import Downloader
-from wallclock.service.endpoints import answering
 from wallclock.service.intake import Intake
 from wallclock.service.limits import Bound
 from wallclock.service.logs import event
@@ -64,7 +68,7 @@ class Worker:
             stack.callback(pipeline.close)
             intake.export(metrics)
             await stack.enter_async_context(
-                answering(
+                _answering(
                     settings.host,
                     settings.port,
                     metrics.registry,
@@ -108,3 +112,36 @@ class Worker:
         if self._stopping.is_set():
             return "stopping"
         return "" if self._queue.reachable else "the queue is unreachable"
+
+
+@asynccontextmanager
+async def _answering(
+    host: str, port: int, registry: CollectorRegistry, checks: Mapping[str, Callable[[], str]]
+) -> AsyncIterator[None]:
+    """Answer HTTP while the block runs: /metrics for Prometheus, and health checks; port 0: do not.
+
+    `checks`: path → what is wrong, empty for nothing. Raises UserError: the port is taken.
+    """
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/metrics":
+            headers = {"Content-Type": CONTENT_TYPE_LATEST}
+            return web.Response(body=generate_latest(registry), headers=headers)
+        if request.path not in checks:
+            return web.Response(status=404)
+        wrong = checks[request.path]()
+        return web.Response(status=503 if wrong else 200, text=f"{wrong or 'ok'}\n")
+
+    if not port:
+        yield
+        return
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise UserError(f"port={port}: cannot listen on {host}: {error.strerror}") from error
+        yield
+    finally:
+        await runner.cleanup()
