@@ -13,7 +13,6 @@ from harness.protocols.forms import LateReader, forms
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell, Slice
 from harness.testbed import serving
-from tests.harness.protocols.conftest import FORKS
 from wallclock.errors import ImageError
 from wallclock.files import sha256_bytes
 from wallclock.recipe import ModelSpec, Recipe
@@ -37,7 +36,6 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return told
 
 
-@FORKS
 @pytest.mark.parametrize("form", ["files", "pixels", "tar"])
 def test_every_condition_has_a_time_or_a_reason(
     corpus: Slice, tmp_path: Path, cold: list[str], form: str
@@ -56,7 +54,6 @@ def test_every_condition_has_a_time_or_a_reason(
     assert result.values["kb_on_disk"] >= result.values["mean_kb"]
 
 
-@FORKS
 def test_pages_that_stay_are_no_cold_pass(
     corpus: Slice, tmp_path: Path, cold: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
