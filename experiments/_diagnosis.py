@@ -1,6 +1,7 @@
-"""What a diagnosis says first, from rows of its tables: on its page and in the closing sentence."""
+"""What the tables of a diagnosis say: for its page, its terminal summary, the closing sentence."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from experiments._sentences import TableRow
 from experiments._words import number_in, percent
@@ -12,17 +13,13 @@ ELSEWHERE = ", not here"
 BUSY_CORES = 0.2
 #: Passes over the costs that lie farther apart, relative, say that something else ran.
 BUSY_SPREAD = 0.3
+#: The storage is slow if it leaves less of the rate.
+_SLOW = 0.95
 
 
 def gain_of(row: TableRow) -> float:
     """The speedup of a row: as measured, if it and the present recipe ran; else as predicted."""
     return number_in(row["measured_speedup"]) or number_in(row["predicted_speedup"]) or 0.0
-
-
-def alone_by_speedup(predictions: Iterable[TableRow]) -> list[TableRow]:
-    """Fixes alone, the largest speedup first; those not predicted last."""
-    alone = [row for row in predictions if row["kind"] == "alone"]
-    return sorted(alone, key=lambda row: -gain_of(row))
 
 
 def is_recommended(row: TableRow) -> bool:
@@ -45,65 +42,158 @@ def was_busy(row: TableRow) -> bool:
     return (cores or 0.0) >= BUSY_CORES or (spread or 0.0) >= BUSY_SPREAD
 
 
-def first_fix(predictions: Iterable[TableRow]) -> TableRow | None:
-    """The fix to begin with: the one that gains most of those that are recommended."""
-    return next((row for row in alone_by_speedup(predictions) if is_recommended(row)), None)
+def is_slow(cold: Sequence[TableRow]) -> bool:
+    """Whether images that are not in memory slow the present recipe down noticeably.
+
+    `cold`: the rows of such images.
+    """
+    return bool(cold) and (number_in(cold[0]["predicted_speedup"]) or 1.0) < _SLOW
 
 
-def fastest(predictions: Sequence[TableRow]) -> TableRow | None:
-    """The setup that gains most, stacked fixes included; None where none is recommended."""
-    rows = [row for row in predictions if row["kind"] in ("alone", "stacked")]
-    rows = [row for row in rows if is_recommended(row)]
-    return max(rows, key=gain_of, default=None)
+@dataclass(frozen=True)
+class Advice:
+    """A fix, or advice without a prediction, and the rows of the stages that it is for."""
+
+    rows: Sequence[TableRow]
+
+    @property
+    def share(self) -> float:
+        """Of the time that these stages take together."""
+        return sum(float(row["share"]) for row in self.rows)
 
 
-def is_elsewhere(row: TableRow) -> bool:
-    """Whether a row is of a box that is not here."""
-    return row["device"].endswith(ELSEWHERE)
+@dataclass(frozen=True)
+class Diagnosis:
+    """The tables of one diagnosis: of stages, images, predictions, and how good these were."""
+
+    stages: Sequence[TableRow]
+    images: Sequence[TableRow]
+    predictions: Sequence[TableRow]
+    accuracy: Sequence[TableRow] = ()
+
+    def of_kind(self, *kinds: str) -> list[TableRow]:
+        """The predictions of these kinds: present, alone, stacked, check, cold."""
+        return [row for row in self.predictions if row["kind"] in kinds]
+
+    @property
+    def present(self) -> TableRow:
+        """The prediction for the present recipe."""
+        return self.predictions[0]
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the forward pass shares the cores with the loader."""
+        return self.present["device_kind"] == "cpu" and self.present["weights"] != "none"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the predictions are for a box that is not here."""
+        return self.present["device"].endswith(ELSEWHERE)
+
+    @property
+    def device(self) -> str:
+        """What runs the forward pass."""
+        if self.elsewhere:
+            return self.present["device"].split()[0]
+        if self.present["weights"] == "none":
+            return "mock model"
+        return "CPU" if self.on_cpu else "GPU"
+
+    @property
+    def fixes(self) -> list[TableRow]:
+        """Fixes alone, the largest speedup first, measured if it was; those not predicted last."""
+        return sorted(self.of_kind("alone"), key=lambda row: -gain_of(row))
+
+    @property
+    def cold(self) -> list[TableRow]:
+        """With images that are not in memory the present recipe, then more workers."""
+        return [row for row in self.of_kind("cold") if row["status"] == "ok"]
+
+    @property
+    def slow_storage(self) -> list[TableRow]:
+        """The same where it is noticeably slower; else empty."""
+        return self.cold if is_slow(self.cold) else []
+
+    @property
+    def proved(self) -> list[TableRow]:
+        """The predictions that were also measured end to end."""
+        return [row for row in self.predictions if row["measured_img_per_s"]]
+
+    @property
+    def failed(self) -> list[TableRow]:
+        """The predictions that ran end to end, or tried to, without a time that counts."""
+        rows = [row for row in self.predictions if row["predicted_img_per_s"]]
+        return [row for row in rows if row["status"] != "ok"]
+
+    @property
+    def by_share(self) -> list[TableRow]:
+        """The nine stages, the longest first."""
+        return sorted(self.stages, key=lambda row: -(number_in(row["share"]) or 0))
+
+    @property
+    def checklist(self) -> list[Advice]:
+        """Each fix or piece of advice once, with its stages; what gains most first."""
+        by_fix: dict[str, list[TableRow]] = {}
+        for row in self.by_share:
+            by_fix.setdefault(row["fix"], []).append(row)
+        listed = [Advice(rows) for rows in by_fix.values()]
+        return sorted(listed, key=lambda each: -(number_in(each.rows[0]["predicted_speedup"]) or 0))
+
+    @property
+    def harmful(self) -> list[TableRow]:
+        """Fixes that are expected to slow the job down noticeably, or were measured to."""
+        return [
+            row
+            for row in self.fixes
+            if row["status"] == "ok" and not was_busy(row) and gain_of(row) < 1 / NOTICEABLE
+        ]
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else ran while the costs, or all proofs, were measured."""
+        return was_busy(self.present)
+
+    @property
+    def bottleneck(self) -> TableRow:
+        """The stage that limits the rate."""
+        return next(row for row in self.stages if row["is_bottleneck"] == "yes")
+
+    @property
+    def first(self) -> TableRow | None:
+        """The fix to begin with: the one that gains most of those that are recommended."""
+        return next((row for row in self.fixes if is_recommended(row)), None)
+
+    @property
+    def fastest(self) -> TableRow | None:
+        """The setup that gains most, stacked fixes included; None where none is recommended."""
+        return best(self.of_kind("alone", "stacked"))
+
+    def without_fix(self) -> str:
+        """What is said first where no fix is recommended: why, and what would help."""
+        if self.busy:
+            return "No advice: something else ran while this was measured."
+        if self.bottleneck["stage"] == "forward":
+            takes = percent(self.present["accelerator_utilization"], 0)
+            return f"The model takes {takes} of the time; {self._no_loader()}"
+        possible = next(iter(self.fixes), None)
+        if possible and gain_of(possible) >= NOTICEABLE and not possible["measured_speedup"]:
+            return f"No fix is certain to gain: {possible['fix']} may. PROVE=1 measures it."
+        share = percent(self.bottleneck["share"], 0)
+        takes = f"{self.bottleneck['stage']} takes {share} of the time"
+        return f"{takes}, and none of the fixes here shortens it noticeably."
+
+    def _no_loader(self) -> str:
+        """What could help where the model takes the time."""
+        bound = number_in(self.present["faster_accelerator_speedup"]) or 1.0
+        text = "no loader will help"
+        if bound < NOTICEABLE:
+            return f"{text}."
+        if self.on_cpu:
+            return f"{text}; a GPU could."
+        faster = "device" if self.present["weights"] == "none" else self.device
+        return f"{text}; a faster {faster} could."
 
 
-def is_on_cpu(row: TableRow) -> bool:
-    """Whether the forward pass shares the cores with the loader."""
-    return row["device_kind"] == "cpu" and row["weights"] != "none"
-
-
-def device_name(row: TableRow) -> str:
-    """What runs the forward pass."""
-    if is_elsewhere(row):
-        return row["device"].split()[0]
-    if row["weights"] == "none":
-        return "mock model"
-    return "CPU" if is_on_cpu(row) else "GPU"
-
-
-def bottleneck_of(stages: Iterable[TableRow]) -> TableRow:
-    """The stage that limits the rate."""
-    return next(row for row in stages if row["is_bottleneck"] == "yes")
-
-
-def without_fix(stages: Sequence[TableRow], predictions: Sequence[TableRow]) -> str:
-    """What is said first where no fix is recommended: why, and what would help."""
-    present = next(row for row in predictions if row["kind"] == "present")
-    if was_busy(present):
-        return "No advice: something else ran while this was measured."
-    bottleneck = bottleneck_of(stages)
-    if bottleneck["stage"] == "forward":
-        takes = percent(present["accelerator_utilization"], 0)
-        return f"The model takes {takes} of the time; {_no_loader(present)}"
-    possible = next(iter(alone_by_speedup(predictions)), None)
-    if possible and gain_of(possible) >= NOTICEABLE and not possible["measured_speedup"]:
-        return f"No fix is certain to gain: {possible['fix']} may. PROVE=1 measures it."
-    takes = f"{bottleneck['stage']} takes {percent(bottleneck['share'], 0)} of the time"
-    return f"{takes}, and none of the fixes here shortens it noticeably."
-
-
-def _no_loader(present: TableRow) -> str:
-    """What could help where the model takes the time."""
-    bound = number_in(present["faster_accelerator_speedup"]) or 1.0
-    text = "no loader will help"
-    if bound < NOTICEABLE:
-        return f"{text}."
-    if is_on_cpu(present):
-        return f"{text}; a GPU could."
-    faster = "device" if present["weights"] == "none" else device_name(present)
-    return f"{text}; a faster {faster} could."
+def best(rows: Iterable[TableRow]) -> TableRow | None:
+    """The row that gains most of those that are recommended."""
+    return max(filter(is_recommended, rows), key=gain_of, default=None)

@@ -23,7 +23,7 @@ from experiments import _accelerators, _accuracy, _common
 from experiments._accuracy import Outcome
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import step_recipes, worker_count
-from experiments._diagnosis import device_name, first_fix, is_elsewhere, without_fix
+from experiments._diagnosis import Diagnosis, is_slow
 from experiments._fixes import Folder, Scenario, advice, cold, loaders, scenarios
 from experiments._predictions import Predicted, describing, new_row, plan_of, predict
 from experiments._sentences import MeasuredRows
@@ -69,8 +69,6 @@ TABLES = {
 
 #: A smaller speedup does nothing for its stage.
 _MIN_SPEEDUP = 1.005
-#: The storage is slow if it leaves less of the rate.
-_SLOW = 0.95
 #: Few images get less time and smaller batches: their share of those asked for, at least this.
 _LEAST_SHARE = 1 / 6
 
@@ -106,14 +104,9 @@ def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
     """With `prove`, every prediction end to end; of images not in memory where storage is slow."""
     if not options["prove"]:
         return []
-    slow = is_slow(tables(records).get(PREDICTIONS_CSV, ()))
+    rows = tables(records).get(PREDICTIONS_CSV, ())
+    slow = is_slow([row for row in rows if row["kind"] == "cold"])
     return _proofs(plan, options, [s for s in plan_of(records) if slow or not s.cold])
-
-
-def is_slow(predictions: Sequence[Mapping[str, object]]) -> bool:
-    """Whether images that are not in memory slow the present recipe down noticeably."""
-    left = [row["predicted_speedup"] for row in predictions if row["kind"] == "cold"]
-    return bool(left and left[0]) and float(str(left[0])) < _SLOW
 
 
 class _Grid:
@@ -351,13 +344,13 @@ def _images(described: Record) -> Row:
 
 def sentence(rows: MeasuredRows) -> str:
     """The fix to begin with; without one, what takes the time."""
-    stages, predictions = rows[STAGES_CSV], rows[PREDICTIONS_CSV]
-    if not stages or not rows[IMAGES_CSV]:
+    diagnosis = Diagnosis(rows[STAGES_CSV], rows[IMAGES_CSV], rows[PREDICTIONS_CSV])
+    if not diagnosis.stages or not diagnosis.images:
         return ""
-    fix = first_fix(predictions)
+    fix = diagnosis.first
     if fix is None:
-        return without_fix(stages, predictions)
-    where = f", on a {device_name(fix)}" if is_elsewhere(fix) else ""
+        return diagnosis.without_fix()
+    where = f", on a {diagnosis.device}" if diagnosis.elsewhere else ""
     if fix["measured_speedup"]:
         measured, predicted = factor(fix["measured_speedup"]), factor(fix["predicted_speedup"])
         return f"fix first{where}: {fix['fix']}, {measured} measured, {predicted} predicted"

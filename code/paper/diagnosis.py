@@ -5,16 +5,14 @@ page is one HTML file that opens offline, styled like the report.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from experiments import _accuracy, _diagnosis
-from experiments.diagnose import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV, is_slow
+from experiments import _accuracy
+from experiments._diagnosis import BUSY_CORES, Diagnosis, best
+from experiments.diagnose import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
 from harness import provenance
 from paper.csvfile import Row, number, ok_rows, read_table
 from paper.format import count_noun, digits, factor, percent
@@ -38,133 +36,21 @@ _OF_A_JOB = ("engine", "decoder", "resizer", "interpolation", "dct_scale", "norm
 _NAMED_SHARE = 0.01
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """The tables of one diagnosis."""
-
-    stages: Sequence[Row]
-    images: Sequence[Row]
-    predictions: Sequence[Row]
-    accuracy: Sequence[Row] = ()
-
-    @property
-    def present(self) -> Row:
-        """The prediction for the present recipe."""
-        return self.predictions[0]
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the forward pass shares the cores with the loader."""
-        return _diagnosis.is_on_cpu(self.present)
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether the predictions are for a box that is not here."""
-        return _diagnosis.is_elsewhere(self.present)
-
-    @property
-    def device(self) -> str:
-        """What runs the forward pass."""
-        return _diagnosis.device_name(self.present)
-
-    @property
-    def fixes(self) -> list[Row]:
-        """Fixes alone, the largest speedup first, measured if it was; those not predicted last."""
-        return _diagnosis.alone_by_speedup(self.predictions)
-
-    @property
-    def stacked(self) -> list[Row]:
-        """Fixes added cumulatively."""
-        return [row for row in self.predictions if row["kind"] == "stacked"]
-
-    @property
-    def cold(self) -> list[Row]:
-        """With images that are not in memory the present recipe, then more workers."""
-        return ok_rows([row for row in self.predictions if row["kind"] == "cold"])
-
-    @property
-    def slow_storage(self) -> list[Row]:
-        """The same where it is noticeably slower; else empty."""
-        return self.cold if is_slow(self.cold) else []
-
-    @property
-    def proved(self) -> list[Row]:
-        """The predictions that were also measured end to end."""
-        return [row for row in self.predictions if row["measured_img_per_s"]]
-
-    @property
-    def failed(self) -> list[Row]:
-        """The predictions that ran end to end, or tried to, without a time that counts."""
-        rows = [row for row in self.predictions if row["predicted_img_per_s"]]
-        return [row for row in rows if row["status"] != "ok"]
-
-    @property
-    def by_share(self) -> list[Row]:
-        """The nine stages, the longest first."""
-        return sorted(self.stages, key=_falling_share)
-
-    @property
-    def checklist(self) -> list["Advice"]:
-        """Each fix or piece of advice once, with its stages; what gains most first."""
-        by_fix: dict[str, list[Row]] = {}
-        for row in self.by_share:
-            by_fix.setdefault(row["fix"], []).append(row)
-        listed = [Advice(rows) for rows in by_fix.values()]
-        return sorted(listed, key=lambda advice: _falling_speedup(advice.rows[0]))
-
-    @property
-    def harmful(self) -> list[Row]:
-        """Fixes that are expected to slow the job down noticeably, or were measured to."""
-        rows = [row for row in ok_rows(self.fixes) if not _diagnosis.was_busy(row)]
-        return [row for row in rows if _diagnosis.gain_of(row) < 1 / NOTICEABLE]
-
-    @property
-    def busy(self) -> bool:
-        """Whether something else ran while the costs, or all proofs, were measured."""
-        return _diagnosis.was_busy(self.present)
-
-    @property
-    def fastest(self) -> Row | None:
-        """The setup that gains most, of those that are recommended."""
-        return _diagnosis.fastest(self.predictions)
-
-    @property
-    def bottleneck(self) -> Row:
-        """The stage that limits the rate."""
-        return _diagnosis.bottleneck_of(self.stages)
-
-    def first(self) -> Row | None:
-        """The fix to begin with: the most noticeable one that leaves the images as they are."""
-        return _diagnosis.first_fix(self.predictions)
-
-    @cached_property
-    def words(self) -> tuple[str, list[str], str]:
-        """What to fix first, the verdict's sentences, the proof (empty if nothing was measured)."""
-        text = render_page(
-            "diagnosis_words.jinja",
-            diagnosis=self,
-            accuracy=_accuracy.describe(self.accuracy[0]) if self.accuracy else "",
-            busy_cores=[number(row["other_cores"]) or 0.0 for row in self.proved],
-            busy_from=_diagnosis.BUSY_CORES,
-            count_noun=count_noun,
-            median=median,
-            noticeable=NOTICEABLE,
-            without_fix=_diagnosis.without_fix(self.stages, self.predictions),
-        )
-        headline, *verdict, proof = text.split("\n")
-        return headline, [line for line in verdict if line], proof
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A fix, or advice without a prediction, and the stages that it is for."""
-
-    rows: Sequence[Row]
-
-    @property
-    def share(self) -> float:
-        """Of the time that these stages take together."""
-        return sum(float(row["share"]) for row in self.rows)
+def words_of(diagnosis: Diagnosis) -> tuple[str, list[str], str]:
+    """What to fix first, the verdict's sentences, the proof (empty if nothing was measured)."""
+    accuracy = diagnosis.accuracy
+    text = render_page(
+        "diagnosis_words.jinja",
+        diagnosis=diagnosis,
+        accuracy=_accuracy.describe(accuracy[0]) if accuracy else "",
+        busy_cores=[number(row["other_cores"]) or 0.0 for row in diagnosis.proved],
+        busy_from=BUSY_CORES,
+        count_noun=count_noun,
+        median=median,
+        noticeable=NOTICEABLE,
+    )
+    headline, *verdict, proof = text.split("\n")
+    return headline, [line for line in verdict if line], proof
 
 
 def load(folder: Path) -> Diagnosis | None:
@@ -190,13 +76,13 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         return Rendering(STEM, (), f"no {STAGES_CSV}")
     meta = (tables_dir / STAGES_CSV).with_suffix(".meta.json").read_text(encoding="utf-8")
     alone = [diagnosis.present, *diagnosis.fixes]
-    stacked = diagnosis.stacked
+    stacked = diagnosis.of_kind("stacked")
     groups = {"Each alone": alone}
     if stacked:
         groups["Together, one added to another"] = stacked
     if diagnosis.slow_storage:
         groups["Images not in memory"] = diagnosis.slow_storage
-    headline, verdict, proof = diagnosis.words
+    headline, verdict, proof = words_of(diagnosis)
     page = render_page(
         "diagnosis.html.jinja",
         headline=headline,
@@ -207,7 +93,7 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         images=_compared_images(diagnosis),
         groups=groups,
         fastest=max(number(row["high_img_per_s"]) or 0.0 for row in (*alone, *stacked)),
-        first=diagnosis.first(),
+        first=diagnosis.first,
         errors=(percent(RATE_ERROR, 0), percent(GAIN_ERROR, 0)),
         embed_command=embed_command(diagnosis),
         about=json.loads(meta),
@@ -220,18 +106,15 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
 def embed_command(diagnosis: Diagnosis) -> str:
     """The `make embed` command of the fastest recommended setup that a job can run; empty: none."""
     settings = {name: str(getattr(FAST, name)) for name in _OF_A_JOB}
-    runnable = [
+    row = best(
         row
-        for row in diagnosis.predictions
-        if row["kind"] in ("alone", "stacked")
-        and not row["copies"]
+        for row in diagnosis.of_kind("alone", "stacked")
+        if not row["copies"]
         and row["dtype"] in DTYPES["pytorch"]
         and all(row[name] == value for name, value in settings.items())
-        and _diagnosis.is_recommended(row)
-    ]
-    if not runnable:
+    )
+    if row is None:
         return ""
-    row = max(runnable, key=_diagnosis.gain_of)
     args = f"batch={row['batch_size']} dtype={row['dtype']} workers={row['workers']}"
     args += f" device={row['device_kind']}"
     return f'make embed IMAGES=/path/to/images OUT=/path/to/vectors ARGS="{args}"'
@@ -239,12 +122,12 @@ def embed_command(diagnosis: Diagnosis) -> str:
 
 def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
     """Print where the time goes, what to fix first, what each fix will bring, and the proof."""
-    headline, verdict, proof = diagnosis.words
+    headline, verdict, proof = words_of(diagnosis)
     total = sum(number(row["ms_per_image"]) or 0 for row in diagnosis.stages)
     longest = [row for row in diagnosis.by_share if float(row["share"]) >= _NAMED_SHARE]
     shares = ", ".join(f"{row['stage']} {percent(row['share'], 0)}" for row in longest)
     time = f"Where the time goes, {digits(total)} ms per image: {shares}."
-    style = "bold green" if diagnosis.first() else "bold yellow"
+    style = "bold green" if diagnosis.first else "bold yellow"
     console.print(Text(f"\n{headline}", style=style))
     for line in (time, *verdict):
         print_line(f"· {line}", console)
@@ -266,7 +149,7 @@ def _print_fixes(diagnosis: Diagnosis, console: Console) -> None:
     if diagnosis.proved:
         numbers = ["measured", "predicted", "img/s"]
     rows: list[list[str]] = []
-    all_fixes = diagnosis.stacked[-1:]
+    all_fixes = diagnosis.of_kind("stacked")[-1:]
     for row in (diagnosis.present, *diagnosis.fixes, *all_fixes, *diagnosis.slow_storage):
         is_all = row["kind"] == "stacked"
         title = "together" if is_all else row["fix"]
@@ -298,11 +181,3 @@ def _compared_images(diagnosis: Diagnosis) -> list[Row]:
     for row in papers:
         row["source"] = f"the paper's {SETS[row['image_set']]}"
     return [yours, *papers]
-
-
-def _falling_share(row: Row) -> float:
-    return -(number(row["share"]) or 0)
-
-
-def _falling_speedup(row: Row) -> float:
-    return -(number(row["predicted_speedup"]) or 0)

@@ -173,7 +173,7 @@ def _locations(published: Published, report: runner.Report, settings: Settings) 
         yield f"failures  {published.n_failures} images could not be used: {path}"
     if page:
         yield f"report    {_short(page.paths[0])}"
-    yield f"figures   {_short(settings.figures)}: {len(made)} figures, tables and traces"
+    yield f"figures   {_short(settings.figures)}: {len(made)} figures and tables"
     yield f"tables    {_short(settings.out)}: {tables}; verdicts with reasons in claims.csv"
     yield f"records   {_short(settings.runs)}"
 

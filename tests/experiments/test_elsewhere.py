@@ -124,7 +124,7 @@ def test_the_page_says_for_which_box_and_at_what_price(tmp_path: Path) -> None:
     loaded = diagnosis.load(tmp_path)
     assert loaded is not None
     assert (loaded.elsewhere, loaded.device, loaded.on_cpu) == (True, "T4", False)
-    verdict = " ".join(loaded.words[1])
+    verdict = " ".join(diagnosis.words_of(loaded)[1])
     assert "For a T4 beside 16 cores, not here: loading was measured on this machine" in verdict
     assert "A million images: " in verdict
     assert "$" in verdict

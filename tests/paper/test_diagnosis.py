@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 
 from experiments import diagnose
+from experiments._diagnosis import Diagnosis
 from paper import diagnosis as job
 from paper.csvfile import read_table
-from paper.diagnosis import Diagnosis
+from paper.diagnosis import words_of
 from paper.session import closing_sentence
 from tests.fixture_run import FIXTURES
 from tests.paper.tables import Row, save
@@ -77,8 +78,8 @@ def test_starved_gpu() -> None:
         prediction("alone", "more workers", 1.7),
     )
     first = "First: libjpeg-turbo. Predicted: 1.90 times as fast (1.58 to 2.28)."
-    assert diagnosis.words[0] == first
-    text = " ".join(diagnosis.words[1])
+    assert words_of(diagnosis)[0] == first
+    text = " ".join(words_of(diagnosis)[1])
     assert "above all decode: 25 ms per image, 51 % of its time" in text
     assert "The GPU starves: it is busy 30 % of the time" in text
     assert "A faster GPU would bring next to nothing: at most 1.00 times" in text
@@ -92,18 +93,19 @@ def test_model_that_takes_all_the_time() -> None:
         prediction("alone", "x", 1.01),
         bottleneck="forward",
     )
-    assert diagnosis.first() is None
+    assert diagnosis.first is None
     assert (
-        diagnosis.words[0] == "The model takes 98 % of the time; no loader will help; a GPU could."
+        words_of(diagnosis)[0]
+        == "The model takes 98 % of the time; no loader will help; a GPU could."
     )
-    assert "The model is the bottleneck: 3.8 ms per image" in " ".join(diagnosis.words[1])
-    text = " ".join(diagnosis.words[1])
+    assert "The model is the bottleneck: 3.8 ms per image" in " ".join(words_of(diagnosis)[1])
+    text = " ".join(words_of(diagnosis)[1])
     assert "it is not starved" in text
     assert "A GPU instead of this CPU would bring at most 10.3 times" in text
 
 
 def said(diagnosis: Diagnosis) -> str:
-    return " ".join(diagnosis.words[1])
+    return " ".join(words_of(diagnosis)[1])
 
 
 def test_images_that_are_not_in_memory() -> None:
@@ -115,13 +117,13 @@ def test_images_that_are_not_in_memory() -> None:
         prediction("cold", "not in memory", 0.5),
         prediction("cold", "16 workers", 1.9, workers=16),
     )
-    text = " ".join(slow.words[1])
+    text = " ".join(words_of(slow)[1])
     assert "Expect 80 img/s (70 to 94). Of images that are not in memory the storage allows" in text
     assert (
         "allows 40 img/s (35 to 47); with 16 workers that wait for it, 1.90 times as many" in text
     )
     without = case(present, prediction("cold", "x", 0, status="unavailable", predicted_speedup=""))
-    assert "not in memory" not in " ".join(without.words[1])
+    assert "not in memory" not in " ".join(words_of(without)[1])
 
 
 def test_few_images_and_unavailable_fixes() -> None:
@@ -129,8 +131,8 @@ def test_few_images_and_unavailable_fixes() -> None:
         prediction("present", "your recipe", 1.0, n_images=7),
         prediction("alone", "simplejpeg", 0, status="unavailable", predicted_speedup=""),
     )
-    assert diagnosis.first() is None
-    assert "This rests on 7 images" in diagnosis.words[1][-1]
+    assert diagnosis.first is None
+    assert "This rests on 7 images" in words_of(diagnosis)[1][-1]
 
 
 def test_a_proof_headlines_what_was_measured() -> None:
@@ -144,15 +146,15 @@ def test_a_proof_headlines_what_was_measured() -> None:
         prediction("stacked", "+ e", 3.0, error=0.02, measured_speedup=1.04, **measured),
     ]
     diagnosis = case(*rows)
-    assert diagnosis.words[0] == (
+    assert words_of(diagnosis)[0] == (
         "First: c. Measured: 1.94 times as fast (predicted 1.90, 1.58 to 2.28)."
     )
     assert "These would slow it down: d (0.34 times, measured)." in said(diagnosis)
     assert "together" not in said(diagnosis), "a stack that gains less is no advice"
-    assert diagnosis.words[2].startswith("5 predictions measured end to end")
+    assert words_of(diagnosis)[2].startswith("5 predictions measured end to end")
     busy = case(prediction("present", "a", 1.0, error=0.9, **{**measured, "other_cores": 1.4}))
-    assert "Other programs took 1.4 cores meanwhile" in busy.words[2]
-    assert case(prediction("present", "a", 1.0)).words[2] == ""
+    assert "Other programs took 1.4 cores meanwhile" in words_of(busy)[2]
+    assert words_of(case(prediction("present", "a", 1.0)))[2] == ""
 
 
 def test_a_stack_that_gains_more_is_named() -> None:
@@ -174,23 +176,23 @@ def test_a_busy_machine_gets_no_headline(changes: dict[str, float], words: str) 
         prediction("alone", "bf16", 8.88, **changes),
     ]
     diagnosis = case(*rows)
-    assert diagnosis.first() is None
+    assert diagnosis.first is None
     headline = "No advice: something else ran while this was measured."
-    assert diagnosis.words[0] == headline
-    assert words in diagnosis.words[1][0]
-    assert "Run it when nothing else runs" in diagnosis.words[1][0]
+    assert words_of(diagnosis)[0] == headline
+    assert words in words_of(diagnosis)[1][0]
+    assert "Run it when nothing else runs" in words_of(diagnosis)[1][0]
     measured = {"measured_img_per_s": 160, "measured_speedup": 2.0}
     calm = prediction("alone", "proved", 1.9, **changes, **measured, other_cores=0.05)
-    assert case(*rows, calm).words[0].startswith("First: proved. Measured: 2.00 times as fast")
+    assert words_of(case(*rows, calm))[0].startswith("First: proved. Measured: 2.00 times as fast")
     disturbed = {**calm, "other_cores": "1.4"}
-    assert case(*rows, disturbed).words[0] == headline
+    assert words_of(case(*rows, disturbed))[0] == headline
     assert "slow it down" not in said(case(*rows, {**disturbed, "measured_speedup": "0.5"}))
 
 
 def test_what_may_gain_nothing_is_not_recommended() -> None:
     unsure = case(prediction("present", "a", 1.0), prediction("alone", "b", 1.15))
-    assert unsure.first() is None
-    assert unsure.words[0] == "No fix is certain to gain: b may. PROVE=1 measures it."
+    assert unsure.first is None
+    assert words_of(unsure)[0] == "No fix is certain to gain: b may. PROVE=1 measures it."
 
 
 def test_the_command_is_the_fastest_setup_that_a_job_can_run(folder: Path) -> None:
@@ -223,12 +225,14 @@ def test_a_failed_proof_is_no_confirmation(folder: Path) -> None:
     wrong = {"status": "gate failed", "reason": "the vectors are wrong"}
     rows = [prediction("present", "a", 1.0, **wrong), prediction("alone", "b", 2.0, **wrong)]
     diagnosis = case(*rows)
-    assert diagnosis.first() is None
-    assert diagnosis.words[2] == "Failed end to end: a, b."
+    assert diagnosis.first is None
+    assert words_of(diagnosis)[2] == "Failed end to end: a, b."
     measured = {"measured_img_per_s": 80, "within_interval": "yes", "error": 0.1}
     rows.append(prediction("alone", "c", 3.0, **measured))
     diagnosis = case(*rows)
-    assert diagnosis.words[2].endswith("1 prediction measured end to end. Failed end to end: a, b.")
+    assert words_of(diagnosis)[2].endswith(
+        "1 prediction measured end to end. Failed end to end: a, b."
+    )
     save(folder / diagnose.PREDICTIONS_CSV, rows, list(rows[0]))
     (path,) = job.render(folder, folder / "figures").paths
     proof = path.read_text(encoding="utf-8").partition("5. Proof")[2]
