@@ -17,9 +17,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,7 +30,6 @@ from typing import Any
 from benchmarks._common import save
 from benchmarks.traced import unmarked
 from harness import provenance
-from harness.testbed.threaded import FileHandler, ThreadedServer
 from wallclock.summary import median
 
 _SOURCES = Path(__file__).with_name("traced")
@@ -98,7 +100,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work, _slow_server(folder) as server:
         for program in chosen:
             linked = link_images(folder, program.images, Path(work) / f"{program.images}")
-            words = [str(linked), *(word.format(server=server.endpoint) for word in program.words)]
+            words = [str(linked), *(word.format(server=server) for word in program.words)]
             rounds = [_round(program, words, Path(work)) for _ in range(choices.rounds)]
             of_program = _shares(program, rounds)
             rows.append(_row(program, rounds, of_program))
@@ -117,17 +119,28 @@ def link_images(folder: Path, n: int, to: Path) -> Path:
     return to
 
 
-def _slow_server(folder: Path) -> ThreadedServer:
-    """A web server that waits before it sends a file; a file's name is its number."""
+@contextmanager
+def _slow_server(folder: Path) -> Iterator[str]:
+    """URL of a web server that waits before it sends a file; a file's name is its number."""
     files = sorted(folder.glob("*.jpg"))
 
-    class SlowHandler(FileHandler):
-        def answer(self) -> None:
+    class SlowHandler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """Called for each GET."""
             time.sleep(_SLOW_S)
             data = files[int(Path(self.path).stem) % len(files)].read_bytes()
-            self.reply(200, {"Content-Length": str(len(data))}, data)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
-    return ThreadedServer(SlowHandler)
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def _round(program: Program, words: Sequence[str], work: Path) -> Round:

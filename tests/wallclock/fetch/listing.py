@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 from xml.sax.saxutils import escape
 
-from harness.testbed.threaded import FileHandler, ThreadedServer
+from tests.threaded_server import FileHandler, ThreadedServer
 
 #: Keys of a page at most, as S3 has it; keys of a folder of `NumberedKeys`.
 PAGE, _FOLDER = 1000, 10_000

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
-from harness.testbed.threaded import FileHandler, ThreadedServer
+from tests.threaded_server import FileHandler, ThreadedServer
 
 #: Faults that a retry mends: those of `broken`, and
 #: silent: no response. nonsense: malformed headers.

@@ -1,7 +1,4 @@
-"""An HTTP/1.1 server with a thread for each connection: what stores on loopback have in common.
-
-Its threads wait as long as they like; `server` is for many connections that cost little.
-"""
+"""An HTTP/1.1 server with a thread for each connection: what stores on loopback have in common."""
 
 import threading
 from collections.abc import Mapping
