@@ -18,14 +18,11 @@ from experiments._common import Record, Row, columns
 from experiments._sentences import TableRow
 from experiments._words import number_in, percent
 from wallclock.clock import LOADING_STAGES
-from wallclock.predict.intervals import reach
 from wallclock.summary import median, quantile
 
 COLUMNS = columns(
     "predictions n_rates rate_error_median rate_error_p90 rate_error_worst rate_bias",
-    "rate_coverage rate_coverage_low rate_coverage_high",
     "n_gains gain_error_median gain_error_p90 gain_error_worst",
-    "gain_coverage gain_coverage_low gain_coverage_high",
     "n_changes changes_right_share changes_right_share_low changes_right_share_high",
     "n_bottlenecks bottleneck_right_share bottleneck_right_share_low bottleneck_right_share_high",
     "bottleneck_right_unchanged",
@@ -34,7 +31,7 @@ COLUMNS = columns(
 )
 #: A measured gain, or loss, that is no noise.
 _CHANGED = 1.05
-#: Share of earlier errors that an interval covers.
+#: Share of the errors that the intervals of predictions cover.
 _COVERED = 0.9
 #: Fewer errors than that say nothing about a share of them.
 _LEAST_ERRORS = 5
@@ -50,14 +47,12 @@ _WAITS = 0.2
 class Outcome:
     """A prediction and what was measured: images per second.
 
-    `spread`: of the costs. `base`: the outcome of the recipe without the change; None for that one
-    itself.
+    `base`: the outcome of the recipe without the change; None for that one itself.
     """
 
     group: str
     predicted: float
     measured: float
-    spread: float = 0.0
     bottleneck: str = ""
     measured_bottleneck: str = ""
     mock: bool = False
@@ -91,7 +86,6 @@ def outcomes(
             str(row[group]),
             predicted,
             measured,
-            number_in(row.get("cost_spread")) or 0.0,
             str(row["bottleneck"]),
             str(row["measured_bottleneck"] or ""),
             row["weights"] == "none" or number_in(row.get("service_ms")) is not None,
@@ -108,7 +102,6 @@ class _Gain:
 
     predicted: float
     measured: float
-    spread: float
 
 
 def rows(outcomes: Sequence[Outcome]) -> list[Row]:
@@ -126,7 +119,7 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
     if not judged:
         return row | {"reason": "nothing was measured that no sleep decides"}
     rates = [outcome.predicted / outcome.measured for outcome in judged]
-    row |= _error_columns("rate", rates, [outcome.spread for outcome in judged])
+    row |= _error_columns("rate", rates)
     row["rate_bias"] = median(rates) - 1
     row |= _bottleneck_columns([outcome for outcome in judged if outcome.measured_bottleneck])
     gains = [_gain_of(outcome, outcome.base) for outcome in judged if outcome.base]
@@ -149,16 +142,12 @@ def _bottleneck_columns(named: Sequence[Outcome]) -> Row:
 
 
 def _gain_of(outcome: Outcome, base: Outcome) -> _Gain:
-    return _Gain(
-        outcome.predicted / base.predicted,
-        outcome.measured / base.measured,
-        max(outcome.spread, base.spread),
-    )
+    return _Gain(outcome.predicted / base.predicted, outcome.measured / base.measured)
 
 
 def _gain_columns(gains: Sequence[_Gain]) -> Row:
     ratios = [gain.predicted / gain.measured for gain in gains]
-    row = _error_columns("gain", ratios, [gain.spread for gain in gains])
+    row = _error_columns("gain", ratios)
     changes = [gain for gain in gains if _reach(gain.measured) >= _CHANGED]
     row["n_changes"] = len(changes)
     right = [(gain.predicted > 1) == (gain.measured > 1) for gain in changes]
@@ -166,22 +155,11 @@ def _gain_columns(gains: Sequence[_Gain]) -> Row:
     return row | _skill_columns(gains)
 
 
-def _error_columns(what: str, ratios: Sequence[float], spreads: Sequence[float]) -> Row:
+def _error_columns(what: str, ratios: Sequence[float]) -> Row:
     errors = [abs(ratio - 1) for ratio in ratios]
     row: Row = {f"{what}_error_median": median(errors), f"{what}_error_worst": max(errors)}
     row[f"{what}_error_p90"] = quantile([_reach(ratio) - 1 for ratio in ratios], _COVERED)
-    return row | _share_columns(f"{what}_coverage", _inside(ratios, spreads))
-
-
-def _inside(ratios: Sequence[float], spreads: Sequence[float]) -> list[bool]:
-    """Which lie in an interval that the others' errors and one's own spread give; few: none."""
-    if len(ratios) < _LEAST_ERRORS:
-        return []
-    inside = []
-    for index, (ratio, spread) in enumerate(zip(ratios, spreads, strict=True)):
-        others = [_reach(other) - 1 for other in (*ratios[:index], *ratios[index + 1 :])]
-        inside.append(_reach(ratio) <= reach(quantile(others, _COVERED), spread))
-    return inside
+    return row
 
 
 def _reach(ratio: float) -> float:
@@ -256,9 +234,6 @@ def describe(row: TableRow) -> str:
         f"predicted gains were off by {percent(row['gain_error_median'])} in the median and "
         f"{percent(row['gain_error_worst'])} at worst ({n})"
     ]
-    if row["gain_coverage"]:
-        inside = _share_in_words(row, "gain_coverage")
-        parts.append(f"{inside} were within what the others were off by")
     for what, noun in (("changes", "direction"), ("bottleneck", "bottleneck")):
         if row[f"{what}_right_share"]:
             share = _share_in_words(row, f"{what}_right_share")

@@ -1,4 +1,4 @@
-"""How good predictions were: errors, coverage, skill, and what a mock's sleep decides."""
+"""How good predictions were: errors, skill, and what a mock's sleep decides."""
 
 from typing import Any
 
@@ -92,14 +92,6 @@ def test_skill_is_over_no_change() -> None:
     assert mixed["skill_unchanged_low"] < mixed["skill_unchanged"] < mixed["skill_unchanged_high"]
 
 
-def test_coverage_is_of_the_others_errors() -> None:
-    """One that is far off lies outside what the others were off by, unless its costs say so."""
-    close = [change(100 * (1 + k / 100), 100) for k in range(9)]
-    assert row_of(*close, change(300, 100))["gain_coverage"] < 1
-    assert row_of(*close, change(300, 100, spread=4.0))["gain_coverage"] > 0.9
-    assert row_of(change(100, 90))["gain_coverage"] is None, "two errors are no share"
-
-
 def test_words() -> None:
     text = {name: "" if cell is None else str(cell) for name, cell in row_of().items()}
     assert _accuracy.describe(text) == ""
@@ -107,7 +99,6 @@ def test_words() -> None:
     text = {name: "" if cell is None else str(cell) for name, cell in row.items()}
     said = _accuracy.describe(text)
     assert "off by 10.0 % in the median" in said
-    assert "100 % [69 %, 100 %] were within what the others were off by" in said
     assert "the direction was right in 100 % [69 %, 100 %] of 6" in said
     assert "skill over 'nothing changes' 0.80 [" in said
 

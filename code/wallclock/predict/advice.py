@@ -14,16 +14,7 @@ from wallclock.clock import LOADING_STAGES
 from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.intervals import Gain, gain, reach
 from wallclock.predict.model import Pipeline
-from wallclock.predict.pictures import (
-    Bound,
-    Decoded,
-    Resized,
-    Target,
-    between,
-    decode_fraction,
-    is_jpeg,
-    resize_fraction,
-)
+from wallclock.predict.pictures import Bound, Decoded, Resized, Target, between, fraction, is_jpeg
 
 #: Core time of an image's loading with twice as many cores at work, at worst: they share caches and
 #: memory. An assumption; the reference run has two cores.
@@ -186,8 +177,8 @@ def _decoding(
     """The same with other pictures, or other ways to decode and to resize them."""
     return job.with_factors(
         {
-            "decode": decode_fraction(job.decoded, decoded, bound),
-            "resize": resize_fraction(job.resized, resized, bound),
+            "decode": fraction(job.decoded, decoded, bound),
+            "resize": fraction(job.resized, resized, bound),
         }
     )
 

@@ -3,15 +3,16 @@
 The constants are fitted to tables of the reference run (data/reference/amd-epyc-2-cores, two AMD
 EPYC cores), which a test compares with them:
 
-- formats.csv: JPEG of three qualities at full and at 1/8 size, baseline and progressive, and the
-  other formats, by Pillow, OpenCV and libjpeg-turbo's own interface;
+- formats.csv: JPEG of three qualities at full and at 1/8 size, baseline and progressive, by Pillow,
+  OpenCV and libjpeg-turbo's own interface;
 - decoder-comparison.csv: Pillow over libjpeg-turbo's own interface, which is a cost per pixel;
 - benchmarks/decode.csv: the scales between, and the resize by Pillow and by torch.
 
-Only ratios of these costs are used: a trace brings the seconds, on its machine.
+Only ratios of these costs are used: a trace brings the seconds, on its machine. Other formats count
+as JPEGs, which decode faster: a change of them gains more than is predicted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, Self
@@ -32,12 +33,6 @@ NS_PILLOW = 2.8
 USUAL_BYTES_PER_PIXEL, _THUMBNAIL_BYTES_PER_PIXEL = 0.2, 0.5
 #: Photos and libraries differ from these fractions by about this, relative.
 FRACTION_ERROR = 0.25
-#: Times as long as the same picture as a baseline JPEG: least and most of the decoders measured.
-SLOWER_THAN_JPEG: Mapping[str, tuple[float, float]] = {
-    "PNG": (3.2, 6.5),
-    "WEBP": (1.5, 3.3),
-    "AVIF": (1.7, 10.4),
-}
 #: Nanoseconds of a pixel that a bilinear resize reads, and of one that it makes.
 RESIZE_NS = {"pillow": (3.2, 7.8), "torch": (0.36, 2.0)}
 #: Decoded sides over the target's at least, as the loader has it: of a squash, and of a bilinear
@@ -128,16 +123,14 @@ class Decoded:
     with_pillow: bool
     count: int
 
-    def ns(self, bound: Bound) -> float:
+    @property
+    def ns(self) -> float:
         """Nanoseconds of all of them."""
-        slower, format, density = 1.0, self.format, self.bytes_per_pixel
+        format, density = self.format, self.bytes_per_pixel
         if not is_jpeg(format):
-            # A format that was not measured is as slow as a JPEG: nothing is promised for it.
-            least, most = SLOWER_THAN_JPEG.get(format, (1.0, 1.0))
-            slower = least ** between(bound, 1, 0) * most ** between(bound, 0, 1)
             format, density = "JPEG", None
         per_pixel = jpeg_ns(format, density, self.scale, with_pillow=self.with_pillow)
-        return self.count * slower * self.size[0] * self.size[1] * per_pixel
+        return self.count * self.size[0] * self.size[1] * per_pixel
 
     @property
     def n_bytes(self) -> float:
@@ -187,19 +180,11 @@ def _small(size: Size, target: Target) -> Size:
     return max(1, round(size[0] * shrunk)), max(1, round(size[1] * shrunk))
 
 
-def decode_fraction(now: Iterable[Decoded], then: Iterable[Decoded], bound: Bound) -> float:
-    """Time of a decode after a change, over that of now."""
-    before, after = (sum(kind.ns(bound) for kind in kinds) for kinds in (now, then))
-    return _fraction(before, after, bound)
-
-
-def resize_fraction(now: Iterable[Resized], then: Iterable[Resized], bound: Bound) -> float:
-    """Time of a resize after a change, over that of now."""
+def fraction(
+    now: Iterable[Decoded | Resized], then: Iterable[Decoded | Resized], bound: Bound
+) -> float:
+    """Time of a decode or of a resize after a change, over that of now."""
     before, after = (sum(kind.ns for kind in kinds) for kinds in (now, then))
-    return _fraction(before, after, bound)
-
-
-def _fraction(before: float, after: float, bound: Bound) -> float:
     if before <= 0 or before == after:
         return 1.0
     return after / before * between(bound, 1 + FRACTION_ERROR, 1 - FRACTION_ERROR)

@@ -100,7 +100,6 @@ def test_other_formats_are_never_promised_a_faster_decode() -> None:
     for format in ("PNG", "GIF"):
         made = replace(traces.SERIAL_DECODE, images=(decoded(200, format), resized(200)))
         assert not names(made) & {"scaled decode", "loader_for"}
-        # A thumbnail is a JPEG, which decodes faster than the same picture as PNG.
         assert gain(made, "thumbnails").speedup > 3
 
 
