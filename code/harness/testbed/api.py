@@ -2,8 +2,8 @@
 
 `Queues.call(action, parameters, now)` is one call of the API (version 2012-11-05), parameters and
 answer as in its JSON. The answer depends on the state, the parameters and the time alone, ids and
-receipt handles included: the same calls at the same times restore the state. FIFO queues, tags,
-permissions and encryption are left out; a deleted queue's name is free at once.
+receipt handles included: the same calls at the same times restore the state. What changes, lists,
+empties or deletes a queue is left out; so are FIFO queues, tags, permissions and encryption.
 
 Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/
 """
@@ -21,7 +21,6 @@ from harness.testbed.queues import MAX_VISIBILITY_S, NUMBERS, Json, Queue, SqsEr
 ACCOUNT = "000000000000"
 _ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:"
 _MAX_BATCH_BYTES = 1 << 20
-_PURGE_INTERVAL_S = 60
 _NAME = re.compile(r"[\w-]{1,80}", re.ASCII)
 
 
@@ -63,7 +62,7 @@ class Queues:
         if not _NAME.fullmatch(name):
             raise _invalid(name, "QueueName", "1 to 80 letters, digits, hyphens or underscores")
         attributes = self._parse_attributes(params)
-        queue = self._queues.setdefault(name, Queue(name, attributes, now, now))
+        queue = self._queues.setdefault(name, Queue(name, attributes, now))
         existing = self._attributes(queue, now)
         if any(existing.get(key, "") != value for key, value in attributes.items()):
             raise SqsError("QueueNameExists", "It exists with a different value of an attribute.")
@@ -97,10 +96,6 @@ class Queues:
     def _url(self, params: Json, now: float) -> Json:
         return {"QueueUrl": _path(self.queue(params).name)}
 
-    def _list(self, params: Json, now: float) -> Json:
-        prefix = params.get("QueueNamePrefix") or ""
-        return {"QueueUrls": [_path(name) for name in self._queues if name.startswith(prefix)]}
-
     def _attributes(self, queue: Queue, now: float) -> dict[str, str]:
         """All attributes of a queue that has them, as text."""
         values: Json = {
@@ -108,7 +103,7 @@ class Queues:
             "ApproximateNumberOfMessagesDelayed": queue.n_delayed,
             "ApproximateNumberOfMessagesNotVisible": queue.n_in_flight,
             "CreatedTimestamp": int(queue.created_s),
-            "LastModifiedTimestamp": int(queue.modified_s),
+            "LastModifiedTimestamp": int(queue.created_s),
             "QueueArn": _ARN + queue.name,
         }
         values |= {name: queue.number(name) for name in NUMBERS}
@@ -124,23 +119,6 @@ class Queues:
                 raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
         wanted = {key: value for key, value in attributes.items() if key in names or "All" in names}
         return {"Attributes": wanted} if wanted else {}
-
-    def _set_attributes(self, queue: Queue, params: Json, now: float) -> Json:
-        queue.attributes |= self._parse_attributes(params)
-        queue.modified_s = now
-        return {}
-
-    def _delete_queue(self, queue: Queue, params: Json, now: float) -> Json:
-        del self._queues[queue.name]
-        return {}
-
-    def _purge(self, queue: Queue, params: Json, now: float) -> Json:
-        if now - queue.purged_s < _PURGE_INTERVAL_S:
-            raise SqsError("PurgeQueueInProgress", "Only one is allowed every 60 seconds.")
-        queue.purged_s = now
-        for number in list(queue.messages):
-            queue.remove(number)
-        return {}
 
     def _send(self, queue: Queue, params: Json, now: float) -> Json:
         body = _need(params, "MessageBody")
@@ -205,13 +183,9 @@ class Queues:
 _ON_ACCOUNT: Mapping[str, Callable[[Queues, Json, float], Json]] = {
     "CreateQueue": Queues._create,
     "GetQueueUrl": Queues._url,
-    "ListQueues": Queues._list,
 }
 _ON_QUEUE: Mapping[str, Callable[[Queues, Queue, Json, float], Json]] = {
     "GetQueueAttributes": Queues._get_attributes,
-    "SetQueueAttributes": Queues._set_attributes,
-    "DeleteQueue": Queues._delete_queue,
-    "PurgeQueue": Queues._purge,
     "SendMessage": Queues._send,
     "ReceiveMessage": Queues._receive,
     "DeleteMessage": Queues._delete,

@@ -71,8 +71,6 @@ class Queue:
     name: str
     attributes: dict[str, str]
     created_s: float
-    modified_s: float
-    purged_s: float = float("-inf")
     messages: dict[int, Message] = field(default_factory=dict)
     #: How many are hidden and were never delivered, and how many are hidden after a delivery.
     n_delayed: int = 0
@@ -82,7 +80,6 @@ class Queue:
     _n_added: int = 0
 
     def __post_init__(self) -> None:
-        # A queue that was deleted and made anew does not know the old one's handles.
         self.uid = md5(f"{self.name} {self.created_s!r}".encode()).hexdigest()
 
     def number(self, name: str) -> int:

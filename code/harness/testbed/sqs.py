@@ -13,7 +13,7 @@ from harness.testbed.faults import CONTROL
 from harness.testbed.queues import Json, SqsError
 from harness.testbed.server import Request, Response
 
-_READS = {"GetQueueUrl", "ListQueues", "GetQueueAttributes"}
+_READS = {"GetQueueUrl", "GetQueueAttributes"}
 
 
 class SqsServer:
@@ -97,14 +97,10 @@ class SqsServer:
         if self._journal and not is_empty and action not in _READS:
             with self._journal.open("ab") as file:
                 file.write(orjson.dumps([now, action, params]) + b"\n")
-        for name in [name for name in self._arrivals if self._has_message(name, now)]:
-            self._arrivals.pop(name).set()
+        for name in list(self._arrivals):
+            if self._queues.queue({"QueueName": name}).show(now):
+                self._arrivals.pop(name).set()
         return answer
-
-    def _has_message(self, name: str, now: float) -> bool:
-        with suppress(SqsError):
-            return self._queues.queue({"QueueName": name}).show(now) > 0
-        return True  # deleted: those who wait learn it
 
 
 def _respond(answer: Json, status: int = 200, **headers: str) -> Response:
@@ -120,5 +116,3 @@ def _refuse(error: SqsError) -> Response:
 def _add_host(answer: Json, host: str) -> None:
     if "QueueUrl" in answer:
         answer["QueueUrl"] = host + answer["QueueUrl"]
-    if "QueueUrls" in answer:
-        answer["QueueUrls"] = [host + path for path in answer["QueueUrls"]]
