@@ -41,10 +41,6 @@ class Inference:
         """
         raise NotImplementedError
 
-    def queued(self) -> int:
-        """Batches that were submitted and have no vectors yet."""
-        return 0
-
     def clock_error_ns(self) -> int:
         """How far the start of a span may be off: 0 where the host runs the stages."""
         return 0
@@ -162,10 +158,6 @@ class CudaInference(Inference):
         while len(self._in_flight) > self._max_in_flight:
             self._complete_oldest()
         events[1].synchronize()
-
-    def queued(self) -> int:
-        """Batches on the device."""
-        return len(self._in_flight)
 
     def clock_error_ns(self) -> int:
         """See `Inference`: the largest error of an anchor."""

@@ -50,10 +50,6 @@ class Writer:
         self._write(ids, vectors)
         self.written.append(WriteSpan(requested, began, perf_counter_ns()))
 
-    def queued(self) -> int:
-        """Batches that wait to be written."""
-        return 0
-
     def finish(self) -> None:
         """Return when the file is complete; raises whatever the sink raised."""
         self._finish()
@@ -84,10 +80,6 @@ class WriterThread(Writer):
         self._acquire_slot()
         self.wait_ns += perf_counter_ns() - began
         self._work.put((ids, vectors, requested))
-
-    def queued(self) -> int:
-        """Batches that wait to be written."""
-        return self._work.qsize()
 
     def finish(self) -> None:
         """Wait until everything is written and the file is complete."""
