@@ -300,3 +300,9 @@ def test_versions_are_those_of_the_lock() -> None:
     assert versions.keys() - pinned == {"libturbojpeg", *bundled}
     for name in versions.keys() & pinned:
         assert versions[name] == metadata.version(name)
+
+
+def test_one_module_makes_clients_of_s3() -> None:
+    """The queue's signatures are boto3's too; its client is not used there."""
+    modules = {name for name in importers("boto3") if name.startswith("wallclock.")}
+    assert modules == {"wallclock.fetch.s3", "wallclock.service.sqs"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
@@ -60,6 +60,7 @@ def test_a_known_digest() -> None:
     assert digest_of({"b": 1, "a": "ü"}) == hashlib.sha256('{"a":"ü","b":1}'.encode()).hexdigest()
 
 
+@settings(max_examples=20)
 @given(st.binary(max_size=5000))
 def test_write_bytes_and_digest(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -183,7 +183,7 @@ def connect(
         if isolated:
             session, signed = _isolated_session(), False
         else:
-            session = boto3.session.Session()
+            session = boto3.session.Session(botocore_session=_session())
             signed = session.get_credentials() is not None
             region = region or session.region_name
         config = Config(
@@ -208,11 +208,23 @@ def connect(
 
 
 @cache
-def _isolated_session() -> Any:
-    """One session for all isolated clients: it parses S3's service model of 1 MB once."""
+def _models() -> Any:
+    """One loader of service models for all clients: it parses S3's, of 1 MB, once."""
+    from botocore.loaders import create_loader
 
-    import boto3
+    return create_loader()
+
+
+def _session(variables: Any = None) -> Any:
     import botocore.session
+
+    session = botocore.session.Session(variables)
+    session.register_component("data_loader", _models())
+    return session
+
+
+def _isolated_session() -> Any:
+    import boto3
 
     # The user's own AWS files and profile must not change what is fetched.
     settings = {
@@ -220,7 +232,7 @@ def _isolated_session() -> Any:
         "config_file": (None, None, os.devnull, None),
         "credentials_file": (None, None, os.devnull, None),
     }
-    return boto3.session.Session(botocore_session=botocore.session.Session(settings))
+    return boto3.session.Session(botocore_session=_session(settings))
 
 
 def _isolated_config(endpoint: str) -> Any:

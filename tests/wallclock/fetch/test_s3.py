@@ -10,7 +10,6 @@ import pytest
 from botocore import exceptions
 from urllib3.exceptions import ProtocolError
 
-from tests.test_layers import importers
 from wallclock.errors import UserError
 from wallclock.fetch.retries import PermanentError, TransientError
 from wallclock.fetch.s3 import (
@@ -175,9 +174,3 @@ def test_no_client_is_one_line(
     with pytest.raises(UserError, match=line) as caught:
         connect("a job")
     assert "\n" not in str(caught.value)
-
-
-def test_one_module_makes_clients() -> None:
-    """The queue's signatures are boto3's too; its client is not used there."""
-    modules = {name for name in importers("boto3") if name.startswith("wallclock.")}
-    assert modules == {"wallclock.fetch.s3", "wallclock.service.sqs"}

@@ -13,7 +13,6 @@ from tests.harness.corpora.abo.conftest import OBJECTS, Corpus, N, intact
 from tests.harness.corpora.abo.faulty_store import FaultyStore, first
 from wallclock.check import Header
 from wallclock.errors import UserError
-from wallclock.fetch import s3 as stores
 
 
 @pytest.mark.parametrize("fault", ["", "short", "truncated", "html"])
@@ -52,7 +51,6 @@ def test_users_aws_settings_are_ignored(corpus: Corpus, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_PROFILE", "work")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", "nonsense")
-    stores._isolated_session.cache_clear()
     assert len(corpus(n=2).valid) == 2
 
 
