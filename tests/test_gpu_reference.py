@@ -89,6 +89,7 @@ def test_pieces_in_order(call: Call, tmp_path: Path) -> None:
     assert calls(tmp_path) == [*pieces, *packing], "each piece once"
 
 
+@pytest.mark.slow
 def test_a_call_ends_in_time_and_the_next_goes_on(call: Call, tmp_path: Path) -> None:
     (tmp_path / "slow").write_text("30 0 --experiment t4\n", encoding="ascii")
     (tmp_path / "out" / "steps").mkdir(parents=True)
