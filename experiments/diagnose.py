@@ -106,7 +106,8 @@ def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
         return []
     rows = tables(records).get(PREDICTIONS_CSV, ())
     slow = is_slow([row for row in rows if row["kind"] == "cold"])
-    return _proofs(plan, options, [s for s in plan_of(records) if slow or not s.cold])
+    proved = [scenario for scenario in plan_of(records) if slow or not scenario.cold]
+    return _Grid(plan, options, {}, proved).proofs()
 
 
 class _Grid:
@@ -190,37 +191,21 @@ class _Grid:
             grid.append(self.cell("step", timed.name, timed, step, repeat=repeat))
         return grid
 
-
-def _proofs(plan: Plan, options: Options, proved: Sequence[Scenario]) -> list[Cell]:
-    """Each scenario end to end, on the images whose costs were measured."""
-    device = options["recipe"].device
-    grid = []
-    # Passes of one recipe differ, more so on a virtual machine: every rate is the middle of several
-    # that are apart in time.
-    for repeat in range(options["prove_passes"]):
-        for scenario in proved:
-            recipe = replace(scenario.recipe, device=device)
-            images = plan.sample(options["images"])
-            if scenario.copies:
-                images = plan.thumbnails(images)
-            params = {
-                **plan.params,
-                "batches": ceil(options["prove_images"][device] / recipe.batch_size),
-            }
-            if scenario.cold:
-                params["page_cache"] = "cold"
-            new = cell(
-                plan,
-                "diagnose",
-                "throughput",
-                recipe.name,
-                recipe,
-                images,
-                repeat=repeat,
-                params=params,
-            )
-            grid.append(new)
-    return grid
+    def proofs(self) -> list[Cell]:
+        """Each scenario end to end, on the images whose costs were measured."""
+        options = self._options
+        least = options["prove_images"][options["recipe"].device]
+        grid = []
+        # Passes of one recipe differ, more so on a virtual machine: every rate is the middle of
+        # several that are apart in time.
+        for repeat in range(options["prove_passes"]):
+            for scenario in self._planned:
+                recipe, copied = scenario.recipe, scenario.copies
+                params: dict[str, Any] = {"batches": ceil(least / recipe.batch_size)}
+                if scenario.cold:
+                    params["page_cache"] = "cold"
+                grid.append(self.cell("throughput", recipe.name, recipe, params, copied, repeat))
+        return grid
 
 
 def _folder(options: Options, sound: Sequence[Item]) -> Folder:
