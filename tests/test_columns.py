@@ -33,7 +33,7 @@ def test_every_definition_is_used() -> None:
 def test_every_committed_table_is_described() -> None:
     folders = {path.parent for path in REFERENCES.glob("**/*.csv")} - {POOLED.parent}
     without_records = {path for path in folders if not (path / ARCHIVE).is_file()}
-    assert {path.name for path in without_records} == {"figures", "benchmarks"}
+    assert {path.name for path in without_records} == {"benchmarks"}
     assert {path.name for path in REFERENCES.glob("*/benchmarks/*.csv")} == BENCHMARKS.keys()
 
 

@@ -3,14 +3,14 @@
     data/reference/<machine>/records.tar.xz    the records: everything that was measured
                              *.csv             claims.csv and failures.csv among them
                              provenance.json   of each table: what a run has as its .meta.json
-                             figures/          SVG, CSV, Markdown, Mermaid
+                             figures/          SVG, Markdown, HTML
                              README.md         optional, about the machine; not compared
                              benchmarks/       optional, tables without records; not compared
 
-All other files except the archive are derived, so that an edit of a record or of a derived
-file is detected, and so is a change of the code that derives them. PNG, PDF, LaTeX, traces and the
-report are not part of a reference: they show what the SVGs and tables show; the bytes of PNG and
-PDF depend on the versions of zlib and FreeType, too. `python -m paper figures` renders them.
+All other files except the archive are derived. So an edit of a record or of a derived file is
+detected, and so is a change of the code that derives them. The other forms of a figure and the
+report are not part of a reference: they show the same, and the bytes of PNG and PDF depend on the
+versions of zlib and FreeType, too. `python -m paper figures` renders them.
 """
 
 from itertools import zip_longest
@@ -25,7 +25,8 @@ from wallclock.files import write_bytes
 
 _FIGURES = "figures"
 _UNDERIVED = ("README.md", records.ARCHIVE)
-_OMITTED = (".png", ".pdf", ".tex", "/report.html", META)
+#: A reference has one form of each figure.
+_OMITTED = (".png", ".pdf", ".tex", ".mmd", "/report.html", META)
 
 
 def references(folder: Path) -> list[Path]:
@@ -71,8 +72,12 @@ def _derive(reference: Path) -> dict[str, bytes]:
         if not publish(fresh, fresh / _FIGURES).tables:
             raise UserError(f"the records in {reference / records.ARCHIVE} fill no table")
         files = _files(fresh).items()
-        kept = {name: data for name, data in files if not name.endswith(_OMITTED)}
+        kept = {name: data for name, data in files if not _is_omitted(name)}
         return kept | {PACKED: packed(read_provenance(fresh)).encode()}
+
+
+def _is_omitted(name: str) -> bool:
+    return name.endswith(_OMITTED) or (name.startswith(_FIGURES) and name.endswith(".csv"))
 
 
 def _files(folder: Path) -> dict[str, bytes]:

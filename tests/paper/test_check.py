@@ -61,8 +61,9 @@ def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) 
     names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
     assert {CSV, BENCHMARK, "claims.csv", "README.md", records.ARCHIVE} <= names
     assert "figures/table-2-end-to-end.md" in names
-    left_out = (".png", ".pdf", ".tex", ".meta.json", "report.html")
+    left_out = (".png", ".pdf", ".tex", ".mmd", ".meta.json", "report.html")
     assert not any(name.endswith(left_out) for name in names)
+    assert not any(name.startswith("figures/") and name.endswith(".csv") for name in names)
     assert check.check(reference) == {}
     assert check.references(reference.parent) == [reference]
     assert main(["check", "--reference", str(reference)]) == 0
