@@ -126,7 +126,7 @@ def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
 def estimates() -> list[str]:
     """The rows of docs/experiments.md: cells and minutes by default, then with REPEATS=5.
 
-    What is simulated has no cells, and takes no time.
+    What is computed has no cells, and takes no time.
     """
     command = "--n 100000 --experiment all"
     default, long = on_a_t4(command), on_a_t4(f"{command} profile=long repeats=5")
