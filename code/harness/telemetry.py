@@ -40,39 +40,33 @@ class Telemetry:
     """Samples by name, one list entry every 100 ms.
 
     `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`; `cpu_cores` is the CPU use of
-    process `pid` and its children but for this one, in cores; `cpu_cores_by_process` the same for
-    each; `other_cores` that of all other processes; `rss_mib` their memory, shared pages in each.
+    process `pid` and its children but for this one, in cores; `other_cores` that of all other
+    processes; `rss_mib` the memory of the first, shared pages in each.
     """
 
     def __init__(self, pid: int) -> None:
         self._processes = ProcessTree(pid, leave_out=os.getpid())
         self.samples: dict[str, list[float]] = defaultdict(list)
         self._throttled: set[str] = set()
-        self._by_process: dict[int, list[float]] = defaultdict(list)
 
     def as_values(self) -> dict[str, Any]:
-        """All samples as plain data. Processes are numbered from 0, the main one first."""
+        """All samples as plain data."""
         values: dict[str, Any] = {
             name: [round(float(x), 3) for x in samples] for name, samples in self.samples.items()
         }
         values["throttle_reasons"] = sorted(self._throttled)
-        values["cpu_cores_by_process"] = list(self._by_process.values())
-        values["period_s"] = _PERIOD_S
         return values
 
     def clear(self) -> None:
         """Drop all samples; the next ones count from now."""
         self.samples.clear()
-        self._by_process.clear()
 
     def sample_cpu(self) -> None:
-        """Add one sample of every process's CPU use since the last one."""
-        usage = self._processes.sample()
-        for pid, used in usage.items():
-            self._by_process[pid].append(used.cpu_cores)
-        total = sum(used.cpu_cores for used in usage.values())
+        """Add one sample of the processes' CPU use since the last one."""
+        usage = self._processes.sample().values()
+        total = sum(used.cpu_cores for used in usage)
         self.samples["cpu_cores"].append(total)
-        self.samples["rss_mib"].append(sum(used.rss_mib for used in usage.values()))
+        self.samples["rss_mib"].append(sum(used.rss_mib for used in usage))
         # Load that competes with what is measured.
         self.samples["other_cores"].append(other_cores_busy(total))
 

@@ -117,17 +117,17 @@ def test_cpu_use_of_a_child() -> None:
         try:
             sampler.sample_cpu()
             sampler.clear()
+            began = time.monotonic()
             before = psutil.Process(child.pid).cpu_times().user
             while psutil.Process(child.pid).cpu_times().user < before + 0.1:
                 time.sleep(0.01)
             sampler.sample_cpu()
+            elapsed_s = time.monotonic() - began
         finally:
             child.kill()
     values = sampler.as_values()
     (total,), (other,) = values["cpu_cores"], values["other_cores"]
-    parent, *children = (cores for (cores,) in values["cpu_cores_by_process"])
-    assert max(children) > 0, "the child's CPU use"
-    assert total == pytest.approx(parent + sum(children), abs=1e-3)
+    assert total * elapsed_s > 0.09, "the child's CPU use"
     assert other >= 0
     assert sum(values["rss_mib"]) > psutil.Process().memory_info().rss / 2**20 / 2
     assert "gpu_util" not in values
@@ -146,7 +146,6 @@ def test_a_process_of_its_own_samples_and_ends_with_the_block() -> None:
     assert not sampler.is_running()
     values = recorded.values
     assert len(values["cpu_cores"]) == len(values["other_cores"]) >= 1
-    assert len(values["cpu_cores_by_process"]) == 1, "the sampler is none of them"
 
 
 def test_a_reading_that_a_gpu_lacks_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ class Servers:
 
     def left(self) -> int:
         """Messages in the queue, those in flight included, and in the dead-letter queue."""
-        names = [f"ApproximateNumberOfMessages{kind}" for kind in ("", "NotVisible", "Delayed")]
+        names = [f"ApproximateNumberOfMessages{kind}" for kind in ("", "NotVisible")]
         queues = [self._attributes(url, *names) for url in (self.queue_url, self._failed_url)]
         return sum(int(count) for counts in queues for count in counts.values())
 

@@ -2,26 +2,23 @@
 
 `Queues.call(action, parameters, now)` is one call of the API (version 2012-11-05), parameters and
 answer as in its JSON. The answer depends on the state, the parameters and the time alone, ids and
-receipt handles included: the same calls at the same times restore the state. What changes, lists,
-empties or deletes a queue is left out; so are FIFO queues, tags, permissions and encryption.
+receipt handles included: the same calls at the same times restore the state. It has what the
+service, the ladder and their tests call, and no more.
 
 Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/
 """
 
 import json
-import re
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from hashlib import md5
 from typing import Any
 
-from harness.testbed.queues import MAX_VISIBILITY_S, NUMBERS, Json, Queue, SqsError
+from harness.testbed.queues import MAX_VISIBILITY_S, Json, Queue, SqsError
 
 ACCOUNT = "000000000000"
 _ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:"
-_MAX_BATCH_BYTES = 1 << 20
-_NAME = re.compile(r"[\w-]{1,80}", re.ASCII)
+#: Of a message, and of a batch.
+_MAX_BYTES = 1 << 20
 
 
 class Queues:
@@ -59,33 +56,22 @@ class Queues:
 
     def _create(self, params: Json, now: float) -> Json:
         name = _need(params, "QueueName")
-        if not _NAME.fullmatch(name):
-            raise _invalid(name, "QueueName", "1 to 80 letters, digits, hyphens or underscores")
-        attributes = self._parse_attributes(params)
+        attributes = {key: str(value) for key, value in (params.get("Attributes") or {}).items()}
+        for key, value in attributes.items():
+            if key == "RedrivePolicy":
+                self._check_policy(value)
+            elif key != "VisibilityTimeout":
+                raise SqsError("InvalidAttributeName", f"Unknown Attribute {key}.")
         queue = self._queues.setdefault(name, Queue(name, attributes, now))
         existing = self._attributes(queue, now)
         if any(existing.get(key, "") != value for key, value in attributes.items()):
             raise SqsError("QueueNameExists", "It exists with a different value of an attribute.")
         return {"QueueUrl": _path(name)}
 
-    def _parse_attributes(self, params: Json) -> dict[str, str]:
-        """The attributes of a call, each of which must be known and valid."""
-        attributes = {key: str(value) for key, value in (params.get("Attributes") or {}).items()}
-        for key, value in attributes.items():
-            if key == "RedrivePolicy":
-                self._check_policy(value)
-                continue
-            if key not in NUMBERS:
-                raise SqsError("InvalidAttributeName", f"Unknown Attribute {key}.")
-            _, low, high = NUMBERS[key]
-            if not value.isdecimal() or not low <= int(value) <= high:
-                raise SqsError("InvalidAttributeValue", f"Invalid value for the parameter {key}.")
-        return attributes
-
     def _check_policy(self, text: str) -> None:
         with suppress(ValueError, TypeError, KeyError, AttributeError):
-            policy = json.loads(text or "{}")
-            if not policy or (
+            policy = json.loads(text)
+            if (
                 policy["deadLetterTargetArn"].removeprefix(_ARN) in self._queues
                 and 1 <= int(policy["maxReceiveCount"]) <= 1000
             ):
@@ -100,42 +86,31 @@ class Queues:
         """All attributes of a queue that has them, as text."""
         values: Json = {
             "ApproximateNumberOfMessages": queue.show(now),
-            "ApproximateNumberOfMessagesDelayed": queue.n_delayed,
             "ApproximateNumberOfMessagesNotVisible": queue.n_in_flight,
-            "CreatedTimestamp": int(queue.created_s),
-            "LastModifiedTimestamp": int(queue.created_s),
             "QueueArn": _ARN + queue.name,
+            "VisibilityTimeout": queue.visibility_s,
         }
-        values |= {name: queue.number(name) for name in NUMBERS}
         if queue.redrive():
             values["RedrivePolicy"] = queue.attributes["RedrivePolicy"]
         return {key: str(value) for key, value in values.items()}
 
     def _get_attributes(self, queue: Queue, params: Json, now: float) -> Json:
-        attributes = self._attributes(queue, now)
         names = params.get("AttributeNames") or []
-        for name in names:
-            if name not in attributes and name not in ("All", "RedrivePolicy"):
-                raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
+        attributes = self._attributes(queue, now)
         wanted = {key: value for key, value in attributes.items() if key in names or "All" in names}
         return {"Attributes": wanted} if wanted else {}
 
     def _send(self, queue: Queue, params: Json, now: float) -> Json:
         body = _need(params, "MessageBody")
-        limit = queue.number("MaximumMessageSize")
-        if len(body.encode()) > limit:
-            raise _invalid("(too long)", "MessageBody", f"it must be shorter than {limit} bytes")
-        attributes = params.get("MessageAttributes") or {}
-        delay_s = _number(params, "DelaySeconds", queue.number("DelaySeconds"), 0, 900)
-        digest = _digest(attributes)
-        message = queue.send(body, attributes, now, delay_s)
-        return {"MessageId": message.id, "MD5OfMessageBody": message.body_md5} | digest
+        if len(body.encode()) > _MAX_BYTES:
+            raise _invalid("(too long)", "MessageBody", f"it is longer than {_MAX_BYTES} bytes")
+        message = queue.send(body, params.get("MessageAttributes") or {})
+        return {"MessageId": message.id, "MD5OfMessageBody": message.body_md5}
 
     def _receive(self, queue: Queue, params: Json, now: float) -> Json:
         most = _number(params, "MaxNumberOfMessages", 1, 1, 10)
-        default_s = queue.number("VisibilityTimeout")
-        hidden_s = _number(params, "VisibilityTimeout", default_s, 0, MAX_VISIBILITY_S)
-        wait_s(queue, params)
+        hidden_s = _number(params, "VisibilityTimeout", queue.visibility_s, 0, MAX_VISIBILITY_S)
+        wait_s(params)
         policy = queue.redrive()
         dead = self._queues.get(policy.get("deadLetterTargetArn", "").removeprefix(_ARN))
         limit = float("inf") if dead is queue else int(policy.get("maxReceiveCount", 0))
@@ -147,7 +122,6 @@ class Queues:
                 continue
             message.n_received += 1
             message.received_s = now
-            message.first_received_s = message.first_received_s or now
             queue.hide(number, now + hidden_s)
             taken.append(number)
             if len(taken) == most:
@@ -194,10 +168,9 @@ _ON_QUEUE: Mapping[str, Callable[[Queues, Queue, Json, float], Json]] = {
 _BATCHES = {"SendMessage", "DeleteMessage", "ChangeMessageVisibility"}
 
 
-def wait_s(queue: Queue, params: Json) -> int:
+def wait_s(params: Json) -> int:
     """How many seconds a `ReceiveMessage` waits for a message."""
-    default_s = queue.number("ReceiveMessageWaitTimeSeconds")
-    return _number(params, "WaitTimeSeconds", default_s, 0, 20)
+    return _number(params, "WaitTimeSeconds", 0, 0, 20)
 
 
 def _batch(params: Json, call_single: Callable[[Json], Json]) -> Json:
@@ -208,9 +181,8 @@ def _batch(params: Json, call_single: Callable[[Json], Json]) -> Json:
     mistakes = {
         "EmptyBatchRequest": not ids,
         "TooManyEntriesInBatchRequest": len(ids) > 10,
-        "InvalidBatchEntryId": not all(map(_NAME.fullmatch, ids)),
         "BatchEntryIdsNotDistinct": len(set(ids)) < len(ids),
-        "BatchRequestTooLong": sum(map(len, bodies)) > _MAX_BATCH_BYTES,
+        "BatchRequestTooLong": sum(map(len, bodies)) > _MAX_BYTES,
     }
     for code, is_made in mistakes.items():
         if is_made:
@@ -255,54 +227,18 @@ def _path(name: str) -> str:
     return f"/{ACCOUNT}/{name}"
 
 
-def _digest(attributes: Json) -> dict[str, str]:
-    """MD5 of a message's attributes, if it has any.
-
-    Source: the SQS developer guide, "Calculating the MD5 message digest for message attributes".
-    """
-    if not attributes:
-        return {}
-    digest = md5()
-    for name, attribute in sorted(attributes.items()):
-        kind = str(attribute.get("DataType", ""))
-        if kind.partition(".")[0] not in ("String", "Number", "Binary"):
-            raise _invalid(kind, "DataType", "The prefixes are Binary, Number, and String.")
-        if kind.startswith("Binary"):
-            value, transport = b64decode(attribute.get("BinaryValue") or ""), b"\2"
-        else:
-            value, transport = (attribute.get("StringValue") or "").encode(), b"\1"
-        for prefix, part in ((b"", name.encode()), (b"", kind.encode()), (transport, value)):
-            digest.update(prefix + len(part).to_bytes(4, "big") + part)
-    return {"MD5OfMessageAttributes": digest.hexdigest()}
-
-
 def _delivery(queue: Queue, number: int, params: Json) -> Json:
     """A message as `ReceiveMessage` answers it, with the attributes that were asked for."""
     message = queue.messages[number]
-    wanted = params.get("MessageAttributeNames") or []
-    prefixes = tuple(name[:-2] for name in wanted if name.endswith(".*"))
-    attributes = {
-        name: value
-        for name, value in message.attributes.items()
-        if name in wanted or "All" in wanted or name.startswith(prefixes)
-    }
-    names = (params.get("MessageSystemAttributeNames") or []) + (params.get("AttributeNames") or [])
-    system = {
-        "SenderId": ACCOUNT,
-        "SentTimestamp": f"{message.sent_s * 1e3:.0f}",
-        "ApproximateReceiveCount": str(message.n_received),
-        "ApproximateFirstReceiveTimestamp": f"{message.first_received_s * 1e3:.0f}",
-    }
-    system = {name: value for name, value in system.items() if name in names or "All" in names}
     answer: Json = {
         "MessageId": message.id,
         "ReceiptHandle": queue.handle(number),
         "Body": message.body,
         "MD5OfBody": message.body_md5,
     }
-    answer |= _digest(attributes)
-    if attributes:
-        answer["MessageAttributes"] = attributes
-    if system:
-        answer["Attributes"] = system
+    if message.attributes and "All" in (params.get("MessageAttributeNames") or []):
+        answer["MessageAttributes"] = message.attributes
+    counted = "ApproximateReceiveCount"
+    if counted in (params.get("MessageSystemAttributeNames") or []):
+        answer["Attributes"] = {counted: str(message.n_received)}
     return answer

@@ -24,14 +24,8 @@ from typing import Any
 Json = dict[str, Any]
 
 MAX_VISIBILITY_S = 12 * 3600
-#: Default, lowest and highest value of the attributes that are numbers.
-NUMBERS = {
-    "DelaySeconds": (0, 0, 900),
-    "MaximumMessageSize": (1 << 20, 1 << 10, 1 << 20),
-    "MessageRetentionPeriod": (4 * 86400, 60, 14 * 86400),
-    "ReceiveMessageWaitTimeSeconds": (0, 0, 20),
-    "VisibilityTimeout": (30, 0, MAX_VISIBILITY_S),
-}
+#: For how long a delivered message is hidden, unless the queue or the call says otherwise.
+_VISIBILITY_S = 30
 #: The codes by which clients know an error where they differ from those of the JSON protocol.
 _QUERY_CODES = {"QueueDoesNotExist": "NonExistentQueue", "QueueNameExists": "QueueAlreadyExists"}
 _NO_PREFIX = ("QueueName", "Receipt", "InvalidP", "InvalidA", "Missing")
@@ -54,10 +48,8 @@ class Message:
     body: str
     body_md5: str
     attributes: Json
-    sent_s: float
     hidden_until_s: float | None = None
     n_received: int = 0
-    first_received_s: float = 0
     received_s: float = 0
 
 
@@ -72,8 +64,7 @@ class Queue:
     attributes: dict[str, str]
     created_s: float
     messages: dict[int, Message] = field(default_factory=dict)
-    #: How many are hidden and were never delivered, and how many are hidden after a delivery.
-    n_delayed: int = 0
+    #: How many are hidden.
     n_in_flight: int = 0
     _visible: list[int] = field(default_factory=list)
     _hidden: list[tuple[float, int]] = field(default_factory=list)
@@ -82,37 +73,35 @@ class Queue:
     def __post_init__(self) -> None:
         self.uid = md5(f"{self.name} {self.created_s!r}".encode()).hexdigest()
 
-    def number(self, name: str) -> int:
-        """An attribute's value, or its default."""
-        return int(self.attributes.get(name, NUMBERS[name][0]))
+    @property
+    def visibility_s(self) -> int:
+        """For how long a delivered message is hidden."""
+        return int(self.attributes.get("VisibilityTimeout", _VISIBILITY_S))
 
     def redrive(self) -> Json:
         """The redrive policy; empty if there is none."""
         return _parse(self.attributes.get("RedrivePolicy") or "{}")
 
-    def send(self, body: str, attributes: Json, now: float, delay_s: int) -> Message:
-        """A new message, hidden while it is delayed."""
+    def send(self, body: str, attributes: Json) -> Message:
+        """A new message."""
         digest = md5(f"{self.uid} {self._n_added}".encode()).hexdigest()
         identity = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
-        message = Message(identity, body, md5(body.encode()).hexdigest(), attributes, now)
-        self.add(message, now + delay_s if delay_s else None)
+        message = Message(identity, body, md5(body.encode()).hexdigest(), attributes)
+        self.add(message)
         return message
 
-    def add(self, message: Message, hidden_until_s: float | None = None) -> None:
+    def add(self, message: Message) -> None:
         """Append a message."""
         number = self._n_added
         self._n_added += 1
         self.messages[number] = message
-        if hidden_until_s is None:
-            heapq.heappush(self._visible, number)
-        else:
-            self.hide(number, hidden_until_s)
+        heapq.heappush(self._visible, number)
 
     def hide(self, number: int, until_s: float) -> None:
         """Let a message be received again from `until_s` on."""
         message = self.messages[number]
         if message.hidden_until_s is None:
-            self._count_hidden(message, 1)
+            self.n_in_flight += 1
         message.hidden_until_s = until_s
         heapq.heappush(self._hidden, (until_s, number))
 
@@ -123,15 +112,9 @@ class Queue:
             message = self.messages.get(number)
             if message is not None and message.hidden_until_s == until_s:
                 message.hidden_until_s = None
-                self._count_hidden(message, -1)
+                self.n_in_flight -= 1
                 heapq.heappush(self._visible, number)
-        return len(self.messages) - self.n_delayed - self.n_in_flight
-
-    def _count_hidden(self, message: Message, change: int) -> None:
-        if message.n_received > 0:
-            self.n_in_flight += change
-        else:
-            self.n_delayed += change
+        return len(self.messages) - self.n_in_flight
 
     def due_s(self) -> float:
         """When a hidden message may be visible again; infinity if there is none."""
@@ -141,20 +124,15 @@ class Queue:
         """Take a message out."""
         message = self.messages.pop(number)
         if message.hidden_until_s is not None:
-            self._count_hidden(message, -1)
+            self.n_in_flight -= 1
         return message
 
     def take(self, now: float) -> Iterator[int]:
         """The visible messages, oldest first; the caller hides or removes each that it takes."""
         self.show(now)
-        oldest_s = now - self.number("MessageRetentionPeriod")
         while self._visible:
             number = heapq.heappop(self._visible)
-            if number not in self.messages:
-                continue
-            if self.messages[number].sent_s <= oldest_s:
-                self.remove(number)
-            else:
+            if number in self.messages:
                 yield number
 
     def handle(self, number: int) -> str:

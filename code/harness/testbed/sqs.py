@@ -76,7 +76,7 @@ class SqsServer:
             if action != "ReceiveMessage" or answer:
                 return answer
             queue = self._queues.queue(params)
-            deadline = min(deadline, now + wait_s(queue, params))
+            deadline = min(deadline, now + wait_s(params))
             if now >= deadline:
                 return answer
             arrival = self._arrivals.setdefault(queue.name, asyncio.Event())

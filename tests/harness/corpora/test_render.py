@@ -1,4 +1,4 @@
-"""Synthetic photos: pinned bytes, pure functions, and statistics like those of the real ones."""
+"""Synthetic photos: pinned bytes, pure functions, and sizes like those of the real ones."""
 
 import io
 from hashlib import sha256
@@ -77,11 +77,6 @@ def test_originals_have_the_sizes_of_abo() -> None:
     assert 0.4 < np.mean(sizes[longest != shortest, 0] < sizes[longest != shortest, 1]) < 0.6
 
 
-def test_thumbnails_are_256_px_and_of_the_papers_bytes(thumbnails: list[bytes]) -> None:
-    assert 6_600 < np.median([len(data) for data in thumbnails]) < 8_200
-    assert all(max(render.size(0, "small_256", index)) == 256 for index in range(500))
-
-
 def test_size_and_420_sampling(thumbnails: list[bytes]) -> None:
     sliver = next(i for i in range(5_000) if min(render.size(0, "small_256", i)) < 60)
     files = dict(enumerate(thumbnails))
@@ -101,14 +96,3 @@ def test_progressive_share_changes_no_pixel(thumbnails: list[bytes]) -> None:
         np.testing.assert_array_equal(decode(progressive), decode(thumbnails[index]))
     half = [frame_header(render.render(0, "small_256", i, 0.5))[1] for i in range(96)]
     assert 30 < half.count(0xC2) < 66
-
-
-def test_objects_on_a_light_background(thumbnails: list[bytes]) -> None:
-    pixels = [decode(data).astype(np.int16) for data in thumbnails]
-    corners = [image[:4, :4].min() for image in pixels]
-    assert np.mean([corner >= 225 for corner in corners]) > 0.95
-    covered = [np.mean(image.min(axis=2) < 200) for image in pixels]
-    assert 0.2 < np.median(covered) < 0.8
-    # Neighbours in noise would differ by some 85 levels; here most hardly differ.
-    steps = [np.median(np.abs(np.diff(image, axis=1))) for image in pixels]
-    assert np.median(steps) <= 3
