@@ -25,9 +25,9 @@ from wallclock.fetch.s3_ranges import map_ranges
 from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
-from wallclock.job.dataset import ABOUT, THUMBNAILS, open_existing
-from wallclock.job.tars import Member, members
+from wallclock.job.dataset import ABOUT, THUMBNAILS, Dataset, open_existing
 from wallclock.job.texts import CHUNK, repeated, repr_of
+from wallclock.job.thumbnails import Member, members
 
 #: Columns of a list that may say where an image is; the first that is there counts.
 WHERE = ("path", "url", "uri", "where", "file")
@@ -117,10 +117,9 @@ def _chunks(rows: Iterable[T], most: int) -> Iterator[list[T]]:
         yield some
 
 
-def _thumbnails(tars: Iterable[Path], root: bytes, limit: int | None) -> Items:
-    parts = [
-        tuple(zip(*rows, strict=True)) for rows in _chunks(islice(members(tars), limit), CHUNK)
-    ]
+def _thumbnails(dataset: Dataset, root: bytes, limit: int | None) -> Items:
+    rows = islice(members(dataset), limit)
+    parts = [tuple(zip(*some, strict=True)) for some in _chunks(rows, CHUNK)]
     ids = pa.chunked_array([ids for ids, _, _ in parts], pa.string())
     where = pa.chunked_array([places for _, places, _ in parts], pa.binary())
     hashes = pa.chunked_array([hashes for _, _, hashes in parts], pa.string())
@@ -129,8 +128,10 @@ def _thumbnails(tars: Iterable[Path], root: bytes, limit: int | None) -> Items:
 
 def _folder(path: Path, limit: int | None) -> Items:
     root = os.fsencode(path) + b"/"
-    if _is_of_a_dataset(path) and (tars := sorted(path.glob("part-*.tar"))):
-        return _thumbnails(tars, root, limit)
+    if path.name == THUMBNAILS and (path.parent / ABOUT).is_file():
+        dataset = open_existing(path.parent)
+        if dataset and dataset.with_thumbnails():
+            return _thumbnails(dataset, root, limit)
     listing = folder.FolderListing(path)
     chunks = [pa.array(map(os.fsencode, names), pa.binary()) for names in _chunks(listing, CHUNK)]
     if listing.unreadable:  # they have their places among the names
@@ -162,15 +163,6 @@ def _versions(where: Any, root: bytes = b"") -> Any:
         parts = (where[at : at + CHUNK] for at in range(0, len(where), CHUNK))
         chunks = [versions.versions_of(pool, part.combine_chunks(), root) for part in parts]
     return pa.chunked_array(chunks, pa.string())
-
-
-def _is_of_a_dataset(root: Path) -> bool:
-    """Whether a folder holds a dataset's thumbnails: the dataset's description is beside it.
-
-    Raises UserError: `_dataset.json` is beside it and cannot be read.
-    """
-    is_described = root.name == THUMBNAILS and (root.parent / ABOUT).is_file()
-    return is_described and open_existing(root.parent) is not None
 
 
 def _open_list(src: str, path: Path) -> BinaryIO:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.job.dataset import Dataset
-from wallclock.job.index import Earlier
+from wallclock.job.index import Reused
 from wallclock.job.listing import Items
 from wallclock.loader.order import LazyBatches
 from wallclock.recipe import ModelSpec, Recipe
@@ -91,7 +91,7 @@ class Job:
     model: ModelSpec
     recipe: Recipe
     shard: int
-    earlier: Earlier | None = None
+    earlier: Reused | None = None
     deduplicate: bool = True
     across: bool = True
     keep: bool = False

@@ -18,13 +18,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 
+import pyarrow as pa
+
 from wallclock.check import ImageInfo
 from wallclock.errors import UserError, describe
 from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
 from wallclock.infer.writer import Writer
 from wallclock.job import thumbnails
-from wallclock.job.index import HashIndex
+from wallclock.job.index import HashIndex, hash_words, read_hashes
 from wallclock.job.plan import Job, Plan
 from wallclock.job.shard import Shard, subset
 from wallclock.loader.batch import Batch, Loader
@@ -114,7 +116,7 @@ class Run:
             before = -1
             for number, batches in self._plan.shards():
                 earlier = sorted(committed & set(range(before + 1, number)))
-                self._hashes.add_parts(self._dataset, earlier)
+                self._hashes.add(read_hashes(self._dataset, earlier))
                 before = number
                 shard = Shard(number, *shard_of(number), self._model.dim)
                 self._open.append(shard)
@@ -156,7 +158,7 @@ class Run:
 
     def _index(self, number: int, hashes: Sequence[str]) -> None:
         if self._across:
-            self._hashes.add(number, hashes)
+            self._hashes.add([(number, hash_words(pa.array(hashes, pa.string())))])
 
     def _reuse(self, shard: Shard) -> int:
         """Take over what has not changed since the earlier dataset; how many they are."""
@@ -164,8 +166,6 @@ class Run:
             return 0
         places = self._earlier.unread[shard.first : shard.last]
         shard.reuse(places, self._earlier.dataset)
-        if self._keeps_thumbnails:
-            shard.thumbnails |= thumbnails.read_kept(self._earlier.dataset, places)
         unread = int((places >= 0).sum())
         self.tally.unread += unread
         return unread
@@ -245,6 +245,7 @@ class Run:
         earlier = self._earlier.dataset if self._earlier else self._dataset
         part = shard.part(self._items, self._dataset, earlier)
         if self._keeps_thumbnails:
-            part.thumbnails = partial(thumbnails.write, shard, self._items)
+            copies = shard.described_thumbnails(self._items)
+            part.thumbnails = partial(thumbnails.write_tar, copies=copies)
         self._dataset.commit(shard.number, part)
         self.tally.commit_cpu_s += time.thread_time() - began

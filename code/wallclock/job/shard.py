@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from wallclock.check import ImageInfo
 from wallclock.job.dataset import Dataset, Part
-from wallclock.job.index import by_part
+from wallclock.job.index import Places, by_part
 from wallclock.job.listing import Items
-from wallclock.job.unchanged import Places
 from wallclock.loader.batch import Batch
 from wallclock.stages.pixels import Vectors
 
@@ -73,6 +72,22 @@ class Shard:
             self.sha256[offsets] = table["sha256"].to_numpy()
             for axis, name in enumerate(("width", "height")):
                 self.sizes[axis, offsets] = table[name].to_numpy()
+
+    def described_thumbnails(self, items: Items) -> list[tuple[int, bytes, dict[str, Any]]]:
+        """The copies of its images by position in the list, each with what its JSON says."""
+        return [
+            (
+                self.first + offset,
+                image,
+                {
+                    "id": items.ids[self.first + offset].as_py(),
+                    "sha256": self.sha256[offset],
+                    "width": int(self.sizes[0, offset]),
+                    "height": int(self.sizes[1, offset]),
+                },
+            )
+            for offset, image in sorted(self.thumbnails.items())
+        ]
 
     def hashes(self) -> list[str]:
         """The sha256 of the rows that will be in the part, in its order."""

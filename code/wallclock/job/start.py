@@ -16,7 +16,7 @@ from wallclock.errors import UserError
 from wallclock.job import columns, integrity
 from wallclock.job.dataset import ROWS, Dataset, open_existing
 from wallclock.job.identity import check_reusable, check_same, identity_of
-from wallclock.job.index import Earlier
+from wallclock.job.index import Reused
 from wallclock.job.listing import Items, list_items
 from wallclock.job.place.here import Here, Place, say
 from wallclock.job.plan import Job
@@ -139,7 +139,7 @@ def _start(
             model,
             recipe,
             settings.shard,
-            earlier=Earlier.open(before, items, keep=bool(settings.keep)) if before else None,
+            earlier=Reused.open(before, items, reads_all=bool(settings.keep)) if before else None,
             deduplicate=settings.deduplicate,
             across=place.across,
             keep=bool(settings.keep),

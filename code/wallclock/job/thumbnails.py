@@ -1,12 +1,15 @@
-"""keep=thumbnails: small copies of a shard's images in a tar beside its vectors.
+"""keep=thumbnails: small copies of a part's images in a tar beside it, which a next job can read.
 
 The tar is WebDataset's: of each image `<position>.jpg` and `<position>.json` with its id, hash and
 size. A shorter side of 256 px is made of the pixels that were decoded for the network anyway; an
 image that is not much larger keeps its bytes.
 """
 
+import io
 import json
+import os
 import tarfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +19,11 @@ import simplejpeg
 from wallclock.check import ImageInfo
 from wallclock.errors import image_errors
 from wallclock.job.dataset import Dataset
-from wallclock.job.index import by_part
-from wallclock.job.listing import Items
-from wallclock.job.shard import Shard
-from wallclock.job.tars import Member, members
-from wallclock.job.unchanged import Places
 from wallclock.orientation import UPRIGHT, orient
 from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
 
 _QUALITY = 90
-_HEADER = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
-#: Where a header has a file's size, and its checksum, which counts as blanks in the sum.
-_SIZE, _CHECKSUM = slice(124, 135), slice(148, 156)
-_SUM = sum(_HEADER) - sum(_HEADER[_SIZE]) - sum(_HEADER[_CHECKSUM]) + sum(b" " * 8)
-#: Written at once: each call releases the GIL, which the loader's threads wait for.
-_BUFFER_BYTES = 1 << 20
 
 
 def _make(data: bytes, info: ImageInfo, pixels: PixelArray) -> bytes:
@@ -59,41 +51,40 @@ def _make(data: bytes, info: ImageInfo, pixels: PixelArray) -> bytes:
 thumbnail = image_errors("encode", "simplejpeg", _make)
 
 
-def read_kept(earlier: Dataset, places: Places) -> dict[int, bytes]:
-    """The copies that an earlier dataset has of its rows, by index into `places`."""
-    copies = dict[int, bytes]()
-    for number, indices, rows in by_part(places):
-        digests = earlier.rows(number, ["sha256"])["sha256"].take(rows).to_pylist()
-        with earlier.thumbnails(number) as tar:
-            earlier.check_file(number, earlier.tar(number), tar)
-            where = {digest: place.decode() for _, place, digest in members([tar])}
-            if not where.keys() >= set(digests):
-                raise earlier.damaged(number, earlier.tar(number), "an image is missing")
-            for index, digest in zip(indices.tolist(), digests, strict=True):
-                copies[index] = Member(f"{tar.parent}/{where[digest]}").read()
-    return copies
+def write_tar(path: Path, copies: Sequence[tuple[int, bytes, dict[str, Any]]]) -> None:
+    """Write images by position, each with what its JSON says; the same bytes each time."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for position, image, about in copies:
+            for extension, data in (("jpg", image), ("json", json.dumps(about).encode())):
+                member = tarfile.TarInfo(f"{position:09d}.{extension}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
 
 
-def write(shard: Shard, items: Items, path: Path) -> None:
-    """Write a shard's copies as a tar: the same bytes each time."""
-    ids = items.ids[shard.first : shard.last].to_pylist()
-    widths, heights = shard.sizes.tolist()
-    with path.open("wb", _BUFFER_BYTES) as file:
-        for offset in sorted(shard.thumbnails):
-            about: dict[str, Any] = {"id": ids[offset], "sha256": shard.sha256[offset]}
-            about |= {"width": widths[offset], "height": heights[offset]}
-            members = {"jpg": shard.thumbnails[offset], "json": json.dumps(about).encode()}
-            for extension, data in members.items():
-                head = header(f"{shard.first + offset:09d}.{extension}", len(data))
-                file.write(head + data + bytes(-len(data) % tarfile.BLOCKSIZE))
-        file.write(bytes(2 * tarfile.BLOCKSIZE))
+def members(dataset: Dataset) -> Iterator[tuple[str, bytes, str]]:
+    """The id, the place, as `Member` takes it, and the sha256 of each image of a folder's tars.
+
+    Raises DamagedPartError: a tar is not what was written.
+    """
+    for number in sorted(dataset.with_thumbnails().intersection(dataset.committed())):
+        with dataset.thumbnails(number) as path:
+            dataset.check_file(number, dataset.tar(number), path)
+            with tarfile.open(path, "r:") as tar:
+                files = iter(tar)
+                for image, text in zip(files, files, strict=True):
+                    about = json.loads(tar.extractfile(text).read())  # type: ignore[union-attr]
+                    place = f"{path.name}@{image.offset_data}+{image.size}"
+                    yield about["id"], place.encode(), about["sha256"]
 
 
-def header(name: str, size: int) -> bytes:
-    """The header of a file in a tar, as `tarfile` writes it, without its checks."""
-    head = bytearray(_HEADER)
-    encoded_name, octal_size = name.encode("ascii"), b"%011o" % size
-    head[: len(encoded_name)] = encoded_name
-    head[_SIZE] = octal_size
-    head[_CHECKSUM] = b"%06o\0 " % (_SUM + sum(encoded_name) + sum(octal_size))
-    return bytes(head)
+class Member(io.RawIOBase):
+    """An image in a tar, `<path>@<offset>+<bytes>`; opened when it is read."""
+
+    def __init__(self, where: str) -> None:
+        self._path, _, span = where.rpartition("@")
+        self._offset, self._size = map(int, span.split("+"))
+
+    def read(self, size: int = -1) -> bytes:
+        """All of it."""
+        with open(self._path, "rb") as file:
+            return os.pread(file.fileno(), self._size, self._offset)

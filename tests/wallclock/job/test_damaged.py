@@ -118,14 +118,6 @@ def test_reuse_of_a_damaged_part_stops(how: str, run: Run, images: Path, tmp_pat
     assert "\n" not in str(caught.value)
 
 
-def test_reuse_of_damaged_thumbnails_stops(run: Run, images: Path, tmp_path: Path) -> None:
-    run(keep="thumbnails")
-    change(tmp_path / "out" / "_thumbnails" / "part-00001.tar", flip_a_vector)
-    options = {**QUICK, "keep": "thumbnails", "reuse": str(tmp_path / "out")}
-    with pytest.raises(UserError, match=r"part-00001\.tar is damaged: its sha256"):
-        embed(images, tmp_path / "new", **options)
-
-
 def test_a_page_of_an_earlier_part_in_a_resumed_job(run: Run, tmp_path: Path) -> None:
     """A start looks at sizes only; what it copies out of a part it checks."""
     run()
@@ -251,4 +243,4 @@ def test_reuse_takes_no_changed_bit(
         shutil.rmtree(tmp_path / "new", ignore_errors=True)
         path.write_bytes(data)
     assert [name for name, line in lines if name not in line or "\n" in line] == []
-    assert len(lines) > n / 2
+    assert len(lines) > n / 3  # half of the bits are of files that it does not read

@@ -26,7 +26,7 @@ from wallclock.errors import UserError
 from wallclock.files import sha256_file
 from wallclock.infer.inference import HostInference
 from wallclock.job import dataset as datasets
-from wallclock.job import embed, estimate, start, thumbnails
+from wallclock.job import embed, estimate, start
 from wallclock.job.dataset import open_existing
 from wallclock.job.plan import Plan
 from wallclock.job.stores.folder import Folder
@@ -349,34 +349,18 @@ def test_thumbnails(run: Run, reference: Content, tmp_path: Path) -> None:
     assert verify(tmp_path / "next").faults == ()
 
 
-@pytest.mark.parametrize("size", [0, 98_765, (1 << 33) - 1])
-def test_headers_are_those_of_tarfile(size: int) -> None:
-    member = tarfile.TarInfo("000000123.json")
-    member.size = size
-    assert thumbnails.header(member.name, size) == member.tobuf(tarfile.USTAR_FORMAT)
-
-
-def test_thumbnails_of_what_is_reused(run: Run, images: Path, tmp_path: Path) -> None:
-    """They are taken from the earlier dataset; where it has none, the images are read again."""
-
-    def tars(name: str) -> list[bytes]:
-        return [path.read_bytes() for path in sorted((tmp_path / name / "_thumbnails").glob("*"))]
-
-    def job(name: str, reuse: str) -> Any:
-        options = {"keep": "thumbnails", "reuse": str(tmp_path / reuse), **QUICK}
-        return embed(images, tmp_path / name, **options).tally
-
+def test_thumbnails_with_reuse(run: Run, images: Path, tmp_path: Path) -> None:
+    """Every image is read for its thumbnail; none is embedded again."""
     run(keep="thumbnails")
-    assert len(tars("out")) == 3
-    kept = job("kept", "out")
-    assert (kept.unread, kept.images) == (N - DAMAGED, 0)
-    assert tars("kept") == tars("out")
-    (tmp_path / "out" / "_thumbnails" / "part-00001.tar").unlink()
-    partly = job("partly", "out")
-    assert 0 < partly.unread < N - DAMAGED
-    assert partly.unread + partly.images == N - DAMAGED
-    assert tars("partly") == tars("kept")
-    assert content(tmp_path / "partly") == content(tmp_path / "out")
+    options = {"keep": "thumbnails", "reuse": str(tmp_path / "out"), **QUICK}
+    kept = embed(images, tmp_path / "kept", **options).tally
+    assert (kept.unread, kept.copied) == (0, N - DAMAGED)
+    first, again = (
+        [path.read_bytes() for path in sorted((tmp_path / name / "_thumbnails").glob("*"))]
+        for name in ("out", "kept")
+    )
+    assert first == again
+    assert content(tmp_path / "kept") == content(tmp_path / "out")
 
 
 # --- verify -------------------------------------------------------------------------------------

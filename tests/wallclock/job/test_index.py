@@ -1,6 +1,5 @@
-"""The index of hashes: which row of which part has the same bytes."""
+"""What there is already: by the hash of the bytes, and by id and version."""
 
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -11,21 +10,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wallclock.files import sha256_bytes
-from wallclock.job.index import HashIndex, _merged, _rows, hash_words, places_of
+from wallclock.job import index as module
+from wallclock.job.dataset import Dataset
+from wallclock.job.index import HashIndex, Reused, hash_words, places_of
+from wallclock.job.listing import Items
 
 #: Few words, so that hashes agree in the first 64 bits, in the first 128, or in all.
 _HASHES = st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 1)).map(
     lambda words: "".join(word.to_bytes(8, "big").hex() for word in (*words, 0))
 )
 _PARTS = st.lists(st.lists(_HASHES, max_size=12), max_size=40)
+#: (id, version) of images; ids are unique.
+_IMAGES = st.dictionaries(
+    st.integers(0, 40).map(str), st.sampled_from(["", "1-1", "1-2"]), max_size=30
+).map(lambda images: [*images.items()])
 
 
 def hash_of(value: int) -> str:
     return sha256_bytes(b"%d" % value)
 
 
-def check(index: HashIndex, parts: Sequence[Sequence[str]]) -> None:
-    """The index finds the first row of each 128 bits, and nothing else."""
+def words_of(hashes: Sequence[str]) -> Any:
+    return hash_words(pa.array(hashes, pa.string()))
+
+
+@settings(max_examples=200)
+@given(_PARTS, st.lists(st.integers(1, 9)), st.integers(1, 60))
+def test_it_finds_the_first_of_equal_hashes(
+    parts: list[list[str]], sizes: list[int], least: int
+) -> None:
+    """However many parts are added at once, and however many rows wait to be sorted."""
+    index, numbered = HashIndex(), list(enumerate(parts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_LEAST_SORTED", least)
+        for size in [*sizes, len(parts)]:
+            index.add([(number, words_of(part)) for number, part in numbered[:size]])
+            del numbered[:size]
     first: dict[str, int] = {}
     for number, hashes in enumerate(parts):
         for row, text in enumerate(hashes):
@@ -36,39 +56,11 @@ def check(index: HashIndex, parts: Sequence[Sequence[str]]) -> None:
             assert index.find(digest) == first.get(digest.hex()[:32])
 
 
-@settings(max_examples=200)
-@given(_PARTS)
-def test_it_finds_the_first_of_equal_hashes(parts: list[list[str]]) -> None:
-    index = HashIndex()
-    for number, hashes in enumerate(parts):
-        index.add(number, hashes)
-    check(index, parts)
-
-
-@settings(max_examples=100)
-@given(_PARTS, st.lists(st.integers(1, 9)))
-def test_parts_together_are_as_one_after_another(parts: list[list[str]], sizes: list[int]) -> None:
-    index, numbered = HashIndex(), list(enumerate(parts))
-    for size in [*sizes, len(parts)]:
-        index.add_together([(number, hash_words(part)) for number, part in numbered[:size]])
-        del numbered[:size]
-    check(index, parts)
-
-
-def test_hashes_with_equal_first_halves_of_the_key_are_two() -> None:
-    index = HashIndex()
-    texts = [f"{1:016x}{second:016x}{0:032x}" for second in (5, 3, 5, 4)]
-    index.add(0, texts[:2])
-    index.add(1, texts[2:])
-    places = [index.find(bytes.fromhex(text)) for text in texts]
-    assert places == [0, 1, 0, (1 << 32) + 1]
-
-
 def test_a_column_may_be_sliced_and_in_chunks() -> None:
     hashes = [hash_of(value) for value in range(20)]
     column = pa.chunked_array([pa.array(hashes)[3:7], pa.array(hashes)[:0], pa.array(hashes)[12:]])
     index = HashIndex()
-    index.add(2, column)
+    index.add([(2, hash_words(column))])
     answers = [index.find(bytes.fromhex(text)) for text in column.to_pylist()]
     assert answers == places_of(2, 12).tolist()
     assert index.find(bytes.fromhex(hashes[0])) is None
@@ -77,44 +69,12 @@ def test_a_column_may_be_sliced_and_in_chunks() -> None:
 @pytest.mark.parametrize("wrong", ["ab", "", "g" * 64, None])
 def test_what_is_no_hash_is_refused(wrong: str | None) -> None:
     with pytest.raises(ValueError, match=r"widths must match|Non-hex|without sha256"):
-        HashIndex().add(0, pa.chunked_array([[hash_of(1), wrong]], pa.string()))
+        hash_words(pa.chunked_array([[hash_of(1), wrong]], pa.string()))
 
 
-def test_a_row_is_moved_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice as many parts move a row half a time more, until runs are long; then no more."""
-    moved = 0
-
-    def count(runs: Any) -> Any:
-        nonlocal moved
-        moved += _rows(runs)
-        return _merged(runs)
-
-    monkeypatch.setattr("wallclock.job.index._merged", count)
-    monkeypatch.setattr("wallclock.job.index._LONGEST", 64 * 8)
-    per_row, n_runs = {}, {}
-    for n_parts in (16, 64, 512):
-        hashes, moved = HashIndex(), 0
-        for number in range(n_parts):
-            hashes.add(number, [hash_of(number * 8 + row) for row in range(8)])
-        per_row[n_parts], n_runs[n_parts] = moved / (8 * n_parts), len(hashes._runs)
-    assert per_row[16] + 1 == per_row[64] == per_row[512] == 4
-    assert n_runs == {16: 1, 64: 1, 512: 8}
-
-
-def test_what_is_new_is_not_looked_for_in_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The filter says so of 15 in 16, at any size."""
-    for n in (1, 100, 3000):
-        hashes = HashIndex()
-        for first in range(0, n, 700):
-            hashes.add(first, [hash_of(value) for value in range(first, min(first + 700, n))])
-        others = (bytes.fromhex(hash_of(value)) for value in range(10_000, 14_000))
-        words = (int.from_bytes(digest[:8], sys.byteorder) for digest in others)
-        assert sum(map(hashes._filter.may_have, words)) < 4000 / 12
-        assert all(hashes.find(bytes.fromhex(hash_of(value))) is not None for value in range(n))
-
-
-def test_others_ask_while_one_thread_adds() -> None:
+def test_others_ask_while_one_thread_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was added before is found by every later question, at its first place."""
+    monkeypatch.setattr(module, "_LEAST_SORTED", 120)
     index, added, wrong = HashIndex(), 0, []
     hashes = [[hash_of(part * 50 + row) for row in range(50)] for part in range(200)]
     digests = [[bytes.fromhex(text) for text in part] for part in hashes]
@@ -132,11 +92,47 @@ def test_others_ask_while_one_thread_adds() -> None:
         thread.start()
     try:
         for number, part in enumerate(hashes):
-            index.add(number, part)
-            index.add(number + 1000, part[:5])  # repeats, which keep their first places
+            index.add([(number, words_of(part))])
+            index.add([(number + 1000, words_of(part[:5]))])  # repeats, which keep their places
             added = number + 1
     finally:
         added = len(hashes)
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+class Rows(Dataset):
+    """A dataset that is nowhere: ids and versions by part."""
+
+    parts: Sequence[Sequence[tuple[str, str]]] = ()
+
+    def committed(self) -> list[int]:
+        return list(range(len(self.parts)))
+
+    def rows(self, number: int, columns: Any = ()) -> Any:
+        ids, versions = zip(*self.parts[number], strict=True)
+        hashes = [hash_of(number)] * len(ids)
+        return pa.table({"sha256": hashes, "id": ids, "version": versions}).select(list(columns))
+
+
+@settings(max_examples=200)
+@given(_IMAGES, _IMAGES, st.integers(1, 8))
+def test_unchanged_images_of_any_list(
+    images: list[tuple[str, str]], earlier: list[tuple[str, str]], size: int
+) -> None:
+    """Equal id and version, whatever the order of both; an image without a version has changed."""
+    dataset: Any = Rows(None)  # type: ignore[arg-type]
+    parts = [earlier[at : at + size] for at in range(0, len(earlier), size)]
+    object.__setattr__(dataset, "parts", parts)
+    ids = pa.chunked_array([[name for name, _ in images]], pa.string())
+    versions = pa.chunked_array([[version for _, version in images]], pa.string())
+    there = {
+        image: (number << 32) + row
+        for number, part in enumerate(parts)
+        for row, image in enumerate(part)
+    }
+    items = Items(ids, ids.cast(pa.binary()), versions)
+    expected = [there.get(image, -1) if image[1] else -1 for image in images]
+    assert Reused.open(dataset, items).unread.tolist() == expected
+    assert Reused.open(dataset, items, reads_all=True).unread.tolist() == [-1] * len(images)
