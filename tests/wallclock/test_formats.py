@@ -153,7 +153,7 @@ def test_the_other_keys_of_a_bucket_are_counted(monkeypatch: pytest.MonkeyPatch)
     objects = [{"Key": key, "ETag": '"1"'} for key in keys]
     monkeypatch.setattr(listing, "connect", lambda src, **_: None)
     monkeypatch.setattr(listing, "closing", lambda client: nullcontext(SimpleNamespace(call=None)))
-    monkeypatch.setattr(listing, "map_ranges", lambda call, convert, *_: [convert(objects)])
+    monkeypatch.setattr(listing, "list_objects", lambda call, **_: objects)
     items = list_items("s3://bucket/x")
     assert items.ids.to_pylist() == ["x/a.JPG", "x/b.heic"]
     assert items.others == ("x/notes.txt", "x/sub/c")

@@ -5,7 +5,7 @@ A million images are three columns of Arrow, 100 MB, and no million objects.
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock.errors import SourceError, UserError, first_line
-from wallclock.fetch import folder, s3_ranges
+from wallclock.fetch import folder
 from wallclock.fetch.s3 import S3Error, connect, list_objects
-from wallclock.fetch.s3_ranges import map_ranges
 from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
@@ -33,8 +32,6 @@ from wallclock.job.thumbnails import Member, members
 WHERE = ("path", "url", "uri", "where", "file")
 #: Seconds without a byte of a list behind a URL, and its most bytes.
 _LIST_TIMEOUT_S, _LIST_BYTES = 30.0, 1 << 30
-#: Keys of a bucket that each of its threads holds as texts of Python.
-_KEYS = 1 << 14
 T = TypeVar("T")
 
 
@@ -307,33 +304,21 @@ def _bucket(src: str, limit: int | None) -> Items:
         raise SourceError(f"{src} names no bucket; give s3://bucket/prefix")
     bucket, prefix = parts.netloc, parts.path.lstrip("/")
 
-    def columns(objects: Iterable[Mapping[str, Any]]) -> tuple[Any, Any, list[str]]:
-        """Keys and versions of images, and the keys of other objects."""
-        ids: list[Any] = []
-        etags: list[Any] = []
-        others: list[str] = []
-        images = (
-            (item["Key"], item["ETag"].strip('"'))
-            for item in objects
-            if _is_image_key(item["Key"], others)
-        )
-        for some in _chunks(islice(images, limit), _KEYS):
-            ids.append(pa.array([key for key, _ in some], pa.string()))
-            etags.append(pa.array([etag for _, etag in some], pa.string()))
-        return ids, etags, others
-
+    ids: list[Any] = []
+    etags: list[Any] = []
+    others: list[str] = []
     try:
-        with closing(connect(src, connections=s3_ranges.THREADS)) as client:
-            if limit is None:
-                ranges = map_ranges(client.call, columns, bucket, prefix)
-            else:
-                ranges = [columns(list_objects(client.call, Bucket=bucket, Prefix=prefix))]
+        with closing(connect(src)) as client:
+            objects = list_objects(client.call, Bucket=bucket, Prefix=prefix)
+            images = (item for item in objects if _is_image_key(item["Key"], others))
+            for some in _chunks(islice(images, limit), CHUNK):
+                ids.append(pa.array([item["Key"] for item in some], pa.string()))
+                etags.append(pa.array([item["ETag"].strip('"') for item in some], pa.string()))
     except S3Error as error:
         raise UserError(f"{src} cannot be listed: {error.detail}") from error
-    ids = pa.chunked_array([chunk for keys, _, _ in ranges for chunk in keys], pa.string())
-    etags = pa.chunked_array([chunk for _, tags, _ in ranges for chunk in tags], pa.string())
-    others = tuple(key for _, _, keys in ranges for key in keys)
-    return Items(ids, ids.cast(pa.binary()), etags, f"s3://{bucket}/".encode(), others=others)
+    keys, versions = pa.chunked_array(ids, pa.string()), pa.chunked_array(etags, pa.string())
+    root = f"s3://{bucket}/".encode()
+    return Items(keys, keys.cast(pa.binary()), versions, root, others=tuple(others))
 
 
 def _is_image_key(key: str, others: list[str]) -> bool:

@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.wallclock.fetch.listing import ListingServer, NumberedKeys
-from tests.wallclock.fetch.test_s3_ranges import listed
 from wallclock.fetch import s3_pages
 from wallclock.fetch.s3 import Client, connect, list_objects
 from wallclock.job.listing import list_items
@@ -38,7 +37,8 @@ def test_every_key_once_in_order(
 ) -> None:
     server.keys, server.page = sorted(keys, key=str.encode), page
     expected = [key for key in server.keys if key.startswith(prefix)]
-    assert listed(client.call, prefix) == expected
+    items = list_objects(client.call, Bucket="b", Prefix=prefix)
+    assert [item["Key"] for item in items] == expected
 
 
 def test_the_fields_are_those_of_botocore(
@@ -93,12 +93,11 @@ def test_names_with_and_without_a_namespace() -> None:
 
 
 def test_a_bucket_of_thousands(server: ListingServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges and pages meet in a listing that is a job's."""
+    """In a listing that is a job's."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    monkeypatch.setattr("wallclock.job.listing._KEYS", 64)
-    monkeypatch.setattr("wallclock.fetch.s3_ranges._ENOUGH", 4)
+    monkeypatch.setattr("wallclock.job.listing.CHUNK", 64)
     server.keys, server.page = NumberedKeys(23_000), 1000
     items = list_items("s3://bucket/00002")
     assert items.ids.to_pylist() == server.keys[20_000:]

@@ -260,7 +260,6 @@ def test_bucket(bucket: str, images: Path, tmp_path: Path) -> None:
 def test_a_bucket_of_several_pages(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys at the top, of one folder, and in Unicode: as one listing has them."""
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "20")
-    monkeypatch.setattr("wallclock.fetch.s3_ranges._ENOUGH", 3)
     keys = [f"top-{at:04}.jpg" for at in range(45)]
     keys += [f"ä/{at:02}.jpg" for at in range(12)] + [f"x/😀/{at:02}.jpg" for at in range(25)]
     fill(os.environ["AWS_ENDPOINT_URL"], "many", dict.fromkeys([*keys, "z/notes.txt"], b"x"))
@@ -270,7 +269,6 @@ def test_a_bucket_of_several_pages(bucket: str, monkeypatch: pytest.MonkeyPatch)
     assert set(items.versions.to_pylist()) == {"9dd4e461268c8034f5c8564e155c67a6"}
     below = list_items("s3://many/x").ids.to_pylist()
     assert below == [key for key in sorted(keys, key=str.encode) if key[0] == "x"]
-    monkeypatch.setattr("wallclock.job.listing.map_ranges", None)
     assert list_items("s3://many", 3).ids.to_pylist() == [
         "top-0000.jpg",
         "top-0001.jpg",
