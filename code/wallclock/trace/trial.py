@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import ceil
+from math import ceil, inf
 from statistics import median
 from typing import Any
 
@@ -142,7 +142,7 @@ def try_loader(trace: Trace, paths: Sequence[str]) -> Trial | Untried:
     """Measure `open_images` on these files as the report proposes it."""
     shares = Shares(trace)
     job = job_of(shares)
-    if job is None:
+    if job is None or job.img_per_s() == inf:
         return Untried("Nothing to try: the program loaded no image that the trace counts.")
     if job.target is None:
         return Untried(

@@ -153,6 +153,7 @@ def test_files_that_exist_in_order_and_not_too_many(
         (program(decode=7.9), "no file of the program's images is known here"),
         (traces.trace([traces.process([traces.thread({"decode": 5}, N)])], []), "no size"),
         (traces.trace([traces.process([traces.thread({"decode": 5})])], []), "no image"),
+        (program(wait=8.0), "no image"),
     ],
 )
 def test_nothing_to_try(trace: Trace, says: str, requests: list[tuple[Any, Any]]) -> None:
