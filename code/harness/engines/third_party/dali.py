@@ -4,9 +4,6 @@ https://docs.nvidia.com/deeplearning/dali/user-guide/docs/advanced_topics_perfor
 the defaults perform well; `num_threads` is one a core, `prefetch_queue_depth` its default of 2. The
 reader cycles endlessly. The decoder applies EXIF orientation by default; disabled here. Before a
 GPU the pipeline ends in its own copy, `.gpu()`: from pinned memory, on its stream, batches ahead.
-
-Variant `dynamic`: the same operators called from Python, without a pipeline that runs ahead
-(https://docs.nvidia.com/deeplearning/dali/user-guide/docs/dali_dynamic.html); on the host only.
 """
 
 from collections.abc import Iterator
@@ -18,7 +15,6 @@ import numpy as np
 from harness.engines.third_party import _interface as api
 from harness.engines.third_party._interface import DecodedBatch, LoaderSpec, Stream
 from harness.peers import import_or_unavailable
-from wallclock.errors import Unavailable
 
 DISTRIBUTION = "nvidia-dali-cuda130"
 _PREFETCH = 2
@@ -42,37 +38,6 @@ def open_stream(spec: LoaderSpec, decoder: str = "cpu") -> Iterator[Stream]:
     yield Stream(
         api.version(DISTRIBUTION), settings, _PREFETCH + 1, _batches(pipeline, spec.on_gpu)
     )
-
-
-@contextmanager
-def _open(spec: LoaderSpec) -> Iterator[Stream]:
-    if spec.variant != "dynamic":
-        with open_stream(spec) as stream:
-            yield stream
-        return
-    if spec.on_gpu:
-        raise Unavailable("DALI's dynamic mode is measured on the host only")
-    dynamic = import_or_unavailable("nvidia.dali.experimental.dynamic")
-    dynamic.set_num_threads(spec.workers)
-    settings = (
-        "dynamic mode: readers.File, decoders.image cpu, resize on the CPU, "
-        f"set_num_threads({spec.workers}), uint8"
-    )
-    yield Stream(api.version(DISTRIBUTION), settings, 1, _dynamic_batches(spec, dynamic))
-
-
-def _dynamic_batches(spec: LoaderSpec, dynamic: Any) -> Iterator[DecodedBatch]:
-    positions = list(range(len(spec.files)))
-    rgb = import_or_unavailable("nvidia.dali.types").RGB
-    reader = dynamic.readers.File(files=list(spec.files), labels=positions)
-    while True:
-        for data, labels in reader.next_epoch(batch_size=spec.batch_size):
-            images = dynamic.decoders.image(
-                data, device="cpu", output_type=rgb, adjust_orientation=False
-            )
-            images = dynamic.resize(images, resize_x=spec.input_px, resize_y=spec.input_px)
-            batch_positions = np.asarray(dynamic.as_tensor(labels)).ravel().tolist()
-            yield batch_positions, np.asarray(dynamic.as_tensor(images))
 
 
 def _build(spec: LoaderSpec, decoder: str) -> Any:
@@ -111,4 +76,4 @@ def _batches(pipeline: Any, on_gpu: bool) -> Iterator[DecodedBatch]:
         yield positions, from_dlpack(batch) if on_gpu else np.asarray(batch)
 
 
-LOADER = api.ThirdPartyLoader("dali", "DALI (CPU)", _open, (DISTRIBUTION,), ("", "dynamic"))
+LOADER = api.ThirdPartyLoader("dali", "DALI (CPU)", open_stream, (DISTRIBUTION,))
