@@ -1,10 +1,9 @@
 """The measuring loop: batches from a loader, with or without an inference step behind it."""
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -185,12 +184,3 @@ class _SpanCollector:
     def _span(self, lane: str, stage: str, number: int, began: int, duration: int) -> None:
         if number < self._span_batches:
             self._result.spans.append((lane, stage, number, began - self._start, duration))
-
-
-def workers_since(
-    before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Where each worker's time went between two calls of a loader's `stats`."""
-    return [
-        {name: new[name] - old[name] for name in new} for old, new in zip(before, now, strict=True)
-    ]

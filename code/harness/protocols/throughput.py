@@ -26,7 +26,7 @@ from harness.engines.on_device import OnDevice
 from harness.engines.pipeline import DeviceStages
 from harness.engines.positions import CyclicPositions, burst_of, prefetched_batches
 from harness.protocols import fidelity, protocol
-from harness.protocols.loop import PassResult, after, run_pass, steady, workers_since
+from harness.protocols.loop import PassResult, after, run_pass, steady
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell
@@ -92,7 +92,6 @@ def _throughput(
             memory.begin()
             progress(0)
             sampler.begin()
-            before = loader.stats()
             result = run_pass(
                 loader,
                 after(count),
@@ -102,14 +101,12 @@ def _throughput(
                 span_batches=loader.prefetched + _SPAN_BATCHES,
             )
             sampler.end()
-        stats = loader.stats() | {"peak_memory_mib": protocol.peak_memory_mib()}
-    if "workers" in stats:
-        stats["workers"] = workers_since(before["workers"], stats["workers"])
+        peak_memory_mib = protocol.peak_memory_mib()
     if not result.images:
         raise protocol.all_failed(result.failures)
     values |= memory.values()
-    values |= stats
     values |= {
+        "peak_memory_mib": peak_memory_mib,
         "embedded_on": stages.device,
         "clock_error_us": inference.clock_error_ns() / 1e3,
         "n_embedded": result.images,

@@ -133,7 +133,3 @@ class Loader(Protocol):
     def ready(self) -> int:
         """About how many complete batches wait to be requested; 0 where that is unknown."""
         return 0
-
-    def stats(self) -> dict[str, Any]:
-        """Values for the record: buffers, and where each worker's time went; may be empty."""
-        return {}

@@ -7,8 +7,7 @@ and a lock around pictures so large that two of them decoded would matter.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from math import prod
 from queue import SimpleQueue
 from threading import Lock
@@ -66,23 +65,6 @@ class Feed:
     def inspect(self, position: int, item: Any, data: bytes) -> tuple[ImageInfo, bool]:
         """What the bytes of an item are, and whether to decode them. Raises ImageError."""
         raise NotImplementedError
-
-
-@dataclass
-class WorkerTimes:
-    """Where one worker's time went, in ns: by stage, and waiting for a free buffer."""
-
-    wait_ns: int = 0
-    images: int = 0
-    stage_ns: list[int] = field(default_factory=lambda: [0] * len(IMAGE_STAGES))
-
-    def count(self, chunk: Chunk) -> None:
-        """Add a chunk that the worker completed."""
-        self.images += len(chunk.kept)
-        width = len(IMAGE_STAGES) + 1
-        sums = [sum(chunk.marks[column::width]) for column in range(width)]
-        for stage, (began, ended) in enumerate(pairwise(sums)):
-            self.stage_ns[stage] += ended - began
 
 
 def worker_count(recipe: Recipe) -> int:
@@ -284,16 +266,6 @@ class ThreadLoader(LendingLoader):
         """About how many complete batches wait to be requested."""
         return self._ring.ready(self._results.qsize())
 
-    def worker_times(self) -> list[WorkerTimes]:
-        """Where each worker's time has gone so far."""
-        return [worker.times for worker in self._workers]
-
-    def stats(self) -> dict[str, Any]:
-        """`ring_batches`, `ring_mib`, and for each worker seconds by stage, of waiting, images."""
-        ring_mib = sum(buffer.nbytes for buffer in self._ring.buffers) / 2**20
-        workers = [_plain(times) for times in self.worker_times()]
-        return {"ring_batches": self.prefetched, "ring_mib": ring_mib, "workers": workers}
-
     def _dispatch(self) -> None:
         chunks = self._ring.open()
         if self._reader.fetches_ahead:
@@ -346,7 +318,6 @@ class _Worker:
     ) -> None:
         self.thread = JoinableThread(self._run, f"loader {number}")
         self.stopped = False
-        self.times = WorkerTimes()
         self._number = number
         self._stages = stages
         self._tasks, self._results = queues
@@ -354,16 +325,12 @@ class _Worker:
         self._rows, self._one_large = rows, one_large
 
     def _run(self) -> None:
-        times = self.times
         try:
             while True:
-                requested = perf_counter_ns()
                 chunk = self._tasks.get()
-                times.wait_ns += perf_counter_ns() - requested
                 if chunk is None or self.stopped:
                     return
                 self._fill(chunk)
-                times.count(chunk)
                 self._results.put(chunk)
         except StopIteration as error:  # would end the consumer's loop without a word
             self._results.put(_as_runtime_error(error))
@@ -415,9 +382,3 @@ def _as_runtime_error(error: StopIteration) -> RuntimeError:
     raised = RuntimeError(f"a worker raised StopIteration: {error}")
     raised.__cause__ = error
     return raised
-
-
-def _plain(times: WorkerTimes) -> dict[str, float]:
-    by_stage = zip(IMAGE_STAGES, times.stage_ns, strict=True)
-    seconds = {f"{name}_s": float(spent) / 1e9 for name, spent in by_stage}
-    return {**seconds, "wait_s": times.wait_ns / 1e9, "images": times.images}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.protocols.loop import after, run_pass, steady, workers_since
+from harness.protocols.loop import after, run_pass, steady
 from harness.protocols.protocol import no_progress
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import UserError
@@ -190,8 +190,3 @@ def test_max_failures() -> None:
     assert len(result.failures) == 6
     with pytest.raises(UserError, match="max_failures=5 images failed; the last, x, in read: gone"):
         run_pass(loader, after(3), no_progress, max_failures=5, clock=clock)
-
-
-def test_worker_times_are_of_the_pass_alone() -> None:
-    before = [{"read_s": 1.0, "images": 4}]
-    assert workers_since(before, [{"read_s": 1.5, "images": 10}]) == [{"read_s": 0.5, "images": 6}]

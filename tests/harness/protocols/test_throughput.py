@@ -89,9 +89,6 @@ def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetch
         assert values["startup_s"] * 1e9 > wall, "two interpreters take longer than 17 batches"
         assert sum(result.samples["batch"]) <= wall
     assert min(result.samples["latency"]) > 0, "a worker's clock is the main process's"
-    if in_thread:
-        assert (values["ring_batches"], len(values["workers"])) == (prefetched, 2)
-        assert sum(worker["images"] for worker in values["workers"]) > 0
     images = dict.fromkeys(("read", "decode", "resize", "latency"), n)
     batches = dict.fromkeys((*DEVICE_STAGES, "wait", "batch"), n_batches)
     assert counts == images | batches | {
