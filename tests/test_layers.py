@@ -176,7 +176,7 @@ def test_imports_are_read() -> None:
     """The other tests would pass on an empty list: these imports must be seen."""
     assert "wallclock.stages.decode" in ours(SOURCES["wallclock.loader.prepare"])
     assert "torch" in set(imported(SOURCES["harness.engines.assemble"]))
-    assert part_of("wallclock.job.place.here") == "job"
+    assert part_of("wallclock.job.place.process") == "job"
     assert "record.json" in set(strings(SOURCES["harness.records"]))
 
 

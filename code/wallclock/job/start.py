@@ -18,10 +18,10 @@ from wallclock.job.dataset import ROWS, Dataset, open_existing
 from wallclock.job.identity import check_reusable, check_same, identity_of
 from wallclock.job.index import Reused
 from wallclock.job.listing import Items, list_items
-from wallclock.job.place.here import Here, Place, say
-from wallclock.job.plan import Job
+from wallclock.job.place.process import Place, ThisProcess, print_line
+from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
-from wallclock.job.settings import RANDOM, JobSettings
+from wallclock.job.settings import RANDOM, JobSettings, Resolved
 from wallclock.job.stores import at
 from wallclock.machine import SWAPPING, swapped_bytes
 from wallclock.progress import format_duration
@@ -41,7 +41,7 @@ class Outcome:
     expected: float | None = None
     #: To and from the machine's swap while it ran.
     swapped_bytes: int = 0
-    #: What its user must not overlook, again at the end.
+    #: A warning that is repeated at the end.
     warning: str = ""
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Outcome:
         if tally.unread:
             notes.append(f"{tally.unread:,} unchanged")
         if tally.copied:
-            notes.append(f"{tally.copied:,} with equal bytes")
+            notes.append(f"{tally.copied:,} duplicates")
         rate = (tally.images + tally.n_failed) / tally.wall_s
         notes += [f"{rate:,.0f} images/s", f"limited by the {tally.limited_by}"]
         if self.expected and not tally.unread:  # it is about images that are read
@@ -80,7 +80,7 @@ def embed(
 
     Args:
         src: a folder, a list (CSV, Parquet, a line each), s3://bucket/prefix, or a list's URL.
-        out: a folder or s3://bucket/prefix; it is new, or this job's.
+        out: a folder or s3://bucket/prefix: new, or of an earlier run of the same job.
         console: where progress goes; by default nowhere.
         values: the fields of `JobSettings`.
 
@@ -89,87 +89,115 @@ def embed(
     """
     settings, console = build(JobSettings, values, ""), console or Console(quiet=True)
     if not settings.cluster:
-        return _start(str(src), out, settings, Here(settings, console), console)
+        return _run(str(src), out, settings, ThisProcess(settings, console), console)
     from wallclock.job.place import cluster
 
     if settings.cluster.startswith("ray://"):
         outcome: Outcome = cluster.on_head(settings.cluster, embed, str(src), str(out), values)
         return outcome
     with cluster.connected(settings, console) as place:
-        return _start(str(src), out, settings, place, console)
+        return _run(str(src), out, settings, place, console)
 
 
-def _start(
+def _run(
     src: str, out: str | Path, settings: JobSettings, place: Place, console: Console
 ) -> Outcome:
+    """List the images, open OUT, plan what is missing, and embed it."""
     resolved = settings.resolved(place.device)
-    recipe, model = resolved.recipe, resolved.model
-    is_random = model.weights == "random"
     for note in resolved.notes:
-        say(console, note)
+        print_line(console, note)
     items = list_items(src, settings.limit)
     columns.check(items)
-    _tell_others(items, console)
-    before = _earlier(settings)
-    scope = settings.deduplicate and (place.across or "in each shard")
-    identity = {
-        "images": items.digest(),
-        "n": len(items),
-        **columns.identity_of(items),
-        **identity_of(settings, recipe, model),
-        "deduplicate": scope,
-        "reuse": before.about["identity"]["images"] if before else "",
-    }
-    if before:
-        check_reusable(before, identity)
+    _print_others(items, console)
+    earlier = _earlier(settings)
+    identity = _identity(settings, resolved, items, earlier, place)
+    _check(None, earlier, identity)
     store = at(out)
-    with store.locked(partial(say, console)):
+    with store.locked(partial(print_line, console)):
         dataset = open_existing(store) or Dataset(store)
+        _check(dataset, None, identity)
         if dataset.about:
-            check_same(dataset, identity)
             for line in integrity.remove_damaged(dataset):
-                say(console, line)
+                print_line(console, line)
             counts = dataset.about.get("counts", {})
             if len(dataset.committed()) == counts.get("parts"):
                 return Outcome(store.out, counts, Tally())
         dataset.remove_leftovers()
-        job = Job(
-            items,
-            dataset,
-            model,
-            recipe,
-            settings.shard,
-            earlier=Reused.open(before, items, reads_all=bool(settings.keep)) if before else None,
-            deduplicate=settings.deduplicate,
-            across=place.across,
-            keep=bool(settings.keep),
-            max_failures=settings.max_failures,
-        )
+        job = _job(settings, resolved, items, dataset, earlier, place)
         plan = job.plan()
-        identity["weights"], labels = place.prepare(job, plan)
-        if dataset.about:
-            check_same(dataset, identity)
-        if before:
-            check_reusable(before, identity)
+        weights, labels = place.prepare(job, plan)
+        identity = {**identity, "weights": weights}
+        _check(dataset, earlier, identity)
         about = _about(src, settings, identity, labels, columns.schema_of(items))
-        dataset.describe({**about, "complete": False})
-        swapped = swapped_bytes()
-        tally, expected = place.run(job, plan)
-        swapped = swapped_bytes() - swapped
-        dataset.remove_leftovers()  # also what other processes left meanwhile
-        counts = dataset.counts()
-        dataset.describe({**about, "complete": True, "counts": counts})
-        warning = RANDOM if is_random else ""
-        return Outcome(store.out, counts, tally, expected, swapped, warning)
+        return _embed_missing(place, job, plan, about)
 
 
-def _tell_others(items: Items, console: Console) -> None:
-    """Say which files of the source are no images: at most three names."""
+def _identity(
+    settings: JobSettings, resolved: Resolved, items: Items, earlier: Dataset | None, place: Place
+) -> dict[str, Any]:
+    """What the job's vectors depend on, but the weights: these are opened later."""
+    return {
+        "images": items.digest(),
+        "n": len(items),
+        **columns.identity_of(items),
+        **identity_of(settings, resolved.recipe, resolved.model),
+        "deduplicate": settings.deduplicate and (place.across or "in each shard"),
+        "reuse": earlier.about["identity"]["images"] if earlier else "",
+    }
+
+
+def _check(dataset: Dataset | None, earlier: Dataset | None, identity: Mapping[str, Any]) -> None:
+    """Raise UserError where OUT is another job's, or the earlier dataset of another model."""
+    if dataset and dataset.about:
+        check_same(dataset, identity)
+    if earlier:
+        check_reusable(earlier, identity)
+
+
+def _job(
+    settings: JobSettings,
+    resolved: Resolved,
+    items: Items,
+    dataset: Dataset,
+    earlier: Dataset | None,
+    place: Place,
+) -> Job:
+    keep = bool(settings.keep)
+    return Job(
+        items,
+        dataset,
+        resolved.model,
+        resolved.recipe,
+        settings.shard,
+        earlier=Reused.open(earlier, items, reads_all=keep) if earlier else None,
+        deduplicate=settings.deduplicate,
+        across=place.across,
+        keep=keep,
+        max_failures=settings.max_failures,
+    )
+
+
+def _embed_missing(place: Place, job: Job, plan: Plan, about: Mapping[str, Any]) -> Outcome:
+    """Run the plan, between two descriptions of the dataset."""
+    dataset = job.dataset
+    dataset.describe({**about, "complete": False})
+    swapped = swapped_bytes()
+    tally, expected = place.run(job, plan)
+    swapped = swapped_bytes() - swapped
+    dataset.remove_leftovers()  # also what other processes left meanwhile
+    counts = dataset.counts()
+    dataset.describe({**about, "complete": True, "counts": counts})
+    warning = RANDOM if job.model.weights == "random" else ""
+    return Outcome(dataset.out, counts, tally, expected, swapped, warning)
+
+
+def _print_others(items: Items, console: Console) -> None:
+    """Print which files of the source are no images: at most three names."""
     if not items.others:
         return
     n, names = len(items.others), ", ".join(items.others[:3])
     are, more = ("file is no image" if n == 1 else "files are no images"), ", …" if n > 3 else ""
-    say(console, f"{n:,} {are}: {names}{more}")
+    print_line(console, f"{n:,} {are}: {names}{more}")
 
 
 def _earlier(settings: JobSettings) -> Dataset | None:

@@ -11,7 +11,7 @@ direction, so that the first stays high where pixels are wrong.
 import hashlib
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,48 +86,57 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     limits = _limits_of(dataset)
     if damaged := [*integrity.faults(dataset, integrity.check_bytes)]:
         return Verdict(0, 0, 1.0, 1.0, _summary(damaged))
-    numbers, faults = dataset.committed(), []
+    numbers = dataset.committed()
+    ids, faults = _check_counts(dataset, numbers)
+    rng = np.random.default_rng(chosen.seed)
+    rows = np.sort(rng.permutation(len(ids))[: chosen.n])
+    if not len(rows):
+        return Verdict(0, 0, 1.0, 1.0, faults)
+    stored, hashes = _stored(dataset, numbers, rows)
+    reference, digests, source = _embedded_again(dataset, ids.take(rows))
+    same = np.array([digests.get(name) == sha for name, sha in hashes])
+    names = [name for (name, _), is_same in zip(hashes, same, strict=True) if is_same]
+    if not names:
+        raise UserError("no image of the sample is what it was when it was embedded")
+    right = np.array([reference[name] for name in names], np.float32)
+    verdict = _judge(stored[same], right, names, limits)
+    changed = len(rows) - len(names)
+    return replace(verdict, changed=changed, faults=faults + verdict.faults, reference=source)
+
+
+def _check_counts(dataset: Dataset, numbers: Sequence[int]) -> tuple[Any, tuple[str, ...]]:
+    """The ids of all vectors as an Arrow column; a fault where an image is missing or twice."""
     columns = [dataset.rows(number, ["id"])["id"] for number in numbers]
     ids = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
     failed = [row["id"] for number in numbers for row in dataset.failures(number)]
     listed = dataset.about["identity"]["n"]
     different = len(pc.unique(ids)) + len(set(failed))
-    if not different == len(ids) + len(failed) == listed:
-        faults.append(f"{len(ids)} vectors and {len(failed)} failures of {listed} images")
-    rng = np.random.default_rng(chosen.seed)
-    rows = np.sort(rng.permutation(len(ids))[: chosen.n])
-    if not len(rows):
-        return Verdict(0, 0, 1.0, 1.0, tuple(faults))
-    stored, hashes = _stored(dataset, numbers, rows)
-    reference, digests, source = _embedded_again(dataset, ids.take(rows))
-    same = np.array([digests.get(name) == sha for name, sha in hashes])
-    unchanged = [name for (name, _), is_same in zip(hashes, same, strict=True) if is_same]
-    ours = stored[same]
-    right = np.array([reference[name] for name in unchanged], np.float32)
-    if not len(ours):
-        raise UserError("no image of the sample is what it was when it was embedded")
-    cosines = cosine(ours, right)
+    if different == len(ids) + len(failed) == listed:
+        return ids, ()
+    return ids, (f"{len(ids)} vectors and {len(failed)} failures of {listed} images",)
+
+
+def _judge(
+    ours: npt.NDArray[np.float32],
+    right: npt.NDArray[np.float32],
+    names: Sequence[str],
+    limits: tuple[float, float, float],
+) -> Verdict:
+    """Compare vectors (n, dim) with those of the plain loop."""
     median, least, least_centered = limits
+    cosines = cosine(ours, right)
     centered = _centered_median(ours, right)
+    found, lowest = float(np.median(cosines)), float(cosines.min())
+    faults = []
     if not np.isfinite(ours).all():
         faults.append("vectors that are not finite")
-    if np.median(cosines) < median or cosines.min() < least:
+    if found < median or lowest < least:
         faults.append(f"cosines below {median} (median) or {least} (least)")
     if centered is not None and centered < least_centered:
         faults.append(f"less their mean, cosines below {least_centered} (median): other pixels")
-    if moved := _rows_of_other_images(ours, right, float(np.median(cosines))):
-        faults.append(f"{len(moved)} nearer to another image's, as {unchanged[moved[0]]}")
-    median_cosine = float(np.median(cosines))
-    least_cosine = float(cosines.min())
-    return Verdict(
-        len(ours),
-        len(rows) - len(ours),
-        median_cosine,
-        least_cosine,
-        tuple(faults),
-        centered,
-        source,
-    )
+    if moved := _rows_of_other_images(ours, right, found):
+        faults.append(f"{len(moved)} nearer to another image's, as {names[moved[0]]}")
+    return Verdict(len(ours), 0, found, lowest, tuple(faults), centered)
 
 
 def _limits_of(dataset: Dataset) -> tuple[float, float, float]:

@@ -34,7 +34,7 @@ from wallclock.job import embed
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.listing import list_items
 from wallclock.job.place import cluster
-from wallclock.job.place.here import open_network
+from wallclock.job.place.process import open_network
 from wallclock.job.plan import Job
 from wallclock.job.run import Run, Tally
 from wallclock.job.settings import JobSettings
@@ -132,7 +132,7 @@ def test_nothing_is_left_to_make(job: Job) -> None:
 
 def test_a_cluster_that_loses_everything_is_given_up(job: Job) -> None:
     lossy = Lossy(job, 0)
-    with pytest.raises(UserError, match="lost, again and again"):
+    with pytest.raises(UserError, match="crashed in three passes"):
         lossy.run(job, job.plan())
     assert len(lossy.passes) == 3
 
@@ -423,4 +423,4 @@ def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
     output = finish(start(newer, again, {**on_cluster, "reuse": together}))
     finish(start(newer, fresh, settings))
     assert files_of(again) == files_of(fresh)
-    assert "195 with equal bytes" in output
+    assert "195 duplicates" in output

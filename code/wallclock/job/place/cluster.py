@@ -32,7 +32,7 @@ from wallclock.errors import UserError, first_line, install_hint
 from wallclock.infer.network import Embedder
 from wallclock.job.dataset import FAILURES, open_existing
 from wallclock.job.estimate import estimate
-from wallclock.job.place.here import export_metrics, open_network, say, show_progress
+from wallclock.job.place.process import export_metrics, open_network, print_line, show_progress
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Run, Tally
 from wallclock.job.settings import JobSettings
@@ -146,7 +146,7 @@ class Cluster:
         """See `Place`."""
         if not plan.missing:  # actors of a killed driver made the last ones
             return Tally(), None
-        say(self._console, f"{self._pool}; {len(plan.missing):,} parts to make")
+        print_line(self._console, f"{self._pool}; {len(plan.missing):,} parts to make")
         missing, fruitless = set(plan.missing), 0
         work, began = Tally(), perf_counter()
         with export_metrics(self._settings.export, work, {}), show_progress(self._console) as show:
@@ -162,12 +162,14 @@ class Cluster:
                 left -= set(job.dataset.committed())
                 fruitless = fruitless + 1 if left == missing else 0
                 if fruitless == _FRUITLESS:
-                    raise UserError("actors were lost, again and again: see Ray's logs")
+                    raise UserError("Ray actors crashed in three passes in a row; see Ray's logs")
                 if left:
-                    say(self._console, f"actors were lost: {len(left):,} parts are made again")
+                    print_line(
+                        self._console, f"actors were lost: {len(left):,} parts are made again"
+                    )
                 missing = left
         wall_s = perf_counter() - began
-        say(self._console, _checked(self._pool, work, wall_s))
+        print_line(self._console, _checked(self._pool, work, wall_s))
         share = wall_s / work.wall_s if work.wall_s else 0.0
         waits = {name: seconds * share for name, seconds in work.wait_s.items()}
         return replace(work, wait_s=waits, wall_s=wall_s), None
@@ -202,7 +204,7 @@ class Cluster:
                     raise RuntimeError(f"an actor failed:\n{row['error']}")
                 yield [*row["shards"]], Tally(**row["tally"])
         except self._ray.exceptions.RayError as error:  # a result that was on a lost node, say
-            say(self._console, f"Ray ended a pass: {first_line(error)}")
+            print_line(self._console, f"Ray ended a pass: {first_line(error)}")
 
 
 def split(shards: Sequence[int], actors: int, most: int) -> list[Sequence[int]]:

@@ -1,4 +1,4 @@
-"""Where a job runs: in this process. On a cluster: `cluster.py`."""
+"""Runs a job in this process. On a cluster: `cluster.py`."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ class Place(Protocol):
         """
 
 
-class Here:
+class ThisProcess:
     """This process."""
 
     across = True
@@ -55,10 +55,10 @@ class Here:
         expected = measured.predict() if measured else None
         if expected:
             vector = job.model.dim * np.dtype(np.float32).itemsize
-            say(self._console, _planned(plan, expected, vector))
+            print_line(self._console, _planned(plan, expected, vector))
         processes = processes_for(self._settings.processes, job, measured)
         if processes > 1 and not self._settings.processes:  # which nobody asked for
-            say(self._console, f"{processes} processes load the images")
+            print_line(self._console, f"{processes} processes load the images")
         run = Run(job, plan, processes)
         with (
             run.loader() as loader,
@@ -87,7 +87,7 @@ def open_network(job: Job) -> Embedder:
         raise UserError(str(error)) from error
 
 
-def say(console: Console, line: str) -> None:
+def print_line(console: Console, line: str) -> None:
     """Print a line as this command's."""
     console.print(f"wallclock: {line}", highlight=False, markup=False, soft_wrap=True)
 
