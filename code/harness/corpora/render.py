@@ -13,16 +13,17 @@ full size, chroma (Cb, Cr) at half: 4:2:0 keeps no more.
 
 import colorsys
 import io
+import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageChops, ImageDraw, ImageFont
 
-from harness.corpora.products import PRODUCTS, SKINS, Part, Skin
 from harness.spec import IMAGE_SETS
 from wallclock.errors import check_name
 
@@ -59,6 +60,54 @@ _WORDS = [
     "LINEN",
     "SOFT",
 ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One surface of a product."""
+
+    box: tuple[int, int, int, int]  # left, top, right, bottom; per cent of the product's box
+    skin: int = 0  # which of the product's two materials
+    round: float = 0.1  # corner radius over half the shorter side
+    bend: tuple[int, int] = (0, -1)  # across and down, see `_slope`
+    taper: float = 0.0  # above 0: narrower at the top
+    belly: float = 0.0  # above 0: wider in the middle
+    label: float = 0.0  # chance that a label is printed on it
+
+
+@dataclass(frozen=True)
+class Skin:
+    """A material. Lengths are thousandths of the picture's longest side."""
+
+    pitch: tuple[float, float]  # size of the pattern's features, across and down
+    cover: int  # how much of the second tone shows at most, of 255
+    hard: float  # slope of the pattern's edges: 1 smooth, 25 sharp
+    grain: float  # size of the fine texture
+    rough: int  # depth of the fine texture, of 255
+    gloss: int  # level of the highlight
+    hues: tuple[float, float] = (0.0, 1.0)  # in turns of the colour wheel
+    vivid: float = 0.85  # highest saturation
+
+
+@dataclass(frozen=True)
+class Product:
+    """Its parts, from back to front, and the materials that each of its two skins is drawn from."""
+
+    shape: tuple[float, float]  # narrowest and widest, width over height
+    skins: list[list[Skin]]
+    parts: list[Part]
+
+
+_TABLES = tomllib.loads(Path(__file__).with_name("products.toml").read_text(encoding="utf-8"))
+SKINS = {name: Skin(**fields) for name, fields in _TABLES.pop("skins").items()}
+PRODUCTS = {
+    name: Product(
+        table["shape"],
+        [[SKINS[skin] for skin in choice] for choice in table["skins"]],
+        [Part(**part) for part in table["parts"]],
+    )
+    for name, table in _TABLES.items()
+}
 
 
 class _Rng:
