@@ -9,7 +9,7 @@ import pyarrow as pa
 from wallclock.errors import SourceError, first_line
 from wallclock.job.dataset import ROWS
 from wallclock.job.listing import Items
-from wallclock.job.texts import CHUNK, repr_of
+from wallclock.job.texts import add_to_digest
 
 #: In a dataset's identity: the names of its columns, and the digest of their values.
 CARRIES, CARRIED = "carries", "carried_values"
@@ -44,8 +44,7 @@ def identity_of(items: Items) -> dict[str, Any]:
         digest.update(repr((name, str(column.type), len(column))).encode())
         try:
             column[:1].take(_FIRST)
-            for at in range(0, len(column), CHUNK):
-                digest.update(repr_of(column[at : at + CHUNK]))
+            add_to_digest(digest, column)
         except (pa.ArrowException, ValueError, OverflowError) as error:
             # Arrow takes no rows of some types; Python has no such date, or no such time zone.
             why = f"the list's column {name} ({column.type}) cannot be carried along"

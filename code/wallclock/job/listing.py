@@ -25,7 +25,7 @@ from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
 from wallclock.job.dataset import ABOUT, THUMBNAILS, Dataset, open_existing
-from wallclock.job.texts import CHUNK, repeated, repr_of
+from wallclock.job.texts import CHUNK, add_to_digest, repeated
 from wallclock.job.thumbnails import Member, members
 
 #: Columns of a list that may say where an image is; the first that is there counts.
@@ -74,8 +74,7 @@ class Items(Sequence[Source]):
         """sha256 over ids, places and versions, in order."""
         digest = sha256(self.root)
         for column in (self.ids, self.where, self.versions):
-            for at in range(0, len(column), CHUNK):
-                digest.update(repr_of(column[at : at + CHUNK]))
+            add_to_digest(digest, column)
         return digest.hexdigest()
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.wallclock.job.conftest import QUICK, content
 from tests.wallclock.job.test_cluster import Lossy
 from wallclock.errors import UserError
-from wallclock.job import columns, embed
+from wallclock.job import columns, embed, texts
 from wallclock.job.dataset import Dataset
 from wallclock.job.listing import list_items
 from wallclock.job.plan import Job
@@ -174,7 +174,7 @@ def test_the_digest_is_of_names_types_and_values(make: Make) -> None:
 
 def test_the_digest_is_of_every_row(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the rows are taken in several pieces."""
-    monkeypatch.setattr(columns, "CHUNK", 6)
+    monkeypatch.setattr(texts, "CHUNK", 6)
 
     def digest(at: int) -> Any:
         src = make(f"{at}.parquet", label=[1000 if row == at else row for row in range(20)])

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -329,11 +328,3 @@ def test_lines_are_those_of_the_whole_text(tmp_path: Path, monkeypatch: pytest.M
     for chunk in (1, 2, 65_536):
         monkeypatch.setattr("wallclock.job.listing.CHUNK", chunk)
         assert list_items(str(path)).ids.to_pylist() == expected
-
-
-def test_the_digest_is_that_of_older_versions(tmp_path: Path) -> None:
-    """Over the texts of Python lists, by which older datasets know their list."""
-    (tmp_path / "list.csv").write_text("id,path\na'b,https://h/1.jpg\né,https://h/2.jpg\nc,x.jpg\n")
-    items = list_items(str(tmp_path / "list.csv"))
-    texts = (repr(column.to_pylist()) for column in (items.ids, items.where, items.versions))
-    assert items.digest() == sha256("".join(texts).encode()).hexdigest()
