@@ -150,8 +150,6 @@ class ModelSpec:
     #: Mock model only: the service time of a batch, fixed and per image.
     service_ms: _Milliseconds = 0.0
     service_ms_per_image: _Milliseconds = 0.0
-    #: Mock model only: spend that time spinning on a core, as a host that polls a CUDA event does.
-    spin: bool = False
     #: What `normalize` subtracts from each channel and divides it by; pixels in [0, 1], RGB.
     mean: tuple[Annotated[float, Range(-1000, 1000)], ...] = IMAGENET_MEAN
     std: tuple[Annotated[float, Range(0, 1000)], ...] = IMAGENET_STD

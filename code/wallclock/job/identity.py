@@ -24,7 +24,7 @@ _NO_MATTER = (
     "pin_memory",
     "torch_threads",
 )
-_NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image", "spin")
+_NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image")
 _OF_SETTINGS = ("shard", "keep", "deduplicate")
 #: What another identity makes unusable for `reuse=`.
 _REUSED = ("model", "recipe", "weights")

@@ -4,7 +4,6 @@ There is no fallback: what cannot run as configured raises, before anything runs
 """
 
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -19,9 +18,6 @@ from wallclock.stages.forward.networks import digest_of, load_network
 
 #: A batch on the device to its vectors there.
 Step: TypeAlias = Callable[[Any], Any]
-
-#: What a spinning mock model sums up: above 5 KiB the GIL is released; 0.1 ms or so.
-_SPUN = bytes(1 << 17)
 
 #: Runtime → the module with its `build`, imported when it is needed.
 _MODULES = {"pytorch": f"{__name__}.pytorch"}
@@ -139,17 +135,10 @@ def _mock(model: ModelSpec) -> Network:
     def run(batch: Any) -> Any:
         service_ms = model.service_ms + model.service_ms_per_image * len(batch)
         if service_ms:
-            (_spin if model.spin else time.sleep)(service_ms / 1e3)
+            time.sleep(service_ms / 1e3)
         # Pixels of the middle, so that a vector tells its image; the edge of a product's is white.
         flat = batch.reshape(len(batch), -1)
         start = max(0, flat.shape[1] - model.dim) // 2
         return flat[:, start : start + model.dim]
 
     return Network(run, weights_digest="none")
-
-
-def _spin(seconds: float) -> None:
-    """Use a core for so long and not the GIL, as a thread that polls a CUDA event does."""
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        zlib.crc32(_SPUN)
