@@ -22,7 +22,7 @@ RANK = 162
 ALSO_READS = ("predict",)
 CSV = "fleet.csv"
 COLUMNS = _common.columns(
-    "image_set instance nodes n_images img_per_s img_per_s_low img_per_s_high bound_by hours",
+    "what image_set instance nodes n_images img_per_s img_per_s_low img_per_s_high bound_by hours",
     "usd_on_demand usd_spot usd_per_million usd_per_million_spot device origin status reason",
 )
 TABLES = {CSV: COLUMNS}
@@ -100,6 +100,7 @@ def _rows(instance: str, record: Record) -> Iterator[Row]:
         yield {
             **_common.new_row([record], COLUMNS),
             "image_set": image_set,
+            "what": f"{nodes} {instance}",
             "instance": instance,
             "nodes": nodes,
             "n_images": n_images,
