@@ -9,7 +9,7 @@ from wallclock import checkpoint, machine
 from wallclock.constraints import Help, OneOf, Range
 from wallclock.errors import UsageError, UserError, check_name
 from wallclock.preprocess import Preprocess
-from wallclock.processor import read_processor
+from wallclock.processor import Processor, read_processor
 from wallclock.recipe import DTYPES, FAST, POOLS, Count, ModelSpec, Positive, Recipe
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
@@ -20,8 +20,8 @@ RECIPES: Mapping[str, Recipe] = {
 }
 #: The mock model: it copies pixels, and takes as long as `service_ms` says.
 MOCK = "null"
-#: What a job with such weights says at its start and at its end.
-RANDOM = "weights=random: these vectors mean nothing; they are for tests of speed"
+#: A job with such weights prints this at its start and at its end.
+RANDOM = "weights=random: these vectors mean nothing; they are for speed tests only"
 _Milliseconds = Annotated[float, Range(0, 3_600_000)]
 
 
@@ -47,7 +47,7 @@ class JobSettings:
     weights: Annotated[
         str,
         OneOf(("pretrained", "random")),
-        Help("random: a DINOv2 that learnt nothing, for tests of speed"),
+        Help("random: untrained weights, for speed tests only"),
     ] = "pretrained"
     preprocess: Annotated[
         str, Help("auto: as the model's own; squash; or shortest:256,crop:224")
@@ -74,7 +74,7 @@ class JobSettings:
     ] = "auto"
     workers: Annotated[int, Range(0, 1024), Help("threads that load; 0: one per core")] = 0
     processes: Annotated[
-        int, Range(0, 1024), Help("among which the threads are divided; 0: chosen")
+        int, Range(0, 1024), Help("processes for the loading threads; 0 picks a number")
     ] = 0
     shard: Annotated[int, Range(1, 10_000_000), Help("images per part of the dataset")] = 2000
     reuse: Annotated[str, Help("earlier dataset: take unchanged images' vectors; empty: none")] = ""
@@ -83,10 +83,12 @@ class JobSettings:
     ] = ""
     deduplicate: Annotated[bool, Help("embed identical files once")] = True
     max_failures: Annotated[
-        Count | None, Help("the job stops above so many; empty: all may fail")
+        Count | None, Help("stop after more failures than this; empty: never")
     ] = None
     export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
-    limit: Annotated[Positive | None, Help("first so many images of SRC; empty: all")] = None
+    limit: Annotated[
+        Positive | None, Help("number of images from the start of SRC; empty: all")
+    ] = None
     service_ms: Annotated[
         _Milliseconds, Help("the mock's time for a batch, in ms; needs model=null")
     ] = 0.0
@@ -128,29 +130,28 @@ class JobSettings:
         Raises as `resolved_model` and `read_processor` do.
         """
         recipe, model = self.resolved_recipe(device), self.resolved_model()
-        is_auto = self.preprocess == "auto"
+        notes = [RANDOM] if model.weights == "random" else []
         processor = None
-        notes = []
-        if model.weights != "none":
-            try:
-                processor = read_processor(model)
-            except UserError as error:
-                if is_auto:
-                    raise
-                notes.append(
-                    f"{error.args[0].partition(';')[0]}: mean {list(model.mean)} and std "
-                    f"{list(model.std)} are assumed"
-                )
+        try:
+            processor = read_processor(model) if model.weights != "none" else None
+        except UserError as error:
+            if self.preprocess == "auto":
+                raise
+            reason, _, _ = str(error).partition(";")
+            assumed = f"mean {list(model.mean)} and std {list(model.std)} are assumed"
+            notes.insert(0, f"{reason}: {assumed}")
         if processor is not None:
             model = replace(model, mean=processor.mean, std=processor.std)
-        preprocess = "squash" if is_auto else self.preprocess
-        if is_auto and processor is not None:
-            preprocess = str(processor.preprocess)
-        elif preprocess != "squash":
-            preprocess = str(Preprocess.parse(preprocess, model.input_px))
-        if model.weights == "random":
-            notes.append(RANDOM)
-        return Resolved(replace(recipe, preprocess=preprocess), model, tuple(notes))
+        recipe = replace(recipe, preprocess=self._geometry(model, processor))
+        return Resolved(recipe, model, tuple(notes))
+
+    def _geometry(self, model: ModelSpec, processor: Processor | None) -> str:
+        """The text of a `Preprocess`; with `auto` that of the model's own processor, if any."""
+        if self.preprocess == "auto":
+            return str(processor.preprocess) if processor else "squash"
+        if self.preprocess == "squash":
+            return "squash"
+        return str(Preprocess.parse(self.preprocess, model.input_px))
 
     def resolved_model(self) -> ModelSpec:
         """The model with its input size, width, pooling and pixel statistics.
