@@ -10,12 +10,13 @@ from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
+from harness.engines import device_augment
 from wallclock import machine
 from wallclock.errors import UserError
 from wallclock.infer import Inference, Vectors, Writer
 from wallclock.loader import Batch
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import augment, normalize, transfer
+from wallclock.stages import normalize, transfer
 
 #: The parts of a step, in order. `augment` is on the device; `forward` normalizes uint8 first, and
 #: ends with the loss.
@@ -74,7 +75,7 @@ class Trainer:
         self._normalize = normalize.on_device(*model.statistics, device)
         self._augment = None
         if recipe.augment == "device":
-            self._augment = augment.on_device(model.input_px, device)
+            self._augment = device_augment.on_device(model.input_px, device)
 
     def step(self, batch: Batch, around: Around = _no_context) -> None:
         """One optimizer step; on a GPU it may return before the device is done with it.

@@ -2,9 +2,8 @@
 
 `draw` alone draws the parameters, from a seed of the image's own: independent of workers, of the
 order of batches, and of where they are applied. In a worker, `crop` cuts the decoded image before
-it is resized, and `finish` flips and jitters the uint8 result. `on_device` does all three for a
-batch in one call, from images that the workers have resized to `CANVAS_PX`: a crop is then taken
-from those pixels, so that a small one has less detail than the file.
+it is resized, and `finish` flips and jitters the uint8 result. Where a device augments, workers
+resize whole images to `CANVAS_PX`.
 
 The crop is torchvision's `RandomResizedCrop` (pytorch/vision, torchvision/transforms/transforms.py,
 `get_params`), the "Inception" crop of Szegedy et al., "Going Deeper with Convolutions" (2015),
@@ -34,7 +33,7 @@ _SCALE, _RATIO, _FLIP, _JITTER = (0.08, 1.0), (3 / 4, 4 / 3), 0.5, 0.4
 #: What a function of the user's own may take.
 TAKES = ("numpy", "torch", "pil")
 #: Grey by ITU-R BT.601, as Pillow and torchvision weight RGB.
-_GREY = np.array([0.299, 0.587, 0.114])
+GREY = np.array([0.299, 0.587, 0.114])
 
 #: Left, top, width, height in pixels.
 Box: TypeAlias = tuple[int, int, int, int]
@@ -181,11 +180,11 @@ def draw_box(width: int, height: int, rng: Random, limits: Augment = Augment()) 
 
 def crop(pixels: PixelArray, augmentation: Augmentation) -> PixelArray:
     """The crop of a decoded image, uint8 (h, w, 3), as a view."""
-    left, top, width, height = _in_pixels(augmentation, pixels.shape[1], pixels.shape[0])
+    left, top, width, height = in_pixels(augmentation, pixels.shape[1], pixels.shape[0])
     return pixels[top : top + height, left : left + width]
 
 
-def _in_pixels(augmentation: Augmentation, width: int, height: int) -> Box:
+def in_pixels(augmentation: Augmentation, width: int, height: int) -> Box:
     """The crop in whole pixels, at least one, of an image that now has this size."""
     left, top, w, h = (
         round(share * side)
@@ -200,7 +199,7 @@ def finish(pixels: PixelArray, augmentation: Augmentation) -> PixelArray:
     import cv2
 
     means = np.array([cv2.mean(pixels)[:3]])
-    matrix, offset = _jitter([augmentation], means)
+    matrix, offset = jitter_of([augmentation], means)
     affine = np.concatenate([matrix[0], np.repeat(offset, 3)[:, None]], axis=1)
     flipped = cv2.flip(pixels, 1) if augmentation.flip else pixels
     return np.asarray(cv2.transform(flipped, affine), dtype=np.uint8)
@@ -211,7 +210,7 @@ def mirror(pixels: PixelArray, augmentation: Augmentation) -> PixelArray:
     return pixels[:, ::-1] if augmentation.flip else pixels
 
 
-def _jitter(
+def jitter_of(
     augmentations: Sequence[Augmentation], means: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Matrices (n, 3, 3) and grey offsets (n) of images with these channel means (n, 3).
@@ -221,49 +220,5 @@ def _jitter(
     b c (s x + (1 - s) g) + (1 - c) b m: the offset is grey, which saturation leaves alone.
     """
     b, c, s = np.array([augmentation[5:8] for augmentation in augmentations]).T[..., None, None]
-    matrices = b * c * (s * np.eye(3) + (1 - s) * _GREY)
-    return matrices, ((1 - c) * b)[:, 0, 0] * (means @ _GREY)
-
-
-def on_device(size: int, device: str) -> Callable[[Any, Sequence[Augmentation]], Any]:
-    """All of it for a batch: uint8 (n, h, w, 3) there → float32 (n, size, size, 3), 0 to 255.
-
-    Bilinear without antialiasing, which up to the 1.14 of 256 to 224 px hardly matters. A sample
-    beyond the crop takes its edge, as a resize of the crop alone does.
-    """
-    import torch
-
-    centres = (torch.arange(size, dtype=torch.float32, device=device) + 0.5) / size
-    grey = torch.tensor(_GREY, dtype=torch.float32, device=device)
-
-    def augment(pixels: Any, augmentations: Sequence[Augmentation]) -> Any:
-        n, height, width = pixels.shape[:3]
-        # Of a mean of 1 the offset is a factor of the mean, which only the device knows.
-        matrices, offsets = _jitter(augmentations, np.ones((n, 3)))
-        crops = [(*_in_pixels(drawn, width, height), drawn.flip) for drawn in augmentations]
-        table = np.concatenate([crops, offsets[:, None], matrices.reshape(n, 9)], axis=1)
-        # One copy for all parameters of the batch.
-        drawn = torch.from_numpy(table.astype(np.float32)).to(device)
-        left, top, w, h, flip, offset = drawn[:, :6].T[..., None]
-        x = _sampled(torch.where(flip > 0, 1 - centres, centres), left, w, width)
-        y = _sampled(centres, top, h, height)
-        shape = n, size, size
-        grid = torch.stack([x[:, None].expand(shape), y[:, :, None].expand(shape)], dim=-1)
-        images = torch.nn.functional.grid_sample(
-            pixels.permute(0, 3, 1, 2).float(), grid, "bilinear", "border", align_corners=False
-        ).permute(0, 2, 3, 1)
-        mean = images.mean(dim=(1, 2)) @ grey
-        coloured = images.reshape(n, -1, 3) @ drawn[:, 6:].view(n, 3, 3).mT
-        grey_offset = (offset[:, 0] * mean)[:, None, None]
-        return (coloured + grey_offset).clamp_(0, 255).view(n, size, size, 3)
-
-    return augment
-
-
-def _sampled(centres: Any, start: Any, length: Any, side: int) -> Any:
-    """Where to sample along one axis, (n, size) from -1 to 1, for crops (n, 1) in whole pixels.
-
-    Between the centres of the crop's first and last pixel.
-    """
-    at = (start + centres * length - 0.5).clamp(start, start + length - 1)
-    return (2 * at + 1) / side - 1
+    matrices = b * c * (s * np.eye(3) + (1 - s) * GREY)
+    return matrices, ((1 - c) * b)[:, 0, 0] * (means @ GREY)
