@@ -61,7 +61,12 @@ _SERVICE = (
     "wallclock.predict",
     "wallclock.service",
 )
-_TRAINING = ("harness.engines.training", "harness.protocols.costs", "harness.protocols.runtimes")
+_TRAINING = (
+    "harness.engines.device_augment",
+    "harness.engines.training",
+    "harness.protocols.costs",
+    "harness.protocols.runtimes",
+)
 
 #: Protocol → its module in this package, then what it times beside `TIMED`.
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {
