@@ -5,7 +5,8 @@
                                  columns: one shard of the list
     _failures/part-00000.jsonl   its images without a vector: id, stage, reason
     _thumbnails/part-00000.tar   with keep=thumbnails
-    _checksums/part-00000.json   size and sha256 of the part's other files: `checksums.py`
+    _checksums/part-00000.json   size and sha256 of each of the part's files: a checksum of Parquet
+                                 covers the data of a page, not its header and not the footer
 
 Readers of Parquet folders skip names that begin with `_` or `.`: the folder is a table for them.
 
@@ -26,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,6 @@ import pyarrow.parquet as pq
 
 from wallclock.errors import UserError, first_line, reason_of
 from wallclock.files import pretty_json, sha256_file
-from wallclock.job import checksums
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
 from wallclock.stages.pixels import Vectors
@@ -79,6 +79,13 @@ _CONFIG = 'configs:\n- config_name: default\n  data_files: "part-*.parquet"\n'
 
 #: The description, and the folders of the files beside the parts.
 ABOUT, FAILURES, THUMBNAILS, CHECKSUMS = "_dataset.json", "_failures", "_thumbnails", "_checksums"
+
+
+class Recorded(NamedTuple):
+    """A file as it was written."""
+
+    bytes: int
+    sha256: str
 
 
 class DamagedPartError(UserError):
@@ -184,7 +191,7 @@ class Dataset:
             lines = path.read_text(encoding="utf-8").splitlines() if path else ()
             return [json.loads(line) for line in lines]
 
-    def recorded(self, number: int) -> Mapping[str, checksums.Recorded]:
+    def recorded(self, number: int) -> Mapping[str, Recorded]:
         """What is recorded of a part's files, by name.
 
         Raises DamagedPartError: that file is missing, or damaged itself.
@@ -193,7 +200,7 @@ class Dataset:
         with self._reading(number, name), self._piece(number, name) as path:
             if path is None:
                 raise ValueError("it is missing")
-            return checksums.parse(path.read_bytes())
+            return _parse_checksums(path.read_bytes())
 
     def check_file(self, number: int, name: str, path: Path) -> None:
         """Raise DamagedPartError where a part's file, here at `path`, is not what was written."""
@@ -231,7 +238,7 @@ class Dataset:
             if part.thumbnails is not None:
                 part.thumbnails(work / self.tar(number))
             pq.write_table(_table(part), work / last, **_PARQUET)
-            recorded = checksums.of_folder(work)
+            recorded = _checksums_of(work)
             path = work / self._checksum_file(number)
             path.parent.mkdir()
             path.write_bytes(recorded)
@@ -330,3 +337,24 @@ def _as_lists(vectors: Vectors) -> Any:
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     item = pa.field("element", flat.type, nullable=False)
     return pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(item, vectors.shape[1]))
+
+
+def _checksums_of(folder: Path) -> bytes:
+    """The content of the file of checksums for all files below a folder, by relative name."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    recorded = {
+        path.relative_to(folder).as_posix(): Recorded(path.stat().st_size, sha256_file(path))
+        for path in files
+    }
+    return pretty_json({name: file._asdict() for name, file in recorded.items()}).encode()
+
+
+def _parse_checksums(data: bytes) -> Mapping[str, Recorded]:
+    """What `_checksums_of` wrote. Raises ValueError: it is not that."""
+    try:
+        values: Mapping[str, Mapping[str, Any]] = json.loads(data)
+        return {
+            name: Recorded(int(file["bytes"]), str(file["sha256"])) for name, file in values.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("is no file of checksums") from error

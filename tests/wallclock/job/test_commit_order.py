@@ -179,7 +179,7 @@ def test_a_file_is_flushed_before_it_replaces_another(
     assert calls == (["fsync", "replace"] if sync else ["replace"])
 
 
-def test_the_description_and_a_checkpoint_are_flushed(out: Path, events: list[Event]) -> None:
+def test_the_description_is_flushed(out: Path, events: list[Event]) -> None:
     store = Folder(out)
     store.write("_dataset.json", b"{}")
     calls = [event.call for event in events if event.call in ("fsync", "replace")]
