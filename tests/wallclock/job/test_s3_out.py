@@ -108,7 +108,7 @@ def test_copied_and_reused(out: str, images: Path, reference: Content, tmp_path:
         S3.named(f"{out}/back").write(plain(name), data)
     for earlier in (out, str(tmp_path / "copy"), f"{out}/back"):
         assert content(earlier) == reference
-        again = embed(images, f"{out}-{len(earlier)}", reuse=earlier, **settings)
+        again = embed(images, f"{out}-{len(earlier)}", reuse=earlier, **QUICK)
         assert (again.tally.unread, again.tally.images) == (N - DAMAGED, 0)
         assert content(f"{out}-{len(earlier)}") == reference
     assert verify(out, n=9).faults == ()
