@@ -254,7 +254,7 @@ def sentence_of(csv: str) -> Callable[[MeasuredRows], str]:
         text = f"on {images} {recipe} embeds {rate}"
         for base_csv in _BASES:
             base = rows.first(base_csv)
-            if base and base_csv != csv and is_comparable(row, base, ("recipe",)):
+            if base and base_csv != csv and is_comparable(row, base):
                 return f"{text}, {ratio(row, base)} {_RECIPES[base_csv]}"
         waits = percent(row["wait_share"], 0)
         return f"{text}; its main process waits for them {waits} of the time"

@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from experiments import _common, _end_to_end
 from experiments._common import Cell, Options, Plan, Records, Row, Tables
-from experiments._sentences import MeasuredRows, TableRow, best_versus_first, mock_note
-from experiments._words import digits
 
 RANK = 120
 CSV = "batch-sweep.csv"
@@ -55,25 +53,3 @@ def tables(records: Records) -> Tables:
 def _mark(rows: Sequence[Row], column: str, chosen: Sequence[Row]) -> None:
     for row in rows:
         row[column] = row in chosen
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The knee, and the largest batch within the bound on latency that the user named."""
-    knee = rows.first(CSV, knee="yes")
-    if knee is None:
-        return best_versus_first(rows, TABLES)
-    near = f"batch {knee['batch_size']} is the smallest within 2 % of the best rate"
-    return f"{near}{mock_note(knee)}{_latency(knee, rows)}"
-
-
-def _latency(knee: TableRow, rows: MeasuredRows) -> str:
-    """The clause on latency: under the bound that the user named, else at the knee."""
-    bound, p99 = knee["latency_bound_ms"], knee["latency_p99_ms"]
-    if not bound:
-        return f", with {digits(p99)} ms of latency at p99" if p99 else ""
-    largest = rows.first(CSV, largest_in_bound="yes")
-    if largest is None:
-        return f"; no batch is known to be under {digits(bound)} ms at p99"
-    size = largest["batch_size"]
-    ms = digits(largest["latency_p99_ms"])
-    return f"; batch {size} is the largest under {digits(bound)} ms at p99 ({ms} ms)"

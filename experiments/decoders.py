@@ -20,13 +20,11 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows, best_versus_first
 from harness import provenance
 from harness.decoders import DECODERS, LIBRARY_OF, installed
 from wallclock.summary import median
 
 RANK = 20
-SENTENCE_RANK = 8
 QUICK = True
 CSV = "decoder-comparison.csv"
 COLUMNS = _common.columns(
@@ -172,8 +170,3 @@ def _gate(records: Records, decoder: str, image_set: str) -> Row:
             verdict = "passed" if worst <= limit else "failed"
             return {"max_abs_diff": worst, "gate": "reference" if decoder == "pil" else verdict}
     return {"gate": "not checked"}
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The fastest decoder versus the first."""
-    return best_versus_first(rows, TABLES)

@@ -17,10 +17,8 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows, best_versus_first
 
 RANK = 40
-SENTENCE_RANK = 7
 QUICK = True
 #: Image set → table.
 CSVS = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-original.csv"}
@@ -79,8 +77,3 @@ def _row(repeats: Records, records: Records) -> Row:
     failed = row["gate"] == "failed"
     wrong = "not the same output as the reference recipe's" if failed else ""
     return _common.complete(row, repeats, _common.stage_columns, wrong)
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The fastest recipe versus the first."""
-    return best_versus_first(rows, TABLES)

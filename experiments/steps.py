@@ -11,12 +11,10 @@ from dataclasses import replace
 
 from experiments import _common, _end_to_end
 from experiments._common import Cell, Options, Plan, Recipe, Records, Tables
-from experiments._sentences import MeasuredRows, best_versus_first
 from experiments._words import Labels
 from wallclock.errors import check_name
 
 RANK = 100
-SENTENCE_RANK = 6
 CSV = "throughput-steps.csv"
 COLUMNS = _common.columns("order step", _end_to_end.COLUMNS)
 TABLES = {CSV: COLUMNS}
@@ -90,8 +88,3 @@ def _recipes(
         current = replace(current, name=step, **choices)
         ladder.append(current)
     return ladder
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The fastest step versus the baseline, in the paper's order."""
-    return best_versus_first(rows, TABLES, labels={"step": LABELS})

@@ -12,10 +12,8 @@ from dataclasses import replace
 
 from experiments import _common, _end_to_end
 from experiments._common import Cell, Options, Plan, Records, Row, Tables
-from experiments._sentences import MeasuredRows, best_versus_first
 
 RANK = 110
-SENTENCE_RANK = 9
 CSV = "workers-sweep.csv"
 COLUMNS = _common.columns(_end_to_end.COLUMNS, _common.with_limits("workers_needed"))
 TABLES = {CSV: COLUMNS}
@@ -74,8 +72,3 @@ def _needed(sweep: Sequence[Records]) -> Row:
 def _least_workers(rates: dict[int, float]) -> int:
     enough = _end_to_end.NEAR_BEST * max(rates.values())
     return min(count for count, rate in rates.items() if rate >= enough)
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The best number of workers versus none."""
-    return best_versus_first(rows, TABLES)
