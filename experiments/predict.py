@@ -6,8 +6,6 @@ worker to the main process (`batch_transfer`); the step by batch size (`step`). 
 `wallclock.predict` predicts each end-to-end cell: those of the other experiments, as far as they
 have run, and a proving set of its own, over decoders, image sets, workers, batches and step times,
 whose accelerator is a mock model that sleeps. No end-to-end time enters a prediction.
-
-The paper's own end-to-end numbers follow, predicted from the paper's own serial ones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +14,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from experiments import _accuracy, _common, _end_to_end, _paper_values
+from experiments import _accuracy, _common, _end_to_end
 from experiments._accuracy import Outcome, measured_bottleneck
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell, mock_model
 from experiments._costs import Costs, NoCostsError, prediction_columns, step_recipes
@@ -28,9 +26,9 @@ RANK = 160
 ALSO_READS = ("t4", "opt", "fast", "steps", "workers", "batch", "frontier")
 CSV = "prediction.csv"
 COLUMNS = _common.columns(
-    "experiment recipe assumption decoder resizer engine workers batch_size dtype",
+    "experiment recipe decoder resizer engine workers batch_size dtype",
     "image_set corpus weights service_ms device device_kind n_images repeats",
-    "img_per_s img_per_s_low img_per_s_high measured_img_per_s measured_origin error",
+    "img_per_s img_per_s_low img_per_s_high measured_img_per_s error",
     "bottleneck measured_bottleneck accelerator_utilization accelerator_bound",
     "workers_to_saturate storage_img_per_s transform_img_per_s h2d_img_per_s",
     "accelerator_img_per_s main_img_per_s cores_img_per_s",
@@ -48,7 +46,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 
 def tables(records: Records) -> Tables:
-    """One row for each end-to-end cell that was measured, then those of the paper; how far off."""
+    """One row for each end-to-end cell that was measured; how far off the predictions are."""
     parts = [record for record in records if record.cell.experiment == "predict"]
     if not parts:
         return {}
@@ -63,17 +61,15 @@ def tables(records: Records) -> Tables:
         for protocol in ("throughput", "loading"):
             for repeats in _common.groups(same, protocol).values():
                 rows.append(_row(costs, repeats, same))
-    papers = [dict.fromkeys(COLUMNS) | row for row in _paper_values.rows()]
-    made = {CSV: [*rows, *papers]}
+    made = {CSV: rows} if rows else {}
     if judged := outcomes(rows):
         made[ACCURACY_CSV] = _accuracy.rows(judged)
     return made
 
 
 def outcomes(rows: Iterable[Mapping[str, Any]]) -> list[Outcome]:
-    """Of rows of `prediction.csv`: the cells that were predicted and measured here."""
-    ours = [row for row in rows if row["measured_origin"] == "measured"]
-    return _accuracy.outcomes(ours, "img_per_s", "experiment", _OF_A_KIND)
+    """Of rows of `prediction.csv`: the cells that were predicted and measured."""
+    return _accuracy.outcomes(rows, "img_per_s", "experiment", _OF_A_KIND)
 
 
 def _loading(plan: Plan, options: Options) -> list[Cell]:
@@ -140,8 +136,7 @@ def _row(costs: Costs, repeats: Records, records: Records) -> Row:
             measured["measured_bottleneck"] = measured_bottleneck(_common.median_repeat(repeats))
     rate = measured.pop("img_per_s")
     row = {name: measured.get(name) for name in COLUMNS}
-    row |= {"experiment": timed.experiment, "origin": "predicted"}
-    row |= {"measured_origin": "measured", "measured_img_per_s": rate}
+    row |= {"experiment": timed.experiment, "origin": "predicted", "measured_img_per_s": rate}
     try:
         pipeline = costs.pipeline(timed)
     except NoCostsError as error:

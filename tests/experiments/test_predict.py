@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments import _paper_values, predict
+from experiments import predict
 from experiments._accuracy import measured_bottleneck
 from experiments._costs import Costs, Passes, step_recipes
-from experiments._paper_values import OVERLAPPED, SEQUENTIAL
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -56,8 +55,7 @@ def end_to_end(
 
 
 def rows_of(*records: Record) -> list[dict[str, object]]:
-    rows = predict.tables(records)[predict.CSV]
-    return [row for row in rows if row["measured_origin"] == "measured"]
+    return predict.tables(records)[predict.CSV]
 
 
 def rates(column: str, *records: Record) -> list[float]:
@@ -118,7 +116,7 @@ def test_a_cell_is_predicted_from_costs_alone() -> None:
     assert (row["img_per_s"], row["measured_img_per_s"]) == pytest.approx((1600, 1500))
     assert row["error"] == pytest.approx(1600 / 1500 - 1)
     assert (row["bottleneck"], row["measured_bottleneck"]) == ("transform", "transform")
-    assert (row["origin"], row["measured_origin"], row["status"]) == ("predicted", "measured", "ok")
+    assert (row["origin"], row["status"]) == ("predicted", "ok")
     assert float(str(row["img_per_s_low"])) < 1600 < float(str(row["img_per_s_high"]))
     (slower,) = rows_of(*costs(), end_to_end("predict", 750, workers=2))
     assert slower["img_per_s"] == row["img_per_s"], "no end-to-end time enters a prediction"
@@ -297,33 +295,6 @@ def test_measured_bottleneck(workers: int, wait: float, read_ms: int, expected: 
     assert measured_bottleneck(record) == expected
 
 
-def test_papers_bottleneck_and_its_two_ends() -> None:
-    rows = _paper_values.rows()
-    assert all(row["bottleneck"] == row["measured_bottleneck"] for row in rows)
-    errors = {(row["recipe"], row["assumption"]): float(str(row["error"])) for row in rows}
-    # Four workers that load while the device computes would bring the forward pass's 264 img/s.
-    assert errors["baseline", OVERLAPPED] > 0.5
-    close = {("baseline", SEQUENTIAL), ("optimized", OVERLAPPED), ("workers-2", OVERLAPPED)}
-    for key in close | {("workers-0", ""), ("batch-256", SEQUENTIAL)}:
-        assert abs(errors[key]) < 0.15, key
-    assert ("batch-1", SEQUENTIAL) in errors
-
-
-def test_papers_rows_never_pass_for_measured() -> None:
-    assert predict.tables([end_to_end("t4", 100)]) == {}, "without costs there is no table"
-    tables = predict.tables(costs())
-    rows = tables[predict.CSV]
-    assert predict.ACCURACY_CSV not in tables
-    origins = {(row["origin"], row["measured_origin"]) for row in rows}
-    assert origins == {("predicted", "paper")}
-
-
-@pytest.mark.parametrize(
-    ("decoder", "wall", "saved"),
-    [("pil", "serial-small-pil-wall", 0), ("turbojpeg", "serial-small-opencv-wall", 2)],
-)
-def test_papers_loading_costs_add_up_to_its_walls(decoder: str, wall: str, saved: float) -> None:
-    values = _paper_values.paper_values()
-    forward = values["serial-small-pil-forward-share"] * values["serial-small-pil-wall"]
-    load_s = _paper_values.costs(values, decoder).load_s
-    assert 1e5 * load_s + forward + saved == pytest.approx(values[wall])
+def test_without_costs_or_cells_there_is_no_table() -> None:
+    assert predict.tables([end_to_end("t4", 100)]) == {}
+    assert predict.tables(costs()) == {}

@@ -26,7 +26,7 @@ _LABELS: Mapping[str, str] = {
     "frontier": "loaders alone",
 }
 _OTHER = "other engines"
-_MEASURED, _CITED = "#00568C", "white"
+_FILL = "#00568C"
 #: Reach of the two bands from zero, relative, and their fills.
 _BANDS = ((RATE_ERROR, "#F1F1F1"), (0.1, "#DDDDDD"))
 #: Share of a strip's height over which its points are spread.
@@ -46,8 +46,8 @@ def draw(tables: Tables) -> Figure:
     if not rows:
         raise NothingToDrawError(f"no row in {predict.CSV} was both predicted and measured")
     strips: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=_is_cited):
-        strips.setdefault(_strip(row), []).append(row)
+    for row in rows:
+        strips.setdefault(_LABELS.get(row["experiment"], _OTHER), []).append(row)
     figure = style.new_figure(1.5 + 0.27 * len(strips))
     axes = figure.subplots()
     for band, shade in _BANDS:
@@ -71,28 +71,16 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-def _is_cited(row: Row) -> bool:
-    """Whether the rate that was measured is the paper's."""
-    return row["measured_origin"] == "paper"
-
-
-def _strip(row: Row) -> str:
-    name = _LABELS.get(row["experiment"], _OTHER)
-    return f"the paper's {name}" if _is_cited(row) else name
-
-
 def _draw_strip(axes: Axes, y: int, rows: Sequence[Row]) -> None:
-    """A point per cell with its interval, in the order of the errors; hollow: cited."""
+    """A point per cell with its interval, in the order of the errors."""
     errors = sorted(rows, key=lambda row: _error(row, "img_per_s"))
     for place, row in enumerate(errors):
         height = y + _SPREAD * ((place + 0.5) / len(errors) - 0.5)
         interval = [_error(row, "img_per_s_low"), _error(row, "img_per_s_high")]
-        colour = style.GREY if _is_cited(row) else _MEASURED
-        axes.plot(interval, [height, height], color=colour, linewidth=0.6, zorder=2)
+        axes.plot(interval, [height, height], color=_FILL, linewidth=0.6, zorder=2)
         axes.plot(
             [_error(row, "img_per_s")], [height], linestyle="none", marker="o", markersize=3.8,
-            markerfacecolor=_CITED if _is_cited(row) else _MEASURED, markeredgecolor=style.INK,
-            markeredgewidth=0.5, zorder=3,
+            markerfacecolor=_FILL, markeredgecolor=style.INK, markeredgewidth=0.5, zorder=3,
         )  # fmt: skip
 
 
@@ -102,21 +90,15 @@ def _error(row: Row, column: str) -> float:
 
 
 def _remarks(rows: Sequence[Row], tables: Tables) -> list[str]:
-    remarks = []
-    ours = [row for row in rows if row["measured_origin"] == "measured"]
-    if ours:
-        images = sorted(float(row["n_images"]) for row in ours)
-        sizes = " to ".join(dict.fromkeys((digits(images[0]), digits(images[-1]))))
-        remarks += [
-            join_distinct(ours, "device"),
-            join_distinct(ours, "corpus", CORPORA),
-            f"n = {len(ours)} cells of {sizes} images, {style.repeats_text(ours)}",
-        ]
-        if accuracy := tables.get(predict.ACCURACY_CSV, []):
-            remarks.append(f"error: {predict.describe_errors(accuracy[0])}")
-    if len(ours) < len(rows):
-        remarks.append("hollow: the paper's own numbers (Tesla T4)")
-        remarks.append("each of those twice: with and without overlap")
+    images = sorted(float(row["n_images"]) for row in rows)
+    sizes = " to ".join(dict.fromkeys((digits(images[0]), digits(images[-1]))))
+    remarks = [
+        join_distinct(rows, "device"),
+        join_distinct(rows, "corpus", CORPORA),
+        f"n = {len(rows)} cells of {sizes} images, {style.repeats_text(rows)}",
+    ]
+    if accuracy := tables.get(predict.ACCURACY_CSV, []):
+        remarks.append(f"error: {predict.describe_errors(accuracy[0])}")
     cells = tables[predict.CSV]
     n_absent = len(cells) - len(ok_rows(cells))
     if n_absent:
