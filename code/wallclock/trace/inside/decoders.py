@@ -34,11 +34,7 @@ def patch_image(tracer: Tracer, module: ModuleType) -> None:
             slot = transform
             if type(self) is not plain and vars(self).get(_DECODED, self.size) == self.size:
                 slot = decode
-            entered = tracer.enter(slot)
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                tracer.leave(slot, entered)
+            return tracer.call(slot, original, self, *args, **kwargs)
 
         return convert
 
@@ -83,11 +79,7 @@ def patch_jpeg(tracer: Tracer, module: ModuleType) -> None:
         @wraps(original)
         def draft(self: Any, mode: Any, size: Any) -> Any:
             stored = self.size
-            entered = tracer.enter(slot)
-            try:
-                result = original(self, mode, size)
-            finally:
-                tracer.leave(slot, entered)
+            result = tracer.call(slot, original, self, mode, size)
             vars(self).setdefault(_STORED, stored)
             return result
 
@@ -137,11 +129,9 @@ def patch_albumentations(tracer: Tracer, module: ModuleType) -> None:
             name = type(self).__name__
             stage = CLASS_STAGES.get(name) or "transform"
             slot = tracer.slot(stage, f"albumentations.{name}")
-            entered = tracer.enter(slot)
             try:
-                return original(self, *args, **kwargs)
+                return tracer.call(slot, original, self, *args, **kwargs)
             finally:
-                tracer.leave(slot, entered)
                 tracer.count(slot, int(stage != "resize"))
 
         return __call__

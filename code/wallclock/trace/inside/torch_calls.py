@@ -169,11 +169,9 @@ def patch_autograd(tracer: Tracer, module: ModuleType, is_compiling: Question) -
                 return original(tensors, *args, **kwargs)
             first = tensors if hasattr(tensors, "is_cuda") else next(iter(tensors), None)
             pair = device.begin((first,))
-            entered = tracer.enter(slot)
             try:
-                return original(tensors, *args, **kwargs)
+                return tracer.call(slot, original, tensors, *args, **kwargs)
             finally:
-                tracer.leave(slot, entered)
                 device.end(pair)
 
         return backward
@@ -200,11 +198,7 @@ def _step(tracer: Tracer, original: Call, is_compiling: Question) -> Call:
         if is_compiling():
             return original(self, *args, **kwargs)
         slot = tracer.slot("optimizer", f"{type(self).__name__}.step")
-        entered = tracer.enter(slot)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            tracer.leave(slot, entered)
+        return tracer.call(slot, original, self, *args, **kwargs)
 
     return step
 
@@ -258,11 +252,7 @@ def _giving(tracer: Tracer, name: str, original: Call, is_compiling: Question) -
     def traced(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or self.is_cpu:
             return original(self, *args, **kwargs)
-        entered = tracer.enter(slot)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            tracer.leave(slot, entered)
+        return tracer.call(slot, original, self, *args, **kwargs)
 
     return traced
 

@@ -211,6 +211,14 @@ class Tracer:
         view[1] = now
         view[0] = outer
 
+    def call(self, slot: int, function: Call, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function, counted."""
+        entered = self.enter(slot)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.leave(slot, entered)
+
     def timed(self, function: Call, slot: int) -> Call:
         """`function`, counted. `enter` and `leave` are written out: this is the common case."""
         local, clock, begin_thread = self.local, self.clock, self.begin_thread

@@ -1,21 +1,14 @@
-"""Where threads and processes wait for each other, torch's DataLoader included.
-
-The main thread of the program waits for data: `wait`. Any other thread, and a child of
-multiprocessing, waits for work or for a free slot: `idle`. One that waits inside another counts as
-the outer one.
-"""
+"""Waits that a row of `targets` cannot describe: threads of executors, torch's DataLoader."""
 
 import _queue
-import sys
-from functools import partial, wraps
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
 from . import notes
-from .patch import noted, replace
+from .patch import noted, replace, waiting
 from .tracer import Call, Tracer
 
-_WAITS = ("wait", "idle")
 _DATALOADER_SETTINGS = (
     "num_workers",
     "batch_size",
@@ -24,81 +17,6 @@ _DATALOADER_SETTINGS = (
     "persistent_workers",
 )
 _DATALOADER = "torch.utils.data.DataLoader"
-
-
-def waiting(tracer: Tracer, name: str, original: Call) -> Call:
-    """`original`, counted as `wait` or `idle` by who calls it."""
-    waits, idles = tracer.slot("wait", name), tracer.slot("idle", name)
-
-    @wraps(original)
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        if tracer.open_stage() in _WAITS:
-            return original(*args, **kwargs)
-        slot = waits
-        if not tracer.is_main() or _is_child():
-            slot = idles
-            tracer.note_cpu_time()
-        entered = tracer.enter(slot)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            tracer.leave(slot, entered)
-
-    return traced
-
-
-def _is_child() -> bool:
-    """Whether multiprocessing started this process."""
-    process = sys.modules.get("multiprocessing.process")
-    return getattr(process, "_parent_process", None) is not None
-
-
-def _patch(tracer: Tracer, module: ModuleType, *paths: str) -> None:
-    for path in paths:
-        name = f"{module.__name__}.{path}".replace("._base.", ".")
-        replace(tracer, module, path, partial(waiting, tracer, name))
-
-
-def patch_threading(tracer: Tracer, module: ModuleType) -> None:
-    """Conditions are below events, queues, futures and pools of Python."""
-    _patch(tracer, module, "Condition.wait", "Thread.join")
-
-
-def patch_queue(tracer: Tracer, module: ModuleType) -> None:
-    """Queues between threads, as far as they are Python."""
-    _patch(tracer, module, "Queue.get", "Queue.put")
-
-
-def patch_multiprocessing(tracer: Tracer, module: ModuleType) -> None:
-    """Queues between processes: workers of pools and of DataLoaders get their work from them."""
-    _patch(tracer, module, "Queue.get", "SimpleQueue.get")
-
-
-def patch_process(tracer: Tracer, module: ModuleType) -> None:
-    """A parent that waits for the end of a child."""
-    _patch(tracer, module, "BaseProcess.join")
-
-
-def patch_pool(tracer: Tracer, module: ModuleType) -> None:
-    """A pool's results."""
-    _patch(tracer, module, "ApplyResult.get", "IMapIterator.next")
-
-
-def patch_futures(tracer: Tracer, module: ModuleType) -> None:
-    """Results of executors; their `map` takes them, too."""
-    _patch(tracer, module, "Future.result", "wait")
-
-
-def patch_subprocess(tracer: Tracer, module: ModuleType) -> None:
-    """Other programs."""
-    _patch(tracer, module, "Popen.wait", "Popen.communicate")
-
-
-def patch_selectors(tracer: Tracer, module: ModuleType) -> None:
-    """Event loops, and pipes between processes."""
-    _patch(
-        tracer, module, "EpollSelector.select", "_PollLikeSelector.select", "SelectSelector.select"
-    )
 
 
 def patch_thread_pool(tracer: Tracer, module: ModuleType) -> None:
