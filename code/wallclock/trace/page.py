@@ -1,21 +1,25 @@
 """What a trace says: on the terminal, as JSON, and as a page."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
 from wallclock.files import pretty_json, write_text
 from wallclock.trace.findings import Findings, image_cells, say_interval, stage_cells
 from wallclock.trace.fixes import Fixes, Predicted
-from wallclock.trace.html_page import render
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Row, Table
 from wallclock.trace.sizes import Sizes
 from wallclock.trace.trial import Trial, Untried
-from wallclock.trace.words import digits, keep_together, printable, times
+from wallclock.trace.words import count, digits, keep_together, percent, printable, seconds, times
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from rich.console import Console
 
 #: Of the JSON: a number that grows with a change that a reader must know of.
@@ -226,4 +230,39 @@ def _fix_of(predicted: Predicted) -> Mapping[str, Any]:
 
 def write_html(trace: Trace, path: Path, trial: Trial | Untried | None = None) -> None:
     """Write the page, one file that needs no network. Raises OSError: it cannot be written."""
-    write_text(Path(path), render(Findings(trace), trial))
+    said = Findings(trace)
+    page = _template().render(
+        css=Markup("\n".join(map(_text_of, ("report.css", "trace.css")))),
+        program=next((word for word in trace.command if word.endswith(".py")), "a program"),
+        said=said,
+        trace=trace,
+        shares=said.shares,
+        fixes=said.fixes,
+        tried=trial.sentences if trial else (),
+    )
+    write_text(Path(path), page)
+
+
+def _template() -> "Template":
+    """The page's template: every text is escaped; a name that is not there is an error."""
+    jinja = Environment(
+        autoescape=True,
+        finalize=_readable,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    cells = (stage_cells, image_cells)
+    jinja.filters |= {words.__name__: words for words in (digits, percent, seconds, times, *cells)}
+    jinja.filters["interval"] = say_interval
+    jinja.globals["count"] = count
+    return jinja.from_string(_text_of("page.html.jinja"))
+
+
+def _readable(value: object) -> object:
+    return keep_together(printable(value)) if type(value) is str else value
+
+
+def _text_of(name: str) -> str:
+    return (files("wallclock.trace") / name).read_text(encoding="utf-8")
