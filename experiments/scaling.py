@@ -12,8 +12,7 @@ picture is one file, under many ids. `main_ms_per_image`: CPU of the main proces
 which add up under one interpreter's lock. `vs_line` is how much longer it took than the line
 through the runs up to 100,000 images says; `of_loader`, the rate of its loop, parts committed, in
 that of the loader alone on as many images, both without their start; `rss_growth`, by how much its
-memory later exceeded what it was when 100,000 were done. `scaling-over-time.csv` has the longest
-job while it ran.
+memory later exceeded what it was when 100,000 were done.
 
 What grows with n may be allocated before the first image is done. `peak_memory_mib`, of the process
 and all below it, is therefore compared between jobs of different n: `memory_mib_per_100k` is the
@@ -42,15 +41,9 @@ COLUMNS = _common.columns(
     "rss_growth main_ms_per_image",
     "median_kb median_megapixels origin status reason",
 )
-OVER_TIME_CSV = "scaling-over-time.csv"
-OVER_TIME_COLUMNS = _common.columns(
-    "n_images image_set corpus device device_kind cores elapsed_s n_done img_per_s rss_mib",
-    "open_files collections origin",
-)
-TABLES = {CSV: COLUMNS, OVER_TIME_CSV: OVER_TIME_COLUMNS}
+TABLES = {CSV: COLUMNS}
 #: What the paper measured, and extrapolated from.
 _UP_TO = 100_000
-_RATE_OVER_S = 10.0
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -87,24 +80,18 @@ def _jobs(
 
 def tables(records: Records) -> Tables:
     """One row per run, with the line that its series fits."""
-    rows: list[Row] = []
-    jobs: list[Record] = []
-    for repeats in _common.groups(records).values():
-        row = _common.new_row(repeats, COLUMNS) | {"what": repeats[0].cell.params["what"]}
-        rows.append(_common.complete(row, repeats, _measured))
-        if row["what"] == "job" and _common.measured(repeats):
-            jobs.append(_common.median_repeat(repeats))
+    rows = _common.table_rows(records, COLUMNS, _measured, about=_about)
     for image_set in dict.fromkeys(row["image_set"] for row in rows):
         series = [row for row in rows if row["image_set"] == image_set and row["status"] == "ok"]
         for what in ("images", "job"):
             _fit([row for row in series if row["what"] == what])
         _fit_memory([row for row in series if row["what"] == "job"])
         _compare_with_loader(series)
-    longest = max(jobs, key=_common.count, default=None)
-    filled: Tables = {CSV: rows}
-    if longest:
-        filled[OVER_TIME_CSV] = _over_time(longest)
-    return filled
+    return {CSV: rows}
+
+
+def _about(timed: Cell) -> Row:
+    return {"what": timed.params["what"]}
 
 
 def _measured(repeats: Records) -> Row:
@@ -142,38 +129,6 @@ def _job_columns(record: Record) -> Row:
     if len(later) > 1:
         row["rss_growth"] = max(later) / later[0] - 1
     return row
-
-
-def _over_time(record: Record) -> list[Row]:
-    """A row for each sample that found more parts than the one before.
-
-    The rate is that since `_RATE_OVER_S` before: samples a second apart, of whole parts, have no
-    finer one.
-    """
-    rows: list[Row] = []
-    sampled = record.values["sampled"]
-    n = _common.count(record)
-    # Seconds and images at the start, and of each row.
-    progress = [(0.0, 0)]
-    for values in zip(*sampled.values(), strict=True):
-        sample = dict(zip(sampled, values, strict=True))
-        elapsed_s = sample["elapsed_s"]
-        done = min(n, sample["n_done"])
-        if done <= progress[-1][1]:
-            continue
-        earlier = [point for point in progress if point[0] <= elapsed_s - _RATE_OVER_S]
-        since_s, since_n = earlier[-1] if earlier else progress[0]
-        row = {
-            **_common.new_row([record], OVER_TIME_COLUMNS),
-            **sample,
-            "n_images": n,
-            "n_done": done,
-            "img_per_s": (done - since_n) / (elapsed_s - since_s),
-            "cores": record.values["cores"],
-        }
-        rows.append(row)
-        progress.append((elapsed_s, done))
-    return rows
 
 
 def _fit(series: Sequence[Row]) -> None:

@@ -251,14 +251,6 @@ class ProcessTree:
                 kib += int(path.read_text(encoding="ascii").partition("Pss:")[2].split()[0])
         return kib / 1024
 
-    def open_files(self) -> int:
-        """Open file descriptors."""
-        count = 0
-        for process in self:
-            with suppress(self._psutil.NoSuchProcess):
-                count += process.num_fds()
-        return count
-
 
 def other_cores_busy(own_cores: float) -> float:
     """Cores that all other processes kept busy since the last call, given the tree's own."""

@@ -180,8 +180,6 @@ def scaling_jobs() -> list[Record]:
             "elapsed_s": [100, 150, 200, 1200, 2200],
             "n_done": [50_000, 50_000, 100_000, 500_000, 1_000_000],
             "rss_mib": [600.0, 600.0, 500.0, 510.0, 500.0],
-            "open_files": [9] * 5,
-            "collections": [1, 2, 3, 4, 5],
         }
         if n < 1_000_000:
             sampled = {name: values[:1] for name, values in sampled.items()}

@@ -246,8 +246,8 @@ def test_fit_over_counts() -> None:
 def test_the_job_against_its_line() -> None:
     """A run takes 0.5 s and 2 ms an image, the longest 1 % more."""
     records = made.scaling_jobs()
-    tables = scaling.tables([*fixture_records("scaling"), *records])
-    *shorter, longest = [row for row in tables[scaling.CSV] if row["what"] == "job"]
+    rows = scaling.tables([*fixture_records("scaling"), *records])[scaling.CSV]
+    *shorter, longest = [row for row in rows if row["what"] == "job"]
     assert [row["n_images"] for row in shorter] == [1000, 10_000, 100_000]
     assert [row["vs_line"] for row in shorter] == pytest.approx([0, 0, 0])
     assert longest["vs_line"] == pytest.approx(0.01)
@@ -256,10 +256,6 @@ def test_the_job_against_its_line() -> None:
     assert longest["rss_growth"] == pytest.approx(0.02)
     assert [row["rss_growth"] for row in shorter] == [None, None, None]
     assert longest["startup_share"] == pytest.approx(0.5 / (0.5 + 2000) / 1.01)
-    over_time = tables[scaling.OVER_TIME_CSV]
-    assert [row["n_done"] for row in over_time] == [50_000, 100_000, 500_000, 1_000_000]
-    assert {row["n_images"] for row in over_time} == {1_000_000}
-    assert [row["img_per_s"] for row in over_time] == pytest.approx([500, 500, 400, 500])
 
 
 def test_memory_is_compared_between_jobs_of_different_size() -> None:
@@ -281,19 +277,6 @@ def test_memory_is_compared_between_jobs_of_different_size() -> None:
     )
     few = scaling.tables(shorter[:2])[scaling.CSV]
     assert {row["memory_exponent"] for row in few} == {None}
-
-
-def test_a_part_every_second_sample_is_no_change_of_rate() -> None:
-    """A part of 10,000 images takes 1.5 s; samples, a second apart, count 0, 1, 1, 2, 3, 3 …"""
-    job = made.scaling_jobs()[-1]
-    seconds = range(1, 61)
-    done = [int(second / 1.5) * 10_000 for second in seconds]
-    sampled = {name: [0] * 60 for name in job.values["sampled"]}
-    sampled |= {"elapsed_s": [*seconds], "n_done": done}
-    rows = scaling._over_time(replace(job, values={**job.values, "sampled": sampled}))
-    rates = [float(str(row["img_per_s"])) for row in rows if float(str(row["elapsed_s"])) > 11]
-    assert min(rates) > 6000
-    assert max(rates) < 7400
 
 
 def test_a_short_run_that_was_late_does_not_turn_the_line() -> None:

@@ -126,10 +126,8 @@ def test_storage_by_form_and_source(tmp_path: Path) -> None:
 def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
     write_scaling(tmp_path)
     figure = drawn("fig-18-scaling", tmp_path)
-    runs, rate, resident = figure.axes
+    (runs,) = figure.axes
     assert [x for x, _ in markers(runs.lines, "o")] == [1e3, 1e4, 1e5, 1e6]
-    assert list(np.asarray(rate.lines[0].get_ydata())) == pytest.approx([500, 500, 400, 500])
-    assert list(np.asarray(resident.lines[0].get_ydata())) == [600, 500, 510, 500]
     files = "each file of other bytes, 10 pictures, deduplicate=yes"
     memory = "memory grows by 50 MiB per 100,000 images"
     for expected in ("R² = 0.99", "1.0 % longer than extrapolated", memory, "n = 1,000,000", files):

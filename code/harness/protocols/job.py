@@ -5,13 +5,11 @@ and equal bytes are looked for, as is the default; a picture comes round again i
 `repeated`, as in cells that do not say, the corpus's files come round again, each time under
 another id, and nothing is deduplicated. Every id is read, decoded, resized and written. `wall` is
 from the start of the process to its end, imports and the listing included; the files are laid out
-before. Every second a thread of that process,
-`python -m harness.protocols.job`, reads memory and open files of it and of those that it has
-started, its own collections, and counts the parts that are on the disk. Shared memory counts in
-every process that has touched it.
+before. Every second a thread of that process, `python -m harness.protocols.job`, reads the memory
+of it and of those that it has started, and counts the parts that are on the disk. Shared memory
+counts in every process that has touched it.
 """
 
-import gc
 import json
 import sys
 import threading
@@ -42,8 +40,7 @@ def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
     `main_cpu_s` and `commit_cpu_s`, CPU seconds of the main process's two threads in that loop;
     `n_files`, distinct hashes in the dataset; `deduplicate`, as the dataset says; `other_cores`
     that other programs kept busy; and `sampled`, lists of `elapsed_s` since the imports, `n_done`
-    (images in whole parts, the last one counted as full), `rss_mib`, `open_files` and
-    `collections`, of all generations.
+    (images in whole parts, the last one counted as full) and `rss_mib`.
     """
     manifest = protocol.open_corpus(cell, "jpeg")
     n, is_distinct = int(cell.params["n"]), cell.params.get("files") == "distinct"
@@ -143,8 +140,6 @@ def _embed(source: str, out: str, settings: dict[str, Any]) -> None:
             "elapsed_s": round(time.monotonic() - began, 3),
             "n_done": parts * shard,
             "rss_mib": round(processes.rss_mib(), 1),
-            "open_files": processes.open_files(),
-            "collections": sum(generation["collections"] for generation in gc.get_stats()),
         }
         print(json.dumps(line), flush=True)
 

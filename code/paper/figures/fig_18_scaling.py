@@ -1,4 +1,4 @@
-"""Figure 18: the job's time by its images with the line it follows; the longest one over time."""
+"""Figure 18: the job's time by its images, with the line that it follows."""
 
 from collections.abc import Sequence
 
@@ -13,38 +13,22 @@ from paper.figures import style
 from paper.format import digits
 from paper.rendering import NothingToDrawError, Tables, output
 
-#: Column of the job over time → its panel's title and the unit of its axis.
-_OVER_TIME = {
-    "img_per_s": ("Rate over 10 s", "images per second"),
-    "rss_mib": ("Memory", "MiB resident"),
-}
 #: Fewer jobs than this do not show how the time grows.
 _LEAST_JOBS = 3
 
 
-@output(
-    "fig-18-scaling",
-    "wallclock embed: time against images, rate and memory over time",
-    scaling.CSV,
-    scaling.OVER_TIME_CSV,
-)
+@output("fig-18-scaling", "wallclock embed: time against images", scaling.CSV)
 def draw(tables: Tables) -> Figure:
-    """Left the runs on logarithmic scales with their line, right the longest one."""
+    """The runs on logarithmic scales, with their line."""
     jobs = [row for row in ok_rows(tables[scaling.CSV]) if row["what"] == "job"]
-    samples = tables[scaling.OVER_TIME_CSV]
-    if not jobs or not samples:
+    if not jobs:
         raise NothingToDrawError(f"no job in {scaling.CSV}")
     longest = max(jobs, key=_n_images)
     jobs = [row for row in jobs if row["image_set"] == longest["image_set"]]
     if len(jobs) < _LEAST_JOBS:
         raise NothingToDrawError(f"fewer than {_LEAST_JOBS} jobs in {scaling.CSV}: no line")
     figure = style.new_figure(3.4)
-    panels = figure.subplot_mosaic([["runs", column] for column in _OVER_TIME])
-    _runs(panels["runs"], jobs, longest)
-    for column, (title, unit) in _OVER_TIME.items():
-        _over_time(panels[column], samples, column, title, unit)
-    panels["rss_mib"].set_xlabel("seconds")
-    panels["img_per_s"].tick_params(labelbottom=False)
+    _runs(figure.subplots(), jobs, longest)
     remarks = [longest["settings"], "mock model at 0 ms", _files(longest)]
     if longest["vs_line"]:
         error = 100 * float(longest["vs_line"])
@@ -90,13 +74,3 @@ def _runs(axes: Axes, jobs: Sequence[Row], longest: Row) -> None:
         axis.set_minor_formatter(NullFormatter())
     axes.grid(color="#E4E4E4", linewidth=0.5)
     axes.margins(x=0.1, y=0.15)
-
-
-def _over_time(axes: Axes, samples: Sequence[Row], column: str, title: str, unit: str) -> None:
-    elapsed = [float(row["elapsed_s"]) for row in samples]
-    values = [float(row[column]) for row in samples]
-    axes.plot(elapsed, values, color=style.INK, lw=1, marker="." if len(values) < 3 else "")
-    axes.set(xlim=(0, None), ylim=(0, 1.15 * max(values)), title=title)
-    axes.set_ylabel(unit, fontsize=7)
-    axes.yaxis.set_major_formatter("{x:,g}")
-    axes.grid(color="#E4E4E4", linewidth=0.5)

@@ -27,7 +27,6 @@ def test_the_job_is_run_and_sampled(files: str, corpus: Slice, tmp_path: Path) -
     result = job(cell, tmp_path, seen.append)
     assert 0 < result.values["startup_s"] < result.samples["wall"][0] / 1e9
     assert result.values["sampled"]["n_done"][-1] == 60 == max(seen), "three parts"
-    assert min(result.values["sampled"]["open_files"]) > 3
     assert result.values["peak_memory_mib"] > 100
     is_distinct = files == "distinct"
     assert result.values["n_unique"] == n_pictures < 50
