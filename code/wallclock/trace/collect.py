@@ -132,10 +132,10 @@ def _process(file: File, ended: Ended) -> Process:
     # When a killed process ended, only its parent knows, and that is known of the first one alone.
     last_ns = ended.ended_ns if is_first and not is_complete else file.last_ns
     threads = [_thread(file, region, last_ns, ended.started_ns) for region in file.regions]
-    role = "worker" if _loads_images(file, threads) else "other"
+    loads = any(thread.takes_images(*_DECODED_OR_RESIZED) for thread in threads)
     return Process(
         pid=pid,
-        role=role,
+        role="worker" if words[layout.IS_WORKER] or loads else "other",
         cpu_s=words[layout.CPU_NS] / 1e9 or None,
         run_delay_s=words[layout.RUN_DELAY_NS] / 1e9,
         threads=tuple(threads),
@@ -160,17 +160,6 @@ def _with_main(processes: Sequence[Process], first: int) -> tuple[Process, ...]:
 
 def _runs(process: Process, *stages: str) -> bool:
     return any(function.stage in stages for thread in process.threads for function in thread.spent)
-
-
-def _loads_images(file: File, threads: Iterable[Thread]) -> bool:
-    return bool(file.words[layout.IS_WORKER]) or any(map(_loads, threads))
-
-
-def _loads(thread: Thread) -> bool:
-    return any(
-        function.stage in _DECODED_OR_RESIZED and spent.images
-        for function, spent in thread.spent.items()
-    )
 
 
 def _thread(file: File, region: memoryview, last_ns: int, zero_ns: int) -> Thread:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from wallclock.machine import SWAPPING
 from wallclock.trace.fixes import Fixes, Predicted, fixes_of
-from wallclock.trace.record import ImageKind, Trace
+from wallclock.trace.record import Trace
 from wallclock.trace.shares import LOADING, MODEL, OTHER, Row, Shares, Table
 from wallclock.trace.sizes import (
     Sizes,
@@ -205,14 +205,14 @@ def _reason(shares: Shares, row: Row) -> str:
     if row.stage == "read":
         job = job_of(shares)
         return ": the storage binds" if job and job.of("wait") > job.of("read") else ""
-    if row.stage != "decode" or not any(_is_decoded(kind) for kind in shares.trace.images):
+    if row.stage != "decode" or not shares.trace.kinds("decode"):
         return ""
     return f": {_say_pictures(shares)}"
 
 
 def _say_pictures(shares: Shares) -> str:
     """What was decoded, and for which size: `full-size 2560 × 1920 JPEGs for 224 px`."""
-    kinds = [kind for kind in shares.trace.images if _is_decoded(kind)]
+    kinds = shares.trace.kinds("decode")
     target = target_of(shares.trace)
     is_full = full_size_share(shares.trace, target) >= _MOST
     first = "full-size " if is_full else ""
@@ -222,16 +222,11 @@ def _say_pictures(shares: Shares) -> str:
     if len(sizes) == 1 and sizes[0].is_typical:
         pictures = f"{first}{say_size(sizes[0].source)} {name}"
     else:
-        pixels = sum(kind.count * kind.source[0] * kind.source[1] for kind in kinds)
-        mean = pixels / sum(kind.count for kind in kinds) / 1e6
+        mean = sum(kind.pixels for kind in kinds) / sum(kind.count for kind in kinds) / 1e6
         pictures = f"{first}{name}, {digits(mean)} megapixels on average,"
     if target is None or target.mode == "crop":
         return pictures.removesuffix(",")
     return f"{pictures} for {say_target(target)}"
-
-
-def _is_decoded(kind: ImageKind) -> bool:
-    return kind.function.stage == "decode" and kind.count > 0
 
 
 def _device(shares: Shares) -> str:

@@ -77,6 +77,10 @@ class Thread:
         """Seconds between its first and its last traced moment."""
         return self.ended_s - self.started_s
 
+    def takes_images(self, *stages: str) -> bool:
+        """Whether it took an image in any of these stages."""
+        return any(f.stage in stages and spent.images for f, spent in self.spent.items())
+
 
 @dataclass(frozen=True)
 class Process:
@@ -111,6 +115,11 @@ class ImageKind:
     made: tuple[int, int]
     count: int
     n_bytes: int = 0
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the sources of all of them together."""
+        return self.count * self.source[0] * self.source[1]
 
 
 @dataclass(frozen=True)
@@ -158,9 +167,13 @@ class Trace:
             for thread in process.threads:
                 if process.role == "main" and thread.is_main:
                     main.append(thread)
-                elif process.role == "worker" or _takes_images(thread):
+                elif process.role == "worker" or thread.takes_images("read", "decode", "resize"):
                     workers.append(thread)
         return workers if of_workers else main
+
+    def kinds(self, stage: str) -> list[ImageKind]:
+        """The images that functions of `decode` or of `resize` made."""
+        return [kind for kind in self.images if kind.function.stage == stage and kind.count]
 
 
 def by_stage(threads: Iterable[Thread]) -> dict[str, Spent]:
@@ -179,10 +192,3 @@ def by_function(threads: Iterable[Thread]) -> dict[Function, Spent]:
         for function, spent in thread.spent.items():
             totals[function] += spent
     return dict(sorted(totals.items(), key=lambda entry: -entry[1].seconds))
-
-
-def _takes_images(thread: Thread) -> bool:
-    return any(
-        function.stage in ("read", "decode", "resize") and spent.images
-        for function, spent in thread.spent.items()
-    )

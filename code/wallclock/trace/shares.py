@@ -93,7 +93,7 @@ class Shares:
         in which it is at work.
         """
         threads = self.trace.threads(of_workers=True)
-        loaders = [thread for thread in threads if _loads(thread)] or threads
+        loaders = [thread for thread in threads if thread.takes_images(*LOADING)] or threads
         helpers = [_at_work(thread) for thread in threads if thread not in loaders]
         wall_s = sum(_after(thread, self.startup_s) for thread in loaders)
         wall_s += sum(spent.seconds for spent in by_stage(helpers).values())
@@ -102,7 +102,7 @@ class Shares:
     @cached_property
     def n_images(self) -> int:
         """Images that were decoded; where no decoder was traced, that were read or resized."""
-        decoded = sum(kind.count for kind in self.trace.images if kind.function.stage == "decode")
+        decoded = sum(kind.count for kind in self.trace.kinds("decode"))
         stages = by_stage(t for process in self.trace.processes for t in process.threads)
         others = (stages[stage].images for stage in ("decode", "read", "resize") if stage in stages)
         return decoded or max(others, default=0)
@@ -110,7 +110,7 @@ class Shares:
     @cached_property
     def n_workers(self) -> int:
         """The most threads that loaded images beside the main thread at a time."""
-        threads = [t for t in self.trace.threads(of_workers=True) if _loads(t)]
+        threads = [t for t in self.trace.threads(of_workers=True) if t.takes_images(*LOADING)]
         starts = sorted(thread.started_s for thread in threads)
         ends = sorted(thread.ended_s for thread in threads)
         most = 0
@@ -121,7 +121,8 @@ class Shares:
     @property
     def has_loading_threads(self) -> bool:
         """Whether several threads of one process load images, and so share its GIL."""
-        return any(sum(map(_loads, process.threads)) > 1 for process in self.trace.processes)
+        counts = (sum(t.takes_images(*LOADING) for t in p.threads) for p in self.trace.processes)
+        return any(count > 1 for count in counts)
 
     @property
     def img_per_s(self) -> float:
@@ -196,9 +197,3 @@ def _after(thread: Thread, start_s: float) -> float:
 def _at_work(thread: Thread) -> Thread:
     spent = {function: s for function, s in thread.spent.items() if function.stage not in WAITING}
     return replace(thread, spent=spent)
-
-
-def _loads(thread: Thread) -> bool:
-    return any(
-        function.stage in LOADING and spent.images for function, spent in thread.spent.items()
-    )

@@ -45,11 +45,11 @@ class Sizes:
 
 def target_of(trace: Trace) -> Target | None:
     """From the program's resizes; None if it has none, or no size that most of them share."""
-    resized = [kind for kind in trace.images if kind.function.stage == "resize" and kind.count]
+    resized = trace.kinds("resize")
     if not resized:
         return None
     total = sum(kind.count for kind in resized)
-    decoded = {tuple(sorted(kind.made)) for kind in _decoded(trace)}
+    decoded = {tuple(sorted(kind.made)) for kind in trace.kinds("decode")}
     from_decoded = sum(k.count for k in resized if tuple(sorted(k.source)) in decoded)
     is_cut = bool(decoded) and from_decoded < _MOST * total
     # Images of one shape only have all of it in common: of equal modes the first is right for them.
@@ -68,9 +68,8 @@ def _most_common(kinds: Sequence[ImageKind], side: Callable[[Size], Size]) -> tu
 def tabulate_sizes(trace: Trace) -> list[Sizes]:
     """What was decoded by function and format, then what was resized; the most frequent first."""
     groups: dict[tuple[Function, str], list[ImageKind]] = defaultdict(list)
-    for kind in trace.images:
-        if kind.function.stage in ("decode", "resize") and kind.count:
-            groups[kind.function, kind.format].append(kind)
+    for kind in (*trace.kinds("decode"), *trace.kinds("resize")):
+        groups[kind.function, kind.format].append(kind)
     rows = [_summarize(function, format, kinds) for (function, format), kinds in groups.items()]
     rows.sort(key=lambda row: (row.function.stage != "decode", -row.count))
     return rows[:MOST_ROWS]
@@ -80,10 +79,10 @@ def full_size_share(trace: Trace, target: Target | None) -> float:
     """Of the decoded pixels, the part in JPEGs that could have been decoded smaller."""
     if target is None:
         return 0.0
-    kinds = _decoded(trace)
-    total = sum(_pixels(kind) for kind in kinds)
+    kinds = trace.kinds("decode")
+    total = sum(kind.pixels for kind in kinds)
     shrinkable = sum(
-        _pixels(kind)
+        kind.pixels
         for kind in kinds
         if is_jpeg(kind.format) and target.scale(kind.source) > scale_of(kind)
     )
@@ -108,14 +107,6 @@ def say_target(target: Target) -> str:
     if target.mode == "squash" and target.size[0] != target.size[1]:
         return f"{say_size(target.size)} px"
     return f"{target.px} px"
-
-
-def _pixels(kind: ImageKind) -> int:
-    return kind.count * kind.source[0] * kind.source[1]
-
-
-def _decoded(trace: Trace) -> list[ImageKind]:
-    return [kind for kind in trace.images if kind.function.stage == "decode" and kind.count]
 
 
 def _summarize(function: Function, format: str, kinds: Iterable[ImageKind]) -> Sizes:

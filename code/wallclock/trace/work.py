@@ -56,8 +56,8 @@ def job_of(shares: Shares) -> Job | None:
         has_gpu=bool(trace.device),
         has_torch="torch" in trace.versions,
         saved_by_loader_s=_saved_by_loader_s(shares, main_s, loads_beside=loads_beside) / n,
-        decoded=[_decoded(kind) for kind in _of_stage(trace, "decode")],
-        resized=[_resized(kind) for kind in _of_stage(trace, "resize")],
+        decoded=[_decoded(kind) for kind in trace.kinds("decode") if min(kind.source)],
+        resized=[_resized(kind) for kind in trace.kinds("resize") if min(kind.source)],
         target=target_of(trace),
     )
 
@@ -147,7 +147,7 @@ def _split_read(
         used -= 0.0 if _in_processes(shares.trace) else shares.startup_s
         core_s = min(read_s, max(0.0, used - busy))
         return {"read": core_s, "wait": read_s - core_s}
-    n_bytes = sum(k.n_bytes for k in shares.trace.images if k.function.stage == "decode")
+    n_bytes = sum(kind.n_bytes for kind in shares.trace.kinds("decode"))
     if n_bytes:
         waits = n_bytes < _STORAGE_BYTES_PER_S * read_s
     else:
@@ -185,13 +185,8 @@ def _batch_size(shares: Shares) -> int:
     return max(1, round(max(per_call, default=1.0)))
 
 
-def _of_stage(trace: Trace, stage: str) -> list[ImageKind]:
-    return [k for k in trace.images if k.function.stage == stage and k.count and min(k.source)]
-
-
 def _decoded(kind: ImageKind) -> Decoded:
-    pixels = kind.count * kind.source[0] * kind.source[1]
-    density = kind.n_bytes / pixels if kind.n_bytes else None
+    density = kind.n_bytes / kind.pixels if kind.n_bytes else None
     with_pillow = _is_pillow(kind)
     return Decoded(kind.format, kind.source, scale_of(kind), density, with_pillow, kind.count)
 
