@@ -377,12 +377,10 @@ def _stages_of_pass(record: Record) -> Row:
     row |= {f"{name}_share": seconds / wall for name, seconds in stages.items()}
     loads = any(stages[name] for name in LOADING_STAGES)
     decode_resize = stages["decode"] + stages["resize"]
-    without_forward = decode_resize / (wall - stages["forward"])
     return row | {
         "unattributed_s": wall - sum(stages.values()),
         **rate_columns(count(record), wall),
         "decode_resize_share": decode_resize / wall if loads else None,
-        "decode_resize_share_without_forward": without_forward if loads else None,
         "n_failed": len(record.failures),
         **value_columns(record),
     }

@@ -26,7 +26,7 @@ RESULTS = {
 _MEASURED_WORDS = frozenset(
     columns(
         "s ms us ns kb mb gb mib gib mhz w px db megapixels per usd hours share n",
-        "min max mean median used cosine error efficiency utilization speedup vs ratio gain rank",
+        "min max mean median used cosine error efficiency utilization speedup vs ratio gain",
     )
 )
 #: Settings whose names carry a unit, too.

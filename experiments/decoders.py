@@ -3,18 +3,16 @@
 Method. The bytes are in memory; one call a buffer, one thread, after a complete pass as warm-up;
 all decoders on both image sets. Mean, p50 and p90 are over the buffers of the median repeat.
 `speedup_vs_pil` is the median of the ratios within each block of repeats, with the lowest and the
-highest; two decoders are `tied` with the fastest if their ratios to it reach within 5 %, a margin
-that builds of one library differ by. First all decoders take the same images and their pixels are
+highest. First all decoders take the same images and their pixels are
 compared with Pillow's: a decoder whose pixels differ (`gate`) gets no time. Only valid JPEGs of one
 or three components take part.
 
 `context=dataloader`: the same decoders in the workers of this suite's DataLoader, one per core,
 which also read, resize with torch and assemble uint8 batches, in steady state. `mean_ms` is again
-of the decode calls, now concurrent; `img_per_s` is what the loader delivers, and rank and speedup
-go by it.
+of the decode calls, now concurrent; `img_per_s` is what the loader delivers, and the speedup
+goes by it.
 """
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -31,14 +29,12 @@ COLUMNS = _common.columns(
     "image_set decoder context library workers corpus device device_kind n_buffers repeats",
     "mean_ms p50_ms p90_ms mean_ms_min mean_ms_max img_per_s",
     "megapixels_per_s page_faults_per_image",
-    "speedup_vs_pil speedup_vs_pil_min speedup_vs_pil_max rank max_abs_diff gate",
+    "speedup_vs_pil speedup_vs_pil_min speedup_vs_pil_max max_abs_diff gate",
     "median_kb median_megapixels origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 #: Protocol → where the decoder is called.
 _CONTEXTS = {"decode": "loop", "loading": "dataloader"}
-#: Decoders whose times differ by less are tied.
-_TIE = 0.05
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -92,16 +88,14 @@ def tables(records: Records) -> Tables:
     groups = _common.groups([r for r in records if r.cell.protocol in _CONTEXTS])
     rows = {key: _row(repeats, records) for key, repeats in groups.items()}
     timed = {key: groups[key] for key, row in rows.items() if row["status"] == "ok"}
+    baselines = {
+        _where(repeats): repeats
+        for repeats in timed.values()
+        if repeats[0].cell.recipe.decoder == "pil"
+    }
     for key, repeats in timed.items():
-        where = _where(repeats)
-        others = [other for other in timed.values() if _where(other) == where]
-        for other in others:
-            if other[0].cell.recipe.decoder == "pil":
-                rows[key] |= _speedup(other, repeats)
-        ratios = _ratios(repeats, min(others, key=_median_ms))
-        behind = sum(_median_ms(other) < _median_ms(repeats) for other in others)
-        tied = behind > 0 and min(ratios, default=math.inf) <= 1 + _TIE
-        rows[key]["rank"] = "tied with 1" if tied else str(behind + 1)
+        if baseline := baselines.get(_where(repeats)):
+            rows[key] |= _speedup(baseline, repeats)
     return {CSV: sorted(rows.values(), key=lambda row: row["context"] == "dataloader")}
 
 
@@ -120,18 +114,14 @@ def _image_ms(record: Record) -> float:
     return 1e3 * _common.seconds_an_image(record)
 
 
-def _ratios(slower: Records, faster: Records) -> list[float]:
+def _speedup(baseline: Records, repeats: Records) -> Row:
     """Time over time within each block of repeats that has both."""
-    by_repeat = {record.cell.repeat: record for record in _common.measured(faster)}
-    return [
+    by_repeat = {record.cell.repeat: record for record in _common.measured(repeats)}
+    ratios = [
         _image_ms(record) / _image_ms(by_repeat[repeat])
-        for record in _common.measured(slower)
+        for record in _common.measured(baseline)
         if (repeat := record.cell.repeat) in by_repeat
     ]
-
-
-def _speedup(baseline: Records, repeats: Records) -> Row:
-    ratios = _ratios(baseline, repeats)
     return _common.with_spread("speedup_vs_pil", ratios) if ratios else {}
 
 

@@ -28,7 +28,7 @@ COLUMNS = _common.columns(
     _common.with_limits(_common.STAGE_COLUMNS),
     "unattributed_s",
     _common.with_limits("decode_resize_share wall_s img_per_s seconds_per_100k"),
-    "seconds_per_100k_origin decode_resize_share_without_forward",
+    "seconds_per_100k_origin",
     _common.FIDELITY_COLUMNS,
     "n_failed median_kb median_megapixels origin status reason",
 )

@@ -31,12 +31,12 @@ COMPUTED_TOLERANCE = 1e-3
 NOISE_FLOOR = 0.01
 
 _MEASURED_COLUMN = re.compile(
-    r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call|_without_forward)$"
+    r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call)$"
     r"|(_min|_max|_difference|_[mg]ib)$"
     r"|^(gpu_util_mean|gpu_power_w|sm_clock_mhz|cpu_cores_used|usd_per_million)$"
     r"|^(utilization|utilization_all_walls|slowdown|crossover_batch|workers_needed)$"
 )
-_FRACTION_COLUMN = re.compile(r"(_share|_without_forward|_difference)$")
+_FRACTION_COLUMN = re.compile(r"(_share|_difference)$")
 _COMPUTED_COLUMNS = frozenset({"psnr_db", "cosine", "cosine_min"})
 #: A row with one of these was not run: here it cannot be.
 _NOT_RUN = ("unavailable", "not applicable")

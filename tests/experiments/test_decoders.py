@@ -68,8 +68,8 @@ def test_library_is_named_with_its_version() -> None:
     assert table("original")["original", "pil"]["library"] == f"libjpeg-turbo {version}"
 
 
-def test_paired_ratios_and_ties() -> None:
-    """Of a decoder that is as fast as the fastest in one block of repeats, no rank is claimed."""
+def test_paired_ratios() -> None:
+    """Of 2.0, 3.0 and 2.0 in three blocks of repeats."""
     records = []
     times = {
         "pil": (20, 30, 22),
@@ -88,11 +88,9 @@ def test_paired_ratios_and_ties() -> None:
     turbo = rows["turbojpeg"]
     limits = [turbo[f"speedup_vs_pil{end}"] for end in ("_min", "", "_max")]
     assert limits == [2, 2, 3]
-    ranks = {name: row["rank"] for name, row in rows.items()}
-    assert ranks == {"pil": "4", "opencv": "3", "turbojpeg": "1", "simplejpeg": "tied with 1"}
 
 
-def test_contexts_are_ranked_apart() -> None:
+def test_contexts_are_compared_apart() -> None:
     """A DataLoader's rows go by what it delivers, and claims still select one row."""
     records = list(fixture_records("decoders"))
     for name, img_per_s in (("pil", 100), ("opencv", 50), ("turbojpeg", 200)):
@@ -114,7 +112,6 @@ def test_contexts_are_ranked_apart() -> None:
     }
     assert [row["img_per_s"] for row in inside.values()] == pytest.approx([100, 50, 200])
     assert [row["speedup_vs_pil"] for row in inside.values()] == pytest.approx([1, 0.5, 2])
-    assert [row["rank"] for row in inside.values()] == ["2", "3", "1"]
     written = [{name: str(value) for name, value in row.items()} for row in rows]
     row = claims.select(written, "image_set=original decoder=pil context=loop")
     assert row is not None

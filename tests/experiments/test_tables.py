@@ -97,9 +97,6 @@ def test_stages_and_rates_add_up(name: str) -> None:
         assert values["img_per_s"] * wall == pytest.approx(row["n_images"])
         assert values["seconds_per_100k"] * values["img_per_s"] == pytest.approx(1e5)
         assert values.get("wait_s", 0) == pytest.approx(values.get("wait_share", 0) * wall)
-        if share := values.get("decode_resize_share_without_forward"):
-            loading = values["decode_s"] + values["resize_s"]
-            assert share == pytest.approx(loading / (wall - values["forward_s"]))
 
 
 def test_limits_are_of_the_quantity_in_each_repeat() -> None:
