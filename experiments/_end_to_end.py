@@ -6,8 +6,6 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._sentences import MeasuredRows, is_comparable, mock_note, ratio
-from experiments._words import SHORT_SETS, digits, percent
 from harness.spec import Slice
 from wallclock.clock import STAGES
 
@@ -59,15 +57,6 @@ SINK_MIN_COSINE = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999, "int8": 0.98}
 #: Share of the best rate of a sweep that counts as reaching it.
 NEAR_BEST = 0.98
 WRONG_VECTORS = "the vectors that the pass wrote are wrong"
-
-#: Table of one recipe → what that recipe is called in a sentence.
-_RECIPES = {
-    "optimized-end-to-end.csv": "the optimized recipe",
-    "t4-baseline-stages.csv": "the baseline",
-    "fast-end-to-end.csv": "recipe=fast",
-}
-#: What a recipe is compared with: the first of these that is another.
-_BASES = ("optimized-end-to-end.csv", "t4-baseline-stages.csv")
 
 Cells = Callable[[Plan, Options], list[Cell]]
 
@@ -239,24 +228,3 @@ def _telemetry(record: Record) -> Row:
     samples = {column: series.get(name) for column, name in _TELEMETRY.items()}
     row: Row = {name: sum(taken) / len(taken) for name, taken in samples.items() if taken}
     return row | {"throttle_reasons": "; ".join(series["throttle_reasons"])}
-
-
-def sentence_of(csv: str) -> Callable[[MeasuredRows], str]:
-    """The `sentence` of an experiment with a single recipe."""
-
-    def sentence(rows: MeasuredRows) -> str:
-        """The recipe versus the first other one that was measured under the same conditions."""
-        row = rows.first(csv)
-        if row is None:
-            return ""
-        images, recipe = SHORT_SETS[row["image_set"]], _RECIPES[csv]
-        rate = f"{digits(row['img_per_s'])} images per second{mock_note(row)}"
-        text = f"on {images} {recipe} embeds {rate}"
-        for base_csv in _BASES:
-            base = rows.first(base_csv)
-            if base and base_csv != csv and is_comparable(row, base):
-                return f"{text}, {ratio(row, base)} {_RECIPES[base_csv]}"
-        waits = percent(row["wait_share"], 0)
-        return f"{text}; its main process waits for them {waits} of the time"
-
-    return sentence

@@ -10,11 +10,9 @@ optimized recipe on the same image.
 from experiments import _end_to_end
 
 RANK = 90
-SENTENCE_RANK = 3
 CSV = "fast-end-to-end.csv"
 TIMELINE_CSV = "timeline-fast.csv"
 TABLES = {CSV: _end_to_end.COLUMNS, TIMELINE_CSV: _end_to_end.TIMELINE_COLUMNS}
 
 cells = _end_to_end.one_recipe("fast")
 tables = _end_to_end.tables(CSV, TIMELINE_CSV)
-sentence = _end_to_end.sentence_of(CSV)

@@ -11,11 +11,9 @@ figure 6.
 from experiments import _end_to_end
 
 RANK = 70
-SENTENCE_RANK = 5
 CSV = "t4-baseline-stages.csv"
 TIMELINE_CSV = "timeline-baseline.csv"
 TABLES = {CSV: _end_to_end.COLUMNS, TIMELINE_CSV: _end_to_end.TIMELINE_COLUMNS}
 
 cells = _end_to_end.one_recipe("t4")
 tables = _end_to_end.tables(CSV, TIMELINE_CSV)
-sentence = _end_to_end.sentence_of(CSV)
