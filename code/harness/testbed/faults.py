@@ -107,7 +107,7 @@ class FaultyServer:
 
 def reset(request: Request) -> Response:
     """Close a request's connection with a TCP reset; the response is not sent."""
-    if not request.transport.is_closing():
+    if request.transport is not None:
         connection: socket.socket = request.transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         request.transport.abort()

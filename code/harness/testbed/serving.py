@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
-from harness.testbed.server import Connection, Handler
+from harness.testbed.server import Handler, serve_with
 
 
 @asynccontextmanager
@@ -20,16 +20,17 @@ async def listening(handler: Handler, port: int = 0) -> AsyncIterator[str]:
     A request whose client is gone is cancelled: nothing is handed to a connection that is closed.
     The handler's state outlives the listener, so that the same server can be reached again later.
     """
-    opened = set[Connection]()
+    factory = serve_with(handler)
     create = asyncio.get_running_loop().create_server
-    server = await create(lambda: Connection(handler, opened), "127.0.0.1", port, backlog=1024)
+    server = await create(factory, "127.0.0.1", port, backlog=1024)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
-        while opened:
-            for connection in opened:
-                connection.transport.abort()
+        while factory.connections:
+            for connection in factory.connections:
+                if connection.transport is not None:
+                    connection.transport.abort()
             await asyncio.sleep(0)
 
 
