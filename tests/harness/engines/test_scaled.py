@@ -77,7 +77,9 @@ def test_processes_and_threads_make_the_same_pictures(picture: Path, variant: st
 def test_an_error_in_the_pool_reaches_the_loop(tmp_path: Path) -> None:
     (tmp_path / "0.jpg").write_bytes(b"no JPEG")
     with (
-        LOADERS["thread-pool"].open(LoaderSpec([str(tmp_path / "0.jpg")], PX, 2, 2)) as stream,
+        LOADERS["thread-pool"].open(
+            LoaderSpec([str(tmp_path / "0.jpg")], PX, 2, 2, "exact")
+        ) as stream,
         pytest.raises(ValueError, match="JPEG"),
     ):
         next(stream.batches)

@@ -86,8 +86,10 @@ def open_loader(
     files = [str(manifest.root / item.path) for item in items]
     workers = recipe.workers or usable_cores()
     on_gpu = recipe.device == "cuda"
+    loader = LOADERS[name]
+    variant = variant or loader.variants[0]
     spec = LoaderSpec(files, model.input_px, recipe.batch_size, workers, variant, on_gpu)
-    with LOADERS[name].open(spec) as stream:
+    with loader.open(spec) as stream:
         ids = [item.id for item in items]
         yield StreamLoader(name, workers, recipe.batch_size, stream, ids)
 

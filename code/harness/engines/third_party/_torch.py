@@ -7,9 +7,8 @@ uint8, a quarter of what a recipe sends that normalizes in them, in shared memor
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeAlias
 
 from harness.engines.assemble import empty_shared
@@ -19,6 +18,7 @@ from harness.engines.third_party._interface import (
     Stream,
     ThirdPartyLoader,
     cycle,
+    version,
 )
 from wallclock.stages.decode import PixelArray
 
@@ -62,56 +62,50 @@ def dataloader(
     name: str,
     label: str,
     make: Make,
-    settings: Callable[[str], str],
-    library: Callable[[], str],
+    variants: Mapping[str, str],
     needs: tuple[str, ...] = (),
-    variants: tuple[str, ...] = ("",),
+    library: Callable[[], str] | None = None,
     dataset: Callable[[LoaderSpec, Make], FileDataset] = FileDataset,
 ) -> ThirdPartyLoader:
     """The loader called `name`: a DataLoader whose workers call what `make` returns.
 
     Args:
-        settings: the variant → its configuration in words.
-        library: returns the name and version of what decodes; called once `make` has imported it.
+        variants: each with its configuration in words; the first is the default.
         needs: the loader's distributions.
+        library: returns the name and version of what decodes; called once `make` has imported it.
+            By default the first of `needs`.
         dataset: reads the files, where the library does that too.
     """
-    opener = partial(_open, make, settings, library, dataset)
-    return ThirdPartyLoader(name, label, opener, needs, variants, workers_per_core=(1, 4))
 
+    @contextmanager
+    def open_stream(spec: LoaderSpec) -> Iterator[Stream]:
+        from torch.utils.data import DataLoader
 
-@contextmanager
-def _open(
-    make: Make,
-    settings: Callable[[str], str],
-    library: Callable[[], str],
-    dataset: Callable[[LoaderSpec, Make], FileDataset],
-    spec: LoaderSpec,
-) -> Iterator[Stream]:
-    from torch.utils.data import DataLoader
+        make(spec.input_px, spec.variant)  # what is not installed is missed here, not in a worker
+        loader: Any = DataLoader(
+            dataset(spec, make),  # type: ignore[arg-type]
+            batch_sampler=cycle(len(spec.files), spec.batch_size),
+            num_workers=spec.workers,
+            prefetch_factor=_PREFETCH_FACTOR,
+            persistent_workers=True,
+            pin_memory=spec.on_gpu,
+            collate_fn=_identity,
+            worker_init_fn=_one_opencv_thread,
+            multiprocessing_context="fork",
+        )
+        batches = iter(loader)
+        how = (
+            f"DataLoader, {spec.workers} workers, {_PREFETCH_FACTOR} batches ahead each, "
+            f"uint8 in shared memory; {variants[spec.variant]}"
+        )
+        ahead = spec.workers * _PREFETCH_FACTOR
+        decoded_by = library() if library else version(needs[0])
+        try:
+            yield Stream(decoded_by, how, ahead, _to_numpy(batches), spec.workers)
+        finally:
+            batches._shutdown_workers()
 
-    make(spec.input_px, spec.variant)  # what is not installed is missed here, not in a worker
-    loader: Any = DataLoader(
-        dataset(spec, make),  # type: ignore[arg-type]
-        batch_sampler=cycle(len(spec.files), spec.batch_size),
-        num_workers=spec.workers,
-        prefetch_factor=_PREFETCH_FACTOR,
-        persistent_workers=True,
-        pin_memory=spec.on_gpu,
-        collate_fn=_identity,
-        worker_init_fn=_one_opencv_thread,
-        multiprocessing_context="fork",
-    )
-    batches = iter(loader)
-    how = (
-        f"DataLoader, {spec.workers} workers, {_PREFETCH_FACTOR} batches ahead each, "
-        f"uint8 in shared memory; {settings(spec.variant)}"
-    )
-    prefetched = spec.workers * _PREFETCH_FACTOR
-    try:
-        yield Stream(library(), how, prefetched, _to_numpy(batches), spec.workers)
-    finally:
-        batches._shutdown_workers()
+    return ThirdPartyLoader(name, label, open_stream, needs, tuple(variants), (1, 4))
 
 
 def antialiased(pixels: PixelArray, px: int) -> PixelArray:

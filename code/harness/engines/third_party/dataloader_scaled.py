@@ -17,9 +17,13 @@ from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
 from wallclock.stages.decode import PixelArray, Scaling
 
-VARIANTS = ("exact", "exact 1", "all")
-#: How far above the target's side the decoder stays, unless the variant says otherwise.
-_MARGIN = "1.25"
+_HOW = "simplejpeg at margin {}, a buffer used again; _upsample_bilinear2d_aa of {}"
+#: Variant → its configuration in words.
+VARIANTS = {
+    "exact": _HOW.format("1.25", "exact extent"),
+    "exact 1": _HOW.format("1", "exact extent"),
+    "all": _HOW.format("1.25", "all pixels"),
+}
 
 
 def load_function(px: int, variant: str) -> Load:
@@ -27,8 +31,8 @@ def load_function(px: int, variant: str) -> Load:
     import simplejpeg
     import torch
 
-    extent, _, margin = (variant or VARIANTS[0]).partition(" ")
-    scaling = Scaling(px, float(margin or _MARGIN))
+    extent, _, margin = variant.partition(" ")
+    scaling = Scaling(px, float(margin or 1.25))
     resize = torch.ops.aten._upsample_bilinear2d_aa.out
     buffer = np.empty(0, np.uint8)
 
@@ -49,16 +53,6 @@ def load_function(px: int, variant: str) -> Load:
     return load
 
 
-def settings(variant: str) -> str:
-    """The variant in words."""
-    extent, _, margin = (variant or VARIANTS[0]).partition(" ")
-    pixels = "exact extent" if extent == "exact" else "all pixels"
-    return (
-        f"simplejpeg at margin {margin or _MARGIN}, a buffer used again; "
-        f"_upsample_bilinear2d_aa of {pixels}"
-    )
-
-
 def name_libraries() -> str:
     """What decodes and what resizes."""
     return f"{version('simplejpeg')}, {version('torch')}"
@@ -68,8 +62,7 @@ LOADER = dataloader(
     "dataloader-scaled",
     "DataLoader, same libraries",
     load_function,
-    settings,
-    name_libraries,
-    ("simplejpeg",),
     VARIANTS,
+    ("simplejpeg",),
+    name_libraries,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.engines.third_party._interface import LoaderSpec, version
+from harness.engines.third_party._interface import LoaderSpec
 from harness.engines.third_party._torch import FileDataset, Load, Make, dataloader
 from harness.peers import import_or_unavailable
 from wallclock.stages.decode import PixelArray
@@ -41,8 +41,7 @@ LOADER = dataloader(
     "hf-datasets",
     "HF datasets",
     _make,
-    lambda variant: "Dataset.cast_column(Image), Pillow resize(BILINEAR)",
-    lambda: version("datasets"),
+    {"": "Dataset.cast_column(Image), Pillow resize(BILINEAR)"},
     ("datasets",),
     dataset=_ImageColumn,
 )

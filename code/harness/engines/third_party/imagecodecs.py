@@ -5,15 +5,14 @@ Variants: `torch` antialiases; OpenCV's `area` averages whole pixels; its `linea
 does not antialias.
 """
 
-from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, antialiased, dataloader
 from harness.peers import import_or_unavailable
 from wallclock.stages.decode import PixelArray
 
-_RESIZES = {
-    "torch": "interpolate(bilinear, antialias)",
-    "area": "cv2 INTER_AREA",
-    "linear": "cv2 INTER_LINEAR",
+_VARIANTS = {
+    "torch": "jpeg8_decode, interpolate(bilinear, antialias)",
+    "area": "jpeg8_decode, cv2 INTER_AREA",
+    "linear": "jpeg8_decode, cv2 INTER_LINEAR",
 }
 
 
@@ -25,20 +24,12 @@ def _make(px: int, variant: str) -> Load:
 
     def load(data: bytes, row: PixelArray) -> None:
         pixels = codecs.jpeg8_decode(data, outcolorspace="RGB")
-        if variant in ("", "torch"):
+        if variant == "torch":
             row[...] = antialiased(pixels, px)
-            return
-        cv2.resize(pixels, (px, px), dst=row, interpolation=flag)
+        else:
+            cv2.resize(pixels, (px, px), dst=row, interpolation=flag)
 
     return load
 
 
-LOADER = dataloader(
-    "imagecodecs",
-    "DataLoader + imagecodecs",
-    _make,
-    lambda variant: f"jpeg8_decode, {_RESIZES[variant or 'torch']}",
-    lambda: version("imagecodecs"),
-    ("imagecodecs",),
-    tuple(_RESIZES),
-)
+LOADER = dataloader("imagecodecs", "DataLoader + imagecodecs", _make, _VARIANTS, ("imagecodecs",))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.engines.third_party import pil_draft
-from harness.engines.third_party._interface import LoaderSpec, version
+from harness.engines.third_party._interface import LoaderSpec
 from harness.engines.third_party._torch import FileDataset, Make, dataloader
 from harness.peers import import_or_unavailable
 
@@ -45,9 +45,7 @@ LOADER = dataloader(
     "litdata-raw",
     "LitData raw + PIL draft",
     pil_draft.load_function,
-    lambda variant: f"StreamingRawDataset; {pil_draft.settings(variant)}",
-    lambda: version("litdata"),
+    {name: f"StreamingRawDataset; {pil_draft.VARIANTS[name]}" for name in ("1.25", "1")},
     ("litdata",),
-    variants=("1.25", "1"),
     dataset=_RawFiles,
 )

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, antialiased, dataloader
 from harness.peers import import_or_unavailable
 from wallclock.stages.decode import PixelArray
-
-DISTRIBUTION = "nvidia-nvimgcodec-cu13"
 
 
 def _make(px: int, variant: str) -> Load:
@@ -41,7 +38,6 @@ LOADER = dataloader(
     "nvimagecodec",
     "DataLoader + nvImageCodec",
     _make,
-    lambda variant: "Decoder(CPU_ONLY), interpolate(bilinear, antialias)",
-    lambda: version(DISTRIBUTION),
-    (DISTRIBUTION,),
+    {"": "Decoder(CPU_ONLY), interpolate(bilinear, antialias)"},
+    ("nvidia-nvimgcodec-cu13",),
 )

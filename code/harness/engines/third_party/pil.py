@@ -32,11 +32,11 @@ def make(px: int, variant: str) -> Load:
     return load
 
 
-def _settings(variant: str) -> str:
-    blocks = f", PILLOW_BLOCKS_MAX={_BLOCKS}" if variant == "blocks" else ""
-    return f"Image.open, convert, resize(BILINEAR){blocks}"
-
-
+_HOW = "Image.open, convert, resize(BILINEAR)"
 LOADER = dataloader(
-    "pil", "DataLoader + PIL", make, _settings, lambda: version("pillow"), variants=("", "blocks")
+    "pil",
+    "DataLoader + PIL",
+    make,
+    {"": _HOW, "blocks": f"{_HOW}, PILLOW_BLOCKS_MAX={_BLOCKS}"},
+    library=lambda: version("pillow"),
 )

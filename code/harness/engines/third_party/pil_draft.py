@@ -24,7 +24,7 @@ def load_function(px: int, variant: str) -> Load:
 
     admit_pixels(Limits.max_pixels)
     gap = _THUMBNAIL_GAP if variant == "thumbnail" else None
-    side = px * (gap or float(variant or 1))
+    side = px * (gap or float(variant))
 
     def load(data: bytes, row: PixelArray) -> None:
         image = Image.open(io.BytesIO(data))
@@ -35,18 +35,17 @@ def load_function(px: int, variant: str) -> Load:
     return load
 
 
-def settings(variant: str) -> str:
-    """The variant in words."""
-    if variant == "thumbnail":
-        return f"draft at margin {_THUMBNAIL_GAP}, its box, resize(BILINEAR, reducing_gap=2)"
-    return f"draft at margin {variant or 1}, its box, resize(BILINEAR)"
-
-
+#: Variant → its configuration in words.
+VARIANTS = {
+    "1.25": "draft at margin 1.25, its box, resize(BILINEAR)",
+    "1": "draft at margin 1, its box, resize(BILINEAR)",
+    "2": "draft at margin 2, its box, resize(BILINEAR)",
+    "thumbnail": "draft at margin 2.0, its box, resize(BILINEAR, reducing_gap=2)",
+}
 LOADER = dataloader(
     "pil-draft",
     "DataLoader + PIL draft",
     load_function,
-    settings,
-    lambda: version("pillow"),
-    variants=("1.25", "1", "2", "thumbnail"),
+    VARIANTS,
+    library=lambda: version("pillow"),
 )

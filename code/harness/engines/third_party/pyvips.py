@@ -51,24 +51,20 @@ def _rgb(image: Any) -> PixelArray:
     return np.asarray(colour.numpy())
 
 
-def _settings(variant: str) -> str:
-    linear = f"jpegload_buffer(shrink, margin {_MARGIN}), resize linear"
-    how = linear if variant == "linear" else "thumbnail_buffer (shrink on load, lanczos3)"
-    threads = import_or_unavailable("pyvips").concurrency_get()
-    return f"{how}, vips_concurrency_get() = {threads}"
-
-
 def _library() -> str:
     vips = import_or_unavailable("pyvips").version
     return f"{version('pyvips')} on libvips {vips(0)}.{vips(1)}.{vips(2)}"
 
 
+_ONE_THREAD = "vips_concurrency_get() = 1"
 LOADER = dataloader(
     "pyvips",
     "DataLoader + pyvips",
     _make,
-    _settings,
-    _library,
+    {
+        "thumbnail": f"thumbnail_buffer (shrink on load, lanczos3), {_ONE_THREAD}",
+        "linear": f"jpegload_buffer(shrink, margin {_MARGIN}), resize linear, {_ONE_THREAD}",
+    },
     ("pyvips", "pyvips-binary"),
-    ("thumbnail", "linear"),
+    _library,
 )

@@ -55,7 +55,7 @@ def _open(spec: LoaderSpec) -> Iterator[Stream]:
 
     how = (
         f"ThreadPoolExecutor({spec.workers}), {_AHEAD} batches ahead, uint8; "
-        f"{dataloader_scaled.settings(spec.variant)}"
+        f"{dataloader_scaled.VARIANTS[spec.variant]}"
     )
     pool = ThreadPoolExecutor(spec.workers, initializer=prepare)
     try:
@@ -69,6 +69,6 @@ LOADER = ThirdPartyLoader(
     "Thread pool, same libraries",
     _open,
     ("simplejpeg",),
-    dataloader_scaled.VARIANTS,
+    tuple(dataloader_scaled.VARIANTS),
     workers_per_core=(1, 4),
 )

@@ -3,7 +3,6 @@
 https://meta-pytorch.org/torchcodec: `decoders.decode_jpeg` from bytes to a uint8 tensor (3, h, w).
 """
 
-from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, antialiased, dataloader
 from harness.engines.third_party.torchvision import HINT
 from harness.peers import import_or_unavailable
@@ -23,7 +22,6 @@ LOADER = dataloader(
     "torchcodec",
     "DataLoader + torchcodec",
     _make,
-    lambda variant: "decode_jpeg, interpolate(bilinear, antialias)",
-    lambda: version("torchcodec"),
+    {"": "decode_jpeg, interpolate(bilinear, antialias)"},
     ("torchcodec",),
 )

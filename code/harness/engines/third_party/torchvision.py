@@ -3,7 +3,6 @@
 https://docs.pytorch.org/vision/stable/transforms.html: uint8 tensors resize faster than floats.
 """
 
-from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
 from harness.peers import import_or_unavailable
 from wallclock.stages.decode import PixelArray
@@ -29,7 +28,6 @@ LOADER = dataloader(
     "torchvision",
     "DataLoader + torchvision",
     _make,
-    lambda variant: "decode_jpeg, v2.functional.resize(antialias)",
-    lambda: version("torchvision"),
+    {"": "decode_jpeg, v2.functional.resize(antialias)"},
     ("torchvision",),
 )
