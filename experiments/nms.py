@@ -24,7 +24,8 @@ from experiments._common import (
     cell,
     mock_model,
 )
-from harness import peers, suppression
+from harness import peers
+from harness.protocols.nms import DISTRIBUTIONS, IMPLEMENTATIONS
 
 RANK = 33
 CSV = "nms.csv"
@@ -44,7 +45,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     names = ("n_images", "iou_threshold", "seconds")
     shared = {**plan.params, **{name: options[name] for name in names}}
     # Once a library is there, its row is measured.
-    shared["installed"] = peers.installed(suppression.DISTRIBUTIONS)
+    shared["installed"] = peers.installed(DISTRIBUTIONS)
     new = partial(cell, plan, "nms", "nms", recipe=recipe, corpus=None, model=mock_model(plan))
     return [
         new(f"boxes-{n}", repeat=repeat, params={**shared, "boxes": n})
@@ -59,7 +60,7 @@ def tables(records: Records) -> Tables:
         CSV: [
             _row(repeats, name)
             for repeats in _common.groups(records).values()
-            for name in suppression.IMPLEMENTATIONS
+            for name in IMPLEMENTATIONS
         ]
     }
 

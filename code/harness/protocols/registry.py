@@ -63,7 +63,6 @@ _SERVICE = (
 )
 _TRAINING = (
     "harness.engines.device_augment",
-    "harness.engines.training",
     "harness.protocols.costs",
     "harness.protocols.runtimes",
 )
@@ -87,9 +86,9 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "layers": ("runtimes",),
     "load_n": ("throughput", *_OTHERS_LOADERS),
     "loading": ("throughput", *_OTHERS_LOADERS),
-    "nms": ("nms", "harness.suppression"),
+    "nms": ("nms",),
     "profiler": ("serial",),
-    "redelivery": ("redelivery", *_SERVICE),
+    "redelivery": ("ladder", *_SERVICE),
     "runtime": ("runtimes",),
     "serial": ("serial",),
     "serialization": ("ceilings",),

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import suppression
-from harness.protocols.nms import nms
+from harness.protocols.nms import IMPLEMENTATIONS, Detections, detections, in_numpy, in_python, nms
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell
-from harness.suppression import Detections, detections, in_numpy, in_python
 from wallclock.recipe import ModelSpec, Recipe
 
 MODEL = ModelSpec("null", weights="none")
@@ -73,7 +71,7 @@ def test_torchvision_keeps_the_same_boxes() -> None:
     assert ops
     for seed in range(20):
         proposed = detections(300, seed)
-        calls = [prepare(proposed, 0.5) for prepare in suppression.IMPLEMENTATIONS.values()]
+        calls = [prepare(proposed, 0.5) for prepare in IMPLEMENTATIONS.values()]
         plain, *others = [np.asarray(call()).tolist() for call in calls]
         assert others == [plain, plain]
 

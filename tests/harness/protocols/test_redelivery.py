@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from harness.protocols.ladder import count_late, redelivery
 from harness.protocols.protocol import no_progress
-from harness.protocols.redelivery import late, redelivery
 from harness.spec import Cell
 from tests.experiments import made
 from wallclock.recipe import ModelSpec, Recipe
@@ -48,5 +48,5 @@ def test_with_the_bound_each_comes_once(tmp_path: Path) -> None:
 
 
 def test_the_second_half() -> None:
-    assert late([0, 1, 2, 3, 4], [0, 5, 7, 8, 8]) == 1
-    assert late([0, 10], [0, 9]) == 9
+    assert count_late([0, 1, 2, 3, 4], [0, 5, 7, 8, 8]) == 1
+    assert count_late([0, 10], [0, 9]) == 9

@@ -67,7 +67,7 @@ def _fresh_digests() -> Iterator[None]:
         ("wallclock/errors.py", set(PROTOCOLS)),
         ("harness/engines/serial.py", set(PROTOCOLS)),
         ("harness/engines/third_party/spdl.py", {"loading", "load_n"}),
-        ("harness/engines/training.py", {"train_step", "train"}),
+        ("harness/protocols/train.py", {"train_step", "train"}),
         ("harness/protocols/nms.py", {"nms"}),
         ("wallclock/service/logs.py", {"ladder", "redelivery"}),
         ("wallclock/trace/run.py", set()),

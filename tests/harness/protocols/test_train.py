@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from harness.engines import training
-from harness.engines.training import PARTS, Trainer
+from harness.protocols import train as training
 from harness.protocols.protocol import no_progress
-from harness.protocols.train import train, train_step
+from harness.protocols.train import PARTS, Trainer, train, train_step
 from harness.spec import Cell, Slice
 from tests.harness.protocols.conftest import FORKS
 from wallclock.errors import Unavailable, UserError
