@@ -37,7 +37,7 @@ from experiments._sentences import MeasuredRows
 from experiments._words import SHORT_SETS, percent
 from harness.spec import Slice
 from harness.systems import SYSTEMS
-from wallclock.errors import UserError, check_name
+from wallclock.errors import check_name
 from wallclock.summary import median
 
 ON_REQUEST = True
@@ -62,12 +62,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     """Every system on every image set; then with damaged files."""
     names = [check_name(name, SYSTEMS, "system") for name in options["systems"] or SYSTEMS]
     sizes = options["corpus"]
-    wanted = [check_name(name, sizes, "image set") for name in options["image_sets"] or sizes]
-    counted = options["images"]
-    for name in wanted:
-        if name not in counted:
-            fix = f"add {name}, or set experiment.cluster.image_sets=[{','.join(counted)}]"
-            raise UserError(f"experiment.cluster.images has no number of images of {name}; {fix}")
+    wanted = [check_name(name, sizes, "image set") for name in options["images"]]
     corpora = plan.slices({name: sizes[name] for name in wanted})
     grid = [
         _cell(plan, options, name, corpus, repeat=repeat)

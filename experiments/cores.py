@@ -20,7 +20,7 @@ from harness.spec import Slice
 ON_REQUEST = True
 CSV = "cores-sweep.csv"
 COLUMNS = _common.columns(
-    "what system variant settings image_set corpus device device_kind threads_per_core",
+    "what system variant settings image_set corpus device device_kind",
     "cores workers batch_size n_images n_unique repeats wall_s wall_s_min wall_s_max",
     "img_per_s img_per_s_min img_per_s_max speedup_vs_one_core",
     "main_ms_per_image startup_s other_cores peak_memory_mib median_kb median_megapixels",
@@ -106,8 +106,7 @@ def tables(records: Records) -> Tables:
         params = repeats[0].cell.params
         row = _common.new_row(repeats, COLUMNS)
         row |= {name: params[name] for name in ("what", "system", "variant")}
-        row |= {"cores": params["pinned_cores"], "threads_per_core": _threads_per_core(repeats[0])}
-        row = _common.complete(row, repeats, _measured)
+        row = _common.complete(row | {"cores": params["pinned_cores"]}, repeats, _measured)
         series.setdefault((row["image_set"], row["system"]), []).append(row)
     rows: list[Row] = []
     for of_system in series.values():
@@ -118,10 +117,6 @@ def tables(records: Records) -> Tables:
             for row in ok[1:]:
                 row["speedup_vs_one_core"] = row["img_per_s"] / ok[0]["img_per_s"]
     return {CSV: rows}
-
-
-def _threads_per_core(record: Record) -> object:
-    return record.environment["machine"].get("topology", {}).get("threads_per_core")
 
 
 def _measured(repeats: Records) -> Row:

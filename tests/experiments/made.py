@@ -205,7 +205,6 @@ def cores() -> list[Record]:
     The job's loop takes 8 s of 10 on one core and on two, for twice as many images; 20 µs of an
     image are the main process's.
     """
-    machine = MACHINE | {"topology": {"threads_per_core": "2"}}
     made = []
     for n, rate in ((1, 1000), (2, 1800), (4, 3000)):
         params = {"what": "loader", "system": "ours", "variant": "", "pinned_cores": n}
@@ -216,7 +215,7 @@ def cores() -> list[Record]:
         values = {"n_loaded": 8000 * n, "startup_s": 2.0, "settings": "wallclock embed"}
         values |= {"main_cpu_s": 0.12 * n, "commit_cpu_s": 0.04 * n}
         made.append(record("cores", "job", f"embed-processes-{n}", values, params))
-    return [replace(each, environment={"machine": machine}) for each in made]
+    return made
 
 
 def ladder() -> list[Record]:

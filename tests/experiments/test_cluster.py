@@ -31,17 +31,14 @@ def test_grid_of_some_systems(grid: Grid) -> None:
         grid("cluster", "experiment.cluster.systems=[dafd]")
 
 
-_FEW = "experiment.cluster.images={original: 20}"
-
-
-def test_a_set_without_a_number_of_images(grid: Grid) -> None:
-    with pytest.raises(UserError, match=r"no number of images of small_256; .*=\[original\]$"):
-        grid("cluster", _FEW)
-
-
 def test_grid_of_an_image_set(grid: Grid) -> None:
-    cells = grid("cluster", _FEW, "experiment.cluster.image_sets=[original]")
+    cells = grid("cluster", "experiment.cluster.images={original: 20}")
     assert {cell.images.image_set for cell in cells if cell.images} == {"original"}
+
+
+def test_an_unknown_image_set(grid: Grid) -> None:
+    with pytest.raises(UserError, match="did you mean original"):
+        grid("cluster", "experiment.cluster.images={originals: 20}")
 
 
 def test_rows() -> None:
