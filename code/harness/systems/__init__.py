@@ -6,8 +6,9 @@ embedding job of this suite; they are there to be compared with. `make setup-clu
 """
 
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 
+from harness import peers
 from wallclock.errors import Unavailable
 
 #: What installs them.
@@ -31,12 +32,7 @@ class System:
 
     def installed(self) -> str:
         """What is installed, for the key of its cells: once it is there, it is measured."""
-        if not self.distribution:
-            return ""
-        try:
-            return f"{self.distribution} {metadata.version(self.distribution)}"
-        except metadata.PackageNotFoundError:
-            return f"no {self.distribution}"
+        return peers.installed([self.distribution]) if self.distribution else ""
 
     def check(self) -> None:
         """Raise Unavailable, with the fix, where it is not installed."""
