@@ -10,30 +10,20 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Generic, TypeVar
 
-from experiments import _paper_values
 from experiments._common import Cell
 from experiments._costs import Costs, NoCostsError, around_forward
 from harness import provenance
 from wallclock.predict import Pipeline, StepTime
 
-T = TypeVar("T")
-
 _CSV = provenance.ROOT / "data" / "paper" / "accelerators.csv"
+#: The paper's value of each claim; of these the T4's rates.
+_CLAIMS = provenance.ROOT / "data" / "paper" / "claims.csv"
 #: Of DINOv2-small at 224 px, as `harness.protocols.costs.step` counts them.
 DINOV2_SMALL_FLOPS = 12_247_123_968
 #: Of a float32 pixel, of a uint8 one, of a component of a vector.
 _PIXEL_BYTES = {"host": 12, "device": 3}
 _COMPONENT_BYTES = 4
-
-
-@dataclass(frozen=True)
-class Bounds(Generic[T]):
-    """What follows from the lower and from the higher of two estimates."""
-
-    low: T
-    high: T
 
 
 @dataclass(frozen=True)
@@ -60,7 +50,9 @@ class Accelerator:
         if dtype not in ("fp16", "fp32"):
             raise NoCostsError(f"no rate of the {self.accelerator} in {dtype} is cited")
         t4 = load()["T4"]
-        t4_rate = _paper_values.paper_values()[f"runtime-pytorch-{dtype}"]
+        with _CLAIMS.open(encoding="utf-8", newline="") as handle:
+            claims = {line["id"]: line["paper_value"] for line in csv.DictReader(handle)}
+        t4_rate = float(claims[f"runtime-pytorch-{dtype}"])
         peaks = (f"{dtype}_tflops", "memory_gb_per_s")
         low, high = sorted(t4_rate * getattr(self, peak) / getattr(t4, peak) for peak in peaks)
         return low, high
@@ -78,7 +70,9 @@ def _parse(line: dict[str, str]) -> Accelerator:
     return Accelerator(**{name: types[name](cell) for name, cell in line.items()})  # type: ignore[operator]
 
 
-def pipelines(costs: Costs, cell: Cell, there: Accelerator, cores: int) -> Bounds[Pipeline]:
+def pipelines(
+    costs: Costs, cell: Cell, there: Accelerator, cores: int
+) -> tuple[Pipeline, Pipeline]:
     """An end-to-end cell at the accelerator's lower and at its higher rate, beside `cores` cores.
 
     Cores are like those here: loading and the sink cost what they cost here, and loaders slow each
@@ -105,4 +99,4 @@ def pipelines(costs: Costs, cell: Cell, there: Accelerator, cores: int) -> Bound
         replace(here, costs=costs_there, step=StepTime(0.0, relative / rate), machine=machine)
         for rate in there.rates(cell.recipe.dtype)
     )
-    return Bounds(low, high)
+    return low, high

@@ -96,14 +96,6 @@ def outcomes(
     return judged
 
 
-@dataclass(frozen=True)
-class _Gain:
-    """A change: predicted and measured."""
-
-    predicted: float
-    measured: float
-
-
 def rows(outcomes: Sequence[Outcome]) -> list[Row]:
     """A row for all outcomes, then one for each group."""
     groups = dict.fromkeys(outcome.group for outcome in outcomes)
@@ -122,7 +114,9 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
     row |= _error_columns("rate", rates)
     row["rate_bias"] = median(rates) - 1
     row |= _bottleneck_columns([outcome for outcome in judged if outcome.measured_bottleneck])
-    gains = [_gain_of(outcome, outcome.base) for outcome in judged if outcome.base]
+    gains = [
+        (o.predicted / o.base.predicted, o.measured / o.base.measured) for o in judged if o.base
+    ]
     row["n_gains"] = len(gains)
     return row | _gain_columns(gains) if gains else row
 
@@ -141,16 +135,15 @@ def _bottleneck_columns(named: Sequence[Outcome]) -> Row:
     return row | {"bottleneck_right_unchanged": _share(as_before)}
 
 
-def _gain_of(outcome: Outcome, base: Outcome) -> _Gain:
-    return _Gain(outcome.predicted / base.predicted, outcome.measured / base.measured)
-
-
-def _gain_columns(gains: Sequence[_Gain]) -> Row:
-    ratios = [gain.predicted / gain.measured for gain in gains]
-    row = _error_columns("gain", ratios)
-    changes = [gain for gain in gains if _reach(gain.measured) >= _CHANGED]
-    row["n_changes"] = len(changes)
-    right = [(gain.predicted > 1) == (gain.measured > 1) for gain in changes]
+def _gain_columns(gains: Sequence[tuple[float, float]]) -> Row:
+    """Of gains as predicted and as measured."""
+    row = _error_columns("gain", [predicted / measured for predicted, measured in gains])
+    right = [
+        (predicted > 1) == (measured > 1)
+        for predicted, measured in gains
+        if _reach(measured) >= _CHANGED
+    ]
+    row["n_changes"] = len(right)
     row |= _share_columns("changes_right_share", right)
     return row | _skill_columns(gains)
 
@@ -182,10 +175,10 @@ def _share_columns(name: str, right: Sequence[bool]) -> Row:
     return {name: share, f"{name}_low": middle - reaches, f"{name}_high": middle + reaches}
 
 
-def _skill_columns(gains: Sequence[_Gain]) -> Row:
+def _skill_columns(gains: Sequence[tuple[float, float]]) -> Row:
     """Skill over "nothing changes", and the bootstrap's interval; empty where that is perfect."""
     pairs = [
-        (abs(gain.predicted / gain.measured - 1), abs(1 / gain.measured - 1)) for gain in gains
+        (abs(predicted / measured - 1), abs(1 / measured - 1)) for predicted, measured in gains
     ]
     row: Row = {"skill_unchanged": _skill(pairs)}
     if len(pairs) < _LEAST_ERRORS:

@@ -114,8 +114,9 @@ class Costs:
         same = [r for r in measured if replace(r.cell, repeat=0) == replace(loading.cell, repeat=0)]
         factors: dict[int, list[float]] = {}
         for record in same if len(same) >= LEAST_PASSES else measured:
-            for count, factor in _slowdowns(record):
-                factors.setdefault(count, []).append(factor)
+            seconds = record.values["cpu_s"]
+            for count, spent in seconds.items():
+                factors.setdefault(int(count), []).append(spent / seconds["1"])
         return tuple((count, median(factors[count])) for count in sorted(factors))
 
     def _loading(self, cell: Cell) -> Record:
@@ -266,12 +267,6 @@ def _loading_costs(record: Record) -> StageCosts:
     )
     loads = np.sum([*each.values()], axis=0)
     return replace(costs, variation=float(loads.std() / loads.mean()))
-
-
-def _slowdowns(record: Record) -> list[tuple[int, float]]:
-    """By the number of processes, an image's core time over that in one process alone."""
-    alone_s = record.values["cpu_s"]["1"]
-    return [(int(n), seconds / alone_s) for n, seconds in record.values["cpu_s"].items()]
 
 
 def _by_image(times: Sequence[int], n: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":

@@ -9,7 +9,6 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from experiments import _accelerators, _common
-from experiments._accelerators import Bounds
 from experiments._accuracy import measured_bottleneck
 from experiments._common import Record, Records, Row
 from experiments._costs import Costs, NoCostsError, Passes, is_cost
@@ -24,12 +23,12 @@ class Predicted(NamedTuple):
     """A scenario, its row and its pipelines; None where a cost is missing.
 
     `passes`: at the lower and at the higher rate that is cited for a box that is not here; of this
-    one, both are the same.
+    one, twice the same.
     """
 
     scenario: Scenario
     row: Row
-    passes: Bounds[Passes] | None = None
+    passes: tuple[Passes, Passes] | None = None
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,13 @@ class _Predictor:
     costs: Costs
     described: Record
 
-    def passes(self, scenario: Scenario) -> Bounds[Passes]:
-        """The pipelines of each pass.
+    def passes(self, scenario: Scenario) -> tuple[Passes, Passes]:
+        """The pipelines of each pass, at the lower and at the higher rate.
 
         Raises:
             NoCostsError: a cost was not measured in any pass.
         """
-        pipelines: dict[int, Bounds[Pipeline]] = {}
+        pipelines: dict[int, tuple[Pipeline, Pipeline]] = {}
         missing = NoCostsError("no cost was measured")
         for repeat, costs in self.costs.by_pass().items():
             try:
@@ -54,19 +53,17 @@ class _Predictor:
                 missing = error
         if not pipelines:
             raise missing
-        return Bounds(
-            Passes({repeat: each.low for repeat, each in pipelines.items()}),
-            Passes({repeat: each.high for repeat, each in pipelines.items()}),
-        )
+        low, high = ({repeat: each[end] for repeat, each in pipelines.items()} for end in (0, 1))
+        return Passes(low), Passes(high)
 
     def rate(self, scenario: Scenario) -> float | None:
         """Images a second; None where a cost is missing."""
         try:
-            return self.passes(scenario).low.middle.rate()
+            return self.passes(scenario)[0].middle.rate()
         except NoCostsError:
             return None
 
-    def _pipelines(self, costs: Costs, scenario: Scenario) -> Bounds[Pipeline]:
+    def _pipelines(self, costs: Costs, scenario: Scenario) -> tuple[Pipeline, Pipeline]:
         images = self.described.cell.images
         if scenario.copies:
             images = replace(images, storage=f"files:{scenario.copies}")
@@ -76,8 +73,7 @@ class _Predictor:
         if there := self.described.cell.params.get("elsewhere"):
             accelerator = _accelerators.load()[there["accelerator"]]
             return _accelerators.pipelines(costs, cell, accelerator, there["cores"])
-        pipeline = costs.pipeline(cell)
-        return Bounds(pipeline, pipeline)
+        return (costs.pipeline(cell),) * 2
 
 
 def describing(records: Records) -> Record | None:
@@ -157,7 +153,7 @@ def _prediction(entry: Predicted, base: Predicted) -> Row:
     """Of the pass in the middle; the interval ends with that of the higher rate cited."""
     assert entry.passes is not None
     assert base.passes is not None
-    low, high = entry.passes.low, entry.passes.high
+    low, high = entry.passes
     pipeline = low.middle
     expected = pipeline.predict(low.spread)
     row: Row = {
@@ -173,7 +169,7 @@ def _prediction(entry: Predicted, base: Predicted) -> Row:
     }
     if entry is base:
         return row | {"predicted_speedup": 1.0}
-    gained, highest = low.gain_over(base.passes.low), high.gain_over(base.passes.high)
+    gained, highest = low.gain_over(base.passes[0]), high.gain_over(base.passes[1])
     row |= {"predicted_speedup": gained.speedup, "low_speedup": min(gained.low, highest.low)}
     return row | {"high_speedup": max(gained.high, highest.high)}
 

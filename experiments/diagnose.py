@@ -282,7 +282,7 @@ def _stages(predicted: Sequence[Predicted], described: Record) -> list[Row]:
     if present.passes is None:
         base |= {name: present.row[name] for name in ("status", "reason")}
         return [base | {"stage": stage} for stage in STAGES]
-    pipeline = present.passes.low.middle
+    pipeline = present.passes[0].middle
     seconds = pipeline.stage_seconds()
     bottleneck = pipeline.bottleneck_stage()
     has_jpegs = bool(described.cell.params.get("has_jpegs", True))

@@ -22,14 +22,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import _paper_values
+from harness import provenance
 from paper.csvfile import Row, number, read_table, write_table
 from paper.format import signed_percent
 from paper.provenance_files import read_provenance
 from wallclock.errors import UserError
 
 #: The cited numbers, and the table of verdicts that a run writes.
-CLAIMS = _paper_values.CLAIMS
+CLAIMS = provenance.ROOT / "data" / "paper" / "claims.csv"
 CSV = "claims.csv"
 
 HELD = "held"
