@@ -18,7 +18,6 @@ from matplotlib.colors import to_rgb
 
 from paper.figures import (
     fig_02_fig_04_sweeps,
-    fig_12_predicted_vs_measured,
     fig_14_analytic,
     fig_15_formats,
     fig_16_train,
@@ -63,10 +62,6 @@ LOOKS: Mapping[str, Sequence[tuple[str, object]]] = {
         (fig_02_fig_04_sweeps._RATE, "o"),
         (fig_02_fig_04_sweeps._SECOND, "s"),
         (fig_02_fig_04_sweeps._LATENCY, "D"),
-    ],
-    "predictions": [
-        (fig_12_predicted_vs_measured._MEASURED, "filled"),
-        (fig_12_predicted_vs_measured._CITED, "hollow"),
     ],
     "walls": list(fig_14_analytic._SET_LOOKS.values()),
     "formats": [look[1:] for look in fig_15_formats._LOOKS.values()],
