@@ -52,7 +52,7 @@ class Scenario:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`, by way of JSON, without fields that are gone."""
+        """Read what `dataclasses.asdict` and JSON wrote; ignore fields that no longer exist."""
         read = {"recipe": from_fields(Recipe, plain["recipe"]), "stages": tuple(plain["stages"])}
         return from_fields(cls, {**plain, **read})
 

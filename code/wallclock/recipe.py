@@ -84,7 +84,7 @@ class Recipe:
     #: Intra-op threads of torch; 0 leaves torch's own choice (one per core).
     torch_threads: _Threads = 0
     #: full, or auto: decode to the smallest power-of-two scale whose sides are at least
-    #: `dct_margin` times the target's. At 1.25 one of 577 images lost more than 1 dB on INTER_AREA.
+    #: `dct_margin` times the target's.
     dct_scale: Annotated[str, OneOf(("full", "auto"))] = "full"
     dct_margin: Annotated[float, Range(1, 1000)] = 1.25
     #: Where pixels become normalized floats: on the device, uint8 crosses the bus, a quarter of the

@@ -42,7 +42,7 @@ def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
 
 
 def credit(spec: CorpusSpec) -> dict[str, str]:
-    """Source, licence and attribution of the images; empty where nobody asks for any."""
+    """Source, licence and attribution of the images; empty if none is required."""
     if spec.kind != "abo":
         return {}
     from harness.corpora.abo import prepare as abo

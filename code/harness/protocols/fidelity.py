@@ -275,7 +275,7 @@ def resize_whole(
 
     Args:
         pixels: decoded in full and upright, uint8 (h, w, 3).
-        preprocess: of which the sizes matter.
+        preprocess: only its sizes matter.
         interpolation: of the resizer, in the place of that of `preprocess`.
 
     Returns:

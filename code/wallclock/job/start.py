@@ -76,7 +76,7 @@ def embed(
 ) -> Outcome:
     """Embed the images of a source into Parquet files in a folder or a bucket.
 
-    Call it again after whatever stopped it: parts that are there are kept.
+    Call it again after whatever stopped it: finished parts are kept.
 
     Args:
         src: a folder, a list (CSV, Parquet, a line each), s3://bucket/prefix, or a list's URL.

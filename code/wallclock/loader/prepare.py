@@ -199,7 +199,7 @@ class RowWriter:
             store = _store_normalized(model)
         if not (store or crops):
             return
-        # By way of an image of its own: a row has another layout, or gets what is made of that.
+        # Resize into a scratch image first; the row gets it normalized, transformed or flipped.
         self._scratch = np.empty((*size, decode.MODES[mode]), dtype=np.uint8)
         self._destination = stage.as_destination(self._scratch)
         self._resize_into, self._store = stage.resize_into, store or _copy

@@ -20,7 +20,7 @@ N = 10
 
 @pytest.fixture
 def files(tmp_path: Path) -> Manifest:
-    """Small images, of which the second is damaged."""
+    """Small images; the second is damaged."""
     spec = CorpusSpec("synthetic")
     prepared = synthetic.prepare(spec, "small_256", N, tmp_path / "corpus", lambda *_: None)
     manifest = manifests.load(Path(prepared.manifest))

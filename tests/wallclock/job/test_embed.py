@@ -108,7 +108,7 @@ def test_killed_before_every_change_of_the_folder(
 def test_a_kill_loses_the_unfinished_part_only(
     batch: int, run: Run, reference: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed when so many batches are embedded; parts that are there are not touched again."""
+    """Killed after so many batches; finished parts are not touched again."""
     submit, calls = HostInference.submit, 0
 
     def limited(*arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""Columns of texts: what a digest is over, and texts that are there twice."""
+"""Columns of texts: what a digest covers, and repeated texts."""
 
 from hashlib import sha256
 from typing import Any
