@@ -90,11 +90,14 @@ class HashIndex:
 
 def _merged(rows: _Rows, words: Words, places: Places) -> _Rows:
     """Those rows, and further ones; of equal hashes the first row is kept."""
-    order = np.argsort(words[:, 0], kind="stable")
-    at = np.searchsorted(rows.first, words[order, 0], side="right")
-    first = np.insert(rows.first, at, words[order, 0])
-    second = np.insert(rows.second, at, words[order, 1])
-    places = np.insert(rows.places, at, places[order])
+    first = words[:, 0].copy()  # a column of its own sorts in three quarters of the time
+    order = np.argsort(first, kind="stable")
+    first, second, places = first[order], words[order, 1], places[order]
+    if len(rows.first):
+        at = np.searchsorted(rows.first, first, side="right")
+        first = np.insert(rows.first, at, first)
+        second = np.insert(rows.second, at, second)
+        places = np.insert(rows.places, at, places)
     is_new = np.ones(len(first), bool)
     is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
     if not is_new.all():
