@@ -23,21 +23,16 @@ from typing import Any
 
 Json = dict[str, Any]
 
-MAX_VISIBILITY_S = 12 * 3600
 #: For how long a delivered message is hidden, unless the queue or the call says otherwise.
 _VISIBILITY_S = 30
-#: The codes by which clients know an error where they differ from those of the JSON protocol.
-_QUERY_CODES = {"QueueDoesNotExist": "NonExistentQueue", "QueueNameExists": "QueueAlreadyExists"}
-_NO_PREFIX = ("QueueName", "Receipt", "InvalidP", "InvalidA", "Missing")
 
 
 class SqsError(Exception):
-    """An answer with status 400; `query_code` is the code that clients see."""
+    """An answer with status 400."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        prefix = "" if code.startswith(_NO_PREFIX) else "AWS.SimpleQueueService."
-        self.code, self.query_code = code, prefix + _QUERY_CODES.get(code, code)
+        self.code = code
 
 
 @dataclass(slots=True)
@@ -50,7 +45,6 @@ class Message:
     attributes: Json
     hidden_until_s: float | None = None
     n_received: int = 0
-    received_s: float = 0
 
 
 @dataclass(eq=False)

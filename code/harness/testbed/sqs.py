@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from harness.testbed.api import Queues, wait_s
+from harness.testbed.api import Queues
 from harness.testbed.faults import CONTROL
 from harness.testbed.queues import Json, SqsError
 from harness.testbed.server import Request, Response
@@ -76,7 +76,7 @@ class SqsServer:
             if action != "ReceiveMessage" or answer:
                 return answer
             queue = self._queues.queue(params)
-            deadline = min(deadline, now + wait_s(params))
+            deadline = min(deadline, now + params.get("WaitTimeSeconds", 0))
             if now >= deadline:
                 return answer
             arrival = self._arrivals.setdefault(queue.name, asyncio.Event())
@@ -103,14 +103,13 @@ class SqsServer:
         return answer
 
 
-def _respond(answer: Json, status: int = 200, **headers: str) -> Response:
-    headers["Content-Type"] = "application/x-amz-json-1.0"
+def _respond(answer: Json, status: int = 200) -> Response:
+    headers = {"Content-Type": "application/x-amz-json-1.0"}
     return Response(status, orjson.dumps(answer), headers)
 
 
 def _refuse(error: SqsError) -> Response:
-    answer = {"__type": f"com.amazonaws.sqs#{error.code}", "message": str(error)}
-    return _respond(answer, 400, **{"x-amzn-query-error": f"{error.query_code};Sender"})
+    return _respond({"__type": f"com.amazonaws.sqs#{error.code}", "message": str(error)}, 400)
 
 
 def _add_host(answer: Json, host: str) -> None:

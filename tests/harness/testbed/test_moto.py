@@ -27,22 +27,11 @@ ATTRIBUTES = {
     "b": {"DataType": "String.name", "StringValue": "ü"},
     "a.x": {"DataType": "Number", "StringValue": "1.5"},
 }
-ENTRY = {"Id": "0", "MessageBody": "x"}
-#: Calls that both refuse, in whole or in part.
+#: Calls that both refuse.
 WRONG: list[tuple[str, Json]] = [
-    ("ReceiveMessage", {"MaxNumberOfMessages": 11}),
-    ("ReceiveMessage", {"MaxNumberOfMessages": 0}),
-    ("ReceiveMessage", {"WaitTimeSeconds": 21}),
-    ("ReceiveMessage", {"VisibilityTimeout": 43201}),
-    ("SendMessageBatch", {"Entries": []}),
-    ("SendMessageBatch", {"Entries": [ENTRY, ENTRY]}),
-    ("SendMessageBatch", {"Entries": [{"Id": str(i), "MessageBody": "x"} for i in range(11)]}),
-    ("SendMessageBatch", {"Entries": [ENTRY, {"Id": "1", "MessageBody": "x" * (1 << 20)}]}),
     ("DeleteMessage", {"ReceiptHandle": "none"}),
     ("DeleteMessageBatch", {"Entries": [{"Id": "1", "ReceiptHandle": "none"}]}),
     ("ChangeMessageVisibility", {"ReceiptHandle": "none", "VisibilityTimeout": 1}),
-    ("GetQueueUrl", {"QueueName": "absent"}),
-    ("CreateQueue", {"QueueName": "work", "Attributes": {"VisibilityTimeout": "7"}}),
 ]
 
 
@@ -70,7 +59,7 @@ class Both:
         try:
             ours = self.ours.call(action, params, self.ms / 1000)
         except SqsError as error:
-            ours = {"error": error.query_code}
+            ours = {"error": error.code}
         compared = comparable(ours)
         assert compared == comparable(theirs), (action, params)
         outcome = compared.get("error") or next(iter(compared), "")
@@ -155,15 +144,13 @@ def play(client: Any, seed: int, seen: set[tuple[str, str]]) -> None:
             case "delete":
                 both.use_handle(draw, "DeleteMessage", {})
             case "change":
-                timeout = {"VisibilityTimeout": draw.choice([0, 0, 3, 60, 43201])}
+                timeout = {"VisibilityTimeout": draw.choice([0, 0, 3, 60])}
                 both.use_handle(draw, "ChangeMessageVisibility", timeout)
             case "turn":
                 both.ms += 1000 * draw.choice([1, 4, 35, 61])
             case _:
                 action, params = draw.choice(WRONG)
-                if "QueueName" not in params:
-                    params = {"QueueUrl": "work"} | params
-                both.call(action, params)
+                both.call(action, {"QueueUrl": "work"} | params)
         if draw.random() < 0.2:
             both.call("GetQueueAttributes", {"QueueUrl": queue, "AttributeNames": COUNTS})
     for queue in ("work", "dead"):
