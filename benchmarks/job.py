@@ -36,7 +36,6 @@ from harness.corpora import manifest, readers, synthetic
 from harness.corpora.distinct import EXTRA, lay_out
 from harness.corpora.manifest import Manifest
 from harness.jobs import run_job
-from harness.protocols.storage import disk_bytes
 from harness.spec import CorpusSpec
 from wallclock.errors import UserError
 from wallclock.machine import ProcessTree
@@ -242,9 +241,9 @@ def _embed(source: Path, out: Path, *settings: str) -> Run:
         with suppress(psutil.NoSuchProcess):
             peak_mib = max(peak_mib, ProcessTree(pid).pss_mib())
 
-    fetched = disk_bytes()
+    fetched = readers.disk_bytes()
     run = run_job([*command, "device=cpu", *settings], out.with_suffix(".txt"), sample)
-    fetched = disk_bytes() - fetched
+    fetched = readers.disk_bytes() - fetched
     if run.status:
         raise RuntimeError(run.output)
     # A job prints how many processes it chose, unless it is one.

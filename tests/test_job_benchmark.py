@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from benchmarks import job
-from harness import provenance
-from harness.corpora import distinct, manifest
+from harness import corpora, provenance
+from harness.corpora import manifest
 from harness.corpora.manifest import Manifest
 from harness.spec import Slice
 from tests.harness.protocols.conftest import corpus as corpus
@@ -48,7 +48,7 @@ def test_files_larger_than_the_memory(
 
     def no_room(paths: Any, folder: Path, n: int) -> None:
         folder.mkdir()
-        distinct._check_space(paths, folder, 10**12)
+        corpora.check_space(folder, 10**18, "distinct files")
 
     (tmp_path / "data").mkdir()
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
@@ -64,5 +64,5 @@ def test_files_larger_than_the_memory(
         ("3", "unavailable"),
         (str(n), "unavailable"),
     ]
-    assert "free some, take fewer" in rows[-1]["reason"]
+    assert "distinct files: 1,000,000,000.00 GB are needed" in rows[-1]["reason"]
     assert not rows[-1]["wall_s"]

@@ -7,12 +7,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from wallclock.errors import UserError
+from harness.corpora import check_space
 
 #: Files of a folder: a million in one would slow some file systems down.
 _FOLDER = 1000
-#: Bytes that stay free, for the job's own files and the rest of the machine.
-_LEFT_FREE = 1 << 30
+#: Of the disk, and bytes of it that stay free, for the job's own files and the rest of the machine.
+_BLOCK, _LEFT_FREE = 4096, 1 << 30
 #: The marker that a JPEG begins with, and that of a comment (ISO/IEC 10918-1, B.2.1 and B.2.4.5).
 _START, _COMMENT = b"\xff\xd8", b"\xff\xfe"
 _NUMBER_BYTES = 8
@@ -39,7 +39,9 @@ def lay_out(pictures: Sequence[Path], folder: Path, n: int) -> list[Path]:
     Raises UserError: there is not enough space; ValueError: a picture is no JPEG.
     """
     folder.mkdir(parents=True)
-    _check_space(pictures, folder, n)
+    blocks = sum(-(-(path.stat().st_size + EXTRA) // _BLOCK) for path in pictures)
+    needed = blocks * _BLOCK * n / len(pictures) + _LEFT_FREE
+    check_space(folder, needed, f"{n:,} distinct files")
     paths = []
     for number in range(n):
         path = folder / f"{number // _FOLDER:06}" / f"{number:09}.jpg"
@@ -49,18 +51,3 @@ def lay_out(pictures: Sequence[Path], folder: Path, n: int) -> list[Path]:
         paths.append(path)
     os.sync()  # or the disk would be busy with them while a job is timed
     return paths
-
-
-def _check_space(pictures: Sequence[Path], folder: Path, n: int) -> None:
-    """Raise UserError unless n files fit on the disk of a folder."""
-    disk = os.statvfs(folder)
-    blocks = [-(-(path.stat().st_size + EXTRA) // disk.f_bsize) for path in pictures]
-    rounds, rest = divmod(n, len(blocks))
-    needed = (rounds * sum(blocks) + sum(blocks[:rest])) * disk.f_bsize
-    free = disk.f_bavail * disk.f_frsize
-    if needed + _LEFT_FREE > free:
-        sizes = f"{n:,} distinct files take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
-        raise UserError(f"{sizes} in {folder}: free some, take fewer, or repeat files")
-    if disk.f_files and disk.f_favail < n:  # some file systems have no fixed number
-        free_files = f"{disk.f_favail:,} files fit in {folder}, {n:,} are needed"
-        raise UserError(f"{free_files}: take fewer, or repeat files")

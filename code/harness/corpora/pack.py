@@ -16,9 +16,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from harness.corpora import ProgressHook, readers
+from harness.corpora import ProgressHook, check_space, readers
 from harness.corpora import manifest as manifests
-from harness.corpora.abo.fetch import check_space
 from harness.corpora.manifest import Item, Manifest
 from wallclock.errors import ImageError, UserError
 from wallclock.files import atomic_open, sha256_bytes

@@ -32,7 +32,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from queue import Empty, Queue
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -102,21 +102,8 @@ class WorkItem(NamedTuple):
     handle: str
 
 
-class Network(Protocol):
-    """What the I/O threads call."""
-
-    def pull(self) -> list[WorkItem]:
-        """Up to ten messages."""
-
-    def download(self, request: WorkItem) -> bytes:
-        """The image."""
-
-    def call_back(self, request: WorkItem, result: Any) -> None:
-        """Send a result, then delete the message."""
-
-
-class Loopback:
-    """The queue by boto3, downloads and callbacks by urllib3, connections kept alive."""
+class Network:
+    """What the I/O threads call: boto3 for the queue, urllib3 for downloads and callbacks."""
 
     def __init__(self, queue_url: str) -> None:
         import boto3
@@ -217,7 +204,7 @@ def sleep_until(at: float) -> None:
 def main(settings: RungSettings) -> None:
     """Serve until SIGTERM."""
     signal.signal(signal.SIGTERM, _exit)
-    network = Loopback(settings.queue_url)
+    network = Network(settings.queue_url)
     if settings.rung == 1:
         _sequential(settings, network)
     elif settings.rung == 2:

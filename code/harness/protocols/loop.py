@@ -38,7 +38,6 @@ class PassResult:
     wall_ns: int = 0
     #: What the main thread spent most of the pass on or waiting for: loader, forward or sink.
     limited_by: str = ""
-    main_s: dict[str, float] = field(default_factory=dict)
 
 
 #: Batches so far and ns since the start → whether the pass is complete.
@@ -119,7 +118,6 @@ def _attribute(result: PassResult, writer: Writer) -> None:
     loader_ns = sum(result.samples["wait"])
     main = {"loader": loader_ns, "sink": sink_ns, "forward": result.wall_ns - loader_ns - sink_ns}
     result.limited_by = max(main, key=lambda name: main[name])
-    result.main_s = {name: spent / 1e9 for name, spent in main.items()}
 
 
 class _SpanCollector:

@@ -79,7 +79,7 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "fidelity": ("fidelity",),
     "floor": ("serial",),
     "formats": ("formats",),
-    "forms": ("forms", "harness.corpora.pack", "harness.protocols.storage", "harness.testbed"),
+    "forms": ("storage", "harness.corpora.pack", "harness.testbed"),
     "image_stats": ("fidelity", "harness.corpora.image_stats"),
     "job": ("job", *_JOB, "harness.corpora.distinct"),
     "ladder": ("ladder", *_SERVICE),

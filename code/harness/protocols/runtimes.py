@@ -108,7 +108,6 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "provider": network.provider,
         "warmup_batches": warmup_batches,
         "warmup_s": warmup_s,
-        "tf32": "off",
         "weights_digest": network.weights_digest,
         "n_compared": n_unique,
         "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),

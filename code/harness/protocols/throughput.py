@@ -49,11 +49,6 @@ _UNLIMITED = 1_000_000
 _KEPT_CALLS = 2_000
 #: Batches whose spans are kept, beyond those that were loaded before the clock started.
 _SPAN_BATCHES = 16
-#: Value of `GpuMemory` → torch's count, which only grows.
-_COUNTS = {
-    "gpu_segments_allocated": "segment.all.allocated",
-    "gpu_alloc_retries": "num_alloc_retries",
-}
 
 
 def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -115,7 +110,6 @@ def _throughput(
         "steady": warm >= loader.prefetched,
         "weights_digest": stages.weights_digest,
         "limited_by": result.limited_by,
-        "main_s": result.main_s,
         "ran": {
             "engine": loader.engine,
             "workers": loader.workers,
@@ -181,7 +175,7 @@ class GpuMemory:
 
     def __init__(self, device: str) -> None:
         self._on_gpu = device == "cuda"
-        self._before: dict[str, int] = {}
+        self._segments_before = 0
 
     def begin(self) -> None:
         """Count from now."""
@@ -189,7 +183,7 @@ class GpuMemory:
             import torch
 
             torch.cuda.reset_peak_memory_stats()
-            self._before = _counts()
+            self._segments_before = _segments()
 
     def values(self) -> dict[str, Any]:
         """Since `begin`, for the record.
@@ -199,7 +193,6 @@ class GpuMemory:
         `peak_gpu_reserved_gib`, of segments, and `peak_gpu_allocated_gib`, of the tensors in them.
         `gpu_segments_allocated`: segments that the allocator got from the driver, which takes a
         millisecond each and waits for the device: 0 after a warm-up.
-        `gpu_alloc_retries`: how often it had none left and gave its unused ones back.
         """
         if not self._on_gpu:
             return {}
@@ -212,15 +205,14 @@ class GpuMemory:
             "peak_gpu_allocated_gib": torch.cuda.max_memory_allocated(),
         }
         gib = {name: used / 2**30 for name, used in n_bytes.items()}
-        return gib | {name: count - self._before[name] for name, count in _counts().items()}
+        return gib | {"gpu_segments_allocated": _segments() - self._segments_before}
 
 
-def _counts() -> dict[str, int]:
+def _segments() -> int:
     import torch
 
-    stats = torch.cuda.memory_stats()
-    # A key is absent until the allocator has done anything.
-    return {name: int(stats.get(key, 0)) for name, key in _COUNTS.items()}
+    # The key is absent until the allocator has done anything.
+    return int(torch.cuda.memory_stats().get("segment.all.allocated", 0))
 
 
 def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[list[int]]]:

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.ladder.rungs import RECEIVED, Buffers, RungSettings, WorkItem, open_device, work_item
+from harness.ladder.rungs import (
+    RECEIVED,
+    Buffers,
+    Network,
+    RungSettings,
+    WorkItem,
+    open_device,
+    work_item,
+)
 from harness.testbed.api import Queues
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.service.limits import max_queue_size
@@ -19,7 +27,7 @@ VISIBILITY_S = 100
 WORK = {"QueueUrl": "work"}
 
 
-class TurnedQueue:
+class TurnedQueue(Network):
     """The test bed's message queue at a time of the test's; downloads and callbacks take none."""
 
     def __init__(self, n: int) -> None:

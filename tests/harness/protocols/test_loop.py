@@ -90,7 +90,6 @@ def test_durations_add_up(load_ns: int, forward_ns: int, write_ns: int, limit: s
         "latency": [load_ns + forward_ns] * 10,  # until the vectors are there, not written
     }
     assert result.limited_by == limit
-    assert sum(result.main_s.values()) == pytest.approx(result.wall_ns / 1e9)
     assert result.labels == {"decoder": "fake"}
 
 

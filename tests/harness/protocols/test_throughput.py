@@ -218,7 +218,7 @@ def test_no_segment_is_allocated_while_timed(
     values = result.values
     assert (values["embedded_on"], values["steady"]) == ("cuda", True)
     assert values["n_embedded"] % 4 == (2 if partial else 0)
-    assert (values["gpu_segments_allocated"], values["gpu_alloc_retries"]) == (0, 0)
+    assert values["gpu_segments_allocated"] == 0
     assert 0 < values["peak_gpu_allocated_gib"] <= values["peak_gpu_reserved_gib"]
     assert (values["sink_faults"], values["sink_checked"] > 0) == ([], True)
     assert values["sink_cosine_min"] > 0.99999

@@ -170,16 +170,6 @@ def make_folder(folder: Path) -> None:
         )
 
 
-def check_space(folder: Path, needed: float, purpose: str) -> None:
-    """Raise `UserError` if there are fewer free bytes than needed, before any is written."""
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"{purpose}: {needed / 1e9:,.2f} GB are needed in {folder}, {free / 1e9:,.2f} GB are "
-            "free; free some, set out= to another disk, or take fewer with --n"
-        )
-
-
 def append(journal: io.FileIO, items: Sequence[Item]) -> None:
     """Record images that have their final names, so that a killed run resumes.
 

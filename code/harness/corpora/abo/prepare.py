@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.corpora import ProgressHook
+from harness.corpora import ProgressHook, check_space
 from harness.corpora import manifest as manifests
 from harness.corpora.abo import fetch, plan
 from harness.corpora.abo.plan import Catalogue
@@ -102,7 +102,7 @@ def _files(images: _List, n: int, progress: ProgressHook) -> Manifest:
         missing = [entry for entry in entries if entry.path not in items]
         # A sample may be above the average.
         needed = 1.1 * len(missing) * OBJECT_BYTES[images.image_set]
-        fetch.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
+        check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
         counter = itertools.count(n - len(missing) + 1)
         prefix = plan.FOLDERS[images.image_set]
         limits = images.spec.limits
