@@ -51,6 +51,7 @@ def test_files_larger_than_the_memory(
         corpora.check_space(folder, 10**18, "distinct files")
 
     (tmp_path / "data").mkdir()
+    provenance.versions()  # of the checkout, whose lock it reads once
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
     monkeypatch.setattr(job, "_pictures", lambda images: pictures)
     monkeypatch.setattr(job, "lay_out", no_room)
