@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from aiohttp import web
+
 from harness.testbed.faults import Faults, FaultyServer, reset
-from harness.testbed.server import Request, Response
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,16 @@ class CallbackReceiver(FaultyServer):
         times = {key: accepted.at_s for key, accepted in self.accepted.items()}
         return dict(self.counts) | {"accepted_at_s": times}
 
-    def answer(self, request: Request, faults: Faults) -> Response:
+    async def answer(self, request: web.BaseRequest, faults: Faults) -> web.StreamResponse:
         """Accept a callback."""
-        key = request.header("Idempotency-Key")
-        body = request.body
+        key, body = request.headers.get("Idempotency-Key"), await request.read()
         if request.method != "POST" or not key:
             self.counts["unkeyed"] += 1
-            return Response(400)
+            return web.Response(status=400)
         if first := self.accepted.get(key):
             self.counts["duplicates"] += 1
             self.counts["conflicts"] += first.body != body
         else:
             self.accepted[key] = Accepted(self._clock(), body)
             self.counts["accepted"] += 1
-        return reset(request) if self.happens("cuts", faults.cut_rate) else Response()
+        return reset(request) if self.happens("cuts", faults.cut_rate) else web.Response()

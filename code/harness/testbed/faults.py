@@ -5,14 +5,13 @@ import random
 import socket
 import struct
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
-from urllib.parse import parse_qsl
 
 import orjson
+from aiohttp import web
 
-from harness.testbed.server import Request, Response
 from wallclock.errors import UserError, check_name
 
 #: GET: the counts, and what a server adds to them; with `?counts` these alone. PUT with a JSON
@@ -67,36 +66,31 @@ class FaultyServer:
         """The counts, for a client in another process."""
         return dict(self.counts)
 
-    def answer(self, request: Request, faults: Faults) -> Response:
+    async def answer(self, request: web.BaseRequest, faults: Faults) -> web.StreamResponse:
         """A request that is neither an error nor reset."""
         raise NotImplementedError
 
-    def handle(self, request: Request) -> Response | Awaitable[Response]:
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
         faults = self.faults
+        await request.read()  # all of it, whatever the answer
         try:
             if request.path == CONTROL:
                 if request.method == "PUT":
-                    self.faults = faults.with_changes(orjson.loads(request.body))
-                stats = self.counts if request.query == "counts" else self.stats()
-                return Response(body=orjson.dumps(stats))
-            if request.query:
-                faults = faults.with_changes(dict(parse_qsl(request.query, keep_blank_values=True)))
+                    self.faults = faults.with_changes(await request.json())
+                stats = self.counts if "counts" in request.query else self.stats()
+                return web.Response(body=orjson.dumps(stats))
+            faults = faults.with_changes(request.query)
         except UserError as error:
-            return Response(400, str(error).encode())
+            return web.Response(status=400, text=str(error))
         self.counts["requests"] += 1
-        return self._later(request, faults) if faults.latency_s else self._now(request, faults)
-
-    async def _later(self, request: Request, faults: Faults) -> Response:
-        await asyncio.sleep(faults.latency_s)
-        return self._now(request, faults)
-
-    def _now(self, request: Request, faults: Faults) -> Response:
+        if faults.latency_s:
+            await asyncio.sleep(faults.latency_s)
         if self.happens("resets", faults.reset_rate):
             return reset(request)
         if self.happens("errors", faults.error_rate):
-            return Response(faults.status)
-        return self.answer(request, faults)
+            return web.Response(status=faults.status)
+        return await self.answer(request, faults)
 
     def happens(self, kind: str, rate: float) -> bool:
         """Draw whether a fault happens, and count it."""
@@ -105,10 +99,10 @@ class FaultyServer:
         return happens
 
 
-def reset(request: Request) -> Response:
+def reset(request: web.BaseRequest) -> web.Response:
     """Close a request's connection with a TCP reset; the response is not sent."""
     if request.transport is not None:
         connection: socket.socket = request.transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         request.transport.abort()
-    return Response()
+    return web.Response()

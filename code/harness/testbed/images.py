@@ -5,10 +5,12 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import urlencode
+
+from aiohttp import web
 
 from harness.testbed.faults import Faults, FaultyServer, reset
-from harness.testbed.server import Request, Response
+from harness.testbed.serving import send_parts
 
 #: Parts in which a slow body is sent.
 _PARTS = 20
@@ -28,27 +30,28 @@ class ImageServer(FaultyServer):
             f"/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files
         }
 
-    def answer(self, request: Request, faults: Faults) -> Response:
+    async def answer(self, request: web.BaseRequest, faults: Faults) -> web.StreamResponse:
         """The image or the range of it that is asked for, a redirect, or 404."""
         if faults.redirects > 0:
             return self._redirect(request, faults)
-        image = self._images.get(unquote(request.path))
+        image = self._images.get(request.path)
         if image is None:
-            return Response(404)
-        if wanted := _RANGE.fullmatch(request.header("Range")):
-            return Response(206, image[int(wanted[1]) : int(wanted[2]) + 1], _JPEG)
+            return web.Response(status=404)
+        if wanted := _RANGE.fullmatch(request.headers.get("Range", "")):
+            part = image[int(wanted[1]) : int(wanted[2]) + 1]
+            return web.Response(status=206, body=part, headers=_JPEG)
         self.counts["images"] += 1
         length = len(image) + faults.extra_bytes
         is_cut = self.happens("cuts", faults.cut_rate)
         if not (faults.body_s or faults.extra_bytes or is_cut):
             self.counts["bytes"] += len(image)
-            return Response(200, image, _JPEG)
+            return web.Response(body=image, headers=_JPEG)
         image = image[: len(image) // 2 if is_cut else max(length, 0)]
         parts = self._parts(image, faults.body_s, request if is_cut else None)
-        return Response(200, parts, _JPEG, max(length, 0))
+        return await send_parts(request, parts, max(length, 0), _JPEG)
 
     async def _parts(
-        self, image: bytes, seconds: float, cut: Request | None
+        self, image: bytes, seconds: float, cut: web.BaseRequest | None
     ) -> AsyncIterator[bytes]:
         """The image evenly over so long; then a request that is cut is reset."""
         n_parts = _PARTS if seconds else 1
@@ -62,11 +65,11 @@ class ImageServer(FaultyServer):
             await asyncio.sleep(_BEFORE_RESET_S)
             reset(cut)
 
-    def _redirect(self, request: Request, faults: Faults) -> Response:
+    def _redirect(self, request: web.BaseRequest, faults: Faults) -> web.Response:
         self.counts["redirects"] += 1
         if faults.redirects == 1 and faults.redirect_to:
             location = faults.redirect_to
         else:
-            query = dict(parse_qsl(request.query)) | {"redirects": str(faults.redirects - 1)}
+            query = {**request.query, "redirects": faults.redirects - 1}
             location = f"{request.path}?{urlencode(query)}"
-        return Response(302, headers={"Location": location})
+        return web.Response(status=302, headers={"Location": location})

@@ -4,13 +4,23 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
-from harness.testbed.server import Handler, serve_with
+from aiohttp import web
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
@@ -20,7 +30,7 @@ async def listening(handler: Handler, port: int = 0) -> AsyncIterator[str]:
     A request whose client is gone is cancelled: nothing is handed to a connection that is closed.
     The handler's state outlives the listener, so that the same server can be reached again later.
     """
-    factory = serve_with(handler)
+    factory = web.Server(handler, handler_cancellation=True, access_log=None, tcp_keepalive=False)
     create = asyncio.get_running_loop().create_server
     server = await create(factory, "127.0.0.1", port, backlog=1024)
     try:
@@ -32,6 +42,29 @@ async def listening(handler: Handler, port: int = 0) -> AsyncIterator[str]:
                 if connection.transport is not None:
                     connection.transport.abort()
             await asyncio.sleep(0)
+
+
+async def send_parts(
+    request: web.BaseRequest,
+    parts: AsyncIterable[bytes],
+    length: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> web.StreamResponse:
+    """Answer with a body in parts.
+
+    `length`: the Content-Length that is declared; None: chunked. The connection is closed after a
+    body of another length.
+    """
+    response = web.StreamResponse(headers=headers)
+    response.content_length = length
+    await response.prepare(request)
+    n_sent = 0
+    async for part in parts:
+        await response.write(part)
+        n_sent += len(part)
+    if length not in (None, n_sent):
+        response.force_close()
+    return response
 
 
 def run(main: Coroutine[None, None, None]) -> None:

@@ -2,16 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import orjson
+from aiohttp import web
 
 from harness.testbed.api import Queues
 from harness.testbed.faults import CONTROL
 from harness.testbed.queues import Json, SqsError
-from harness.testbed.server import Request, Response
 
 _READS = {"GetQueueUrl", "GetQueueAttributes"}
 
@@ -46,26 +46,19 @@ class SqsServer:
                 now, action, params = orjson.loads(line)
                 self._queues.call(action, params, now)
 
-    def handle(self, request: Request) -> Response | Awaitable[Response]:
+    async def handle(self, request: web.BaseRequest) -> web.Response:
         """One request of the protocol AWS JSON 1.0; GET of `CONTROL`: the count of deliveries."""
         if request.path == CONTROL:
-            return Response(body=orjson.dumps({"delivered": self.n_delivered}))
-        action = request.header("X-Amz-Target").removeprefix("AmazonSQS.")
-        params = orjson.loads(request.body or b"{}")
+            return web.Response(body=orjson.dumps({"delivered": self.n_delivered}))
+        action = request.headers["X-Amz-Target"].removeprefix("AmazonSQS.")
         try:
-            answer = self._apply(action, params, self._clock())
+            answer = await self.call(action, orjson.loads(await request.read()))
         except SqsError as error:
-            return _refuse(error)
-        if action == "ReceiveMessage" and not answer:
-            return self._receive_later(params)
-        _add_host(answer, "http://" + request.header("Host"))
+            reason = {"__type": f"com.amazonaws.sqs#{error.code}", "message": str(error)}
+            return _respond(reason, 400)
+        if "QueueUrl" in answer:
+            answer["QueueUrl"] = f"http://{request.host}{answer['QueueUrl']}"
         return _respond(answer)
-
-    async def _receive_later(self, params: Json) -> Response:
-        try:
-            return _respond(await self.call("ReceiveMessage", params))
-        except SqsError as error:
-            return _refuse(error)
 
     async def call(self, action: str, params: Json) -> Json:
         """One call now; a `ReceiveMessage` waits until a message is there or its time is over."""
@@ -103,15 +96,6 @@ class SqsServer:
         return answer
 
 
-def _respond(answer: Json, status: int = 200) -> Response:
-    headers = {"Content-Type": "application/x-amz-json-1.0"}
-    return Response(status, orjson.dumps(answer), headers)
-
-
-def _refuse(error: SqsError) -> Response:
-    return _respond({"__type": f"com.amazonaws.sqs#{error.code}", "message": str(error)}, 400)
-
-
-def _add_host(answer: Json, host: str) -> None:
-    if "QueueUrl" in answer:
-        answer["QueueUrl"] = host + answer["QueueUrl"]
+def _respond(answer: Json, status: int = 200) -> web.Response:
+    content_type = "application/x-amz-json-1.0"
+    return web.Response(status=status, body=orjson.dumps(answer), content_type=content_type)

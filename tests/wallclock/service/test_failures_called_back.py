@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
-from harness.testbed.server import Request, Response
 from tests.wallclock.service.local_bed import LocalBed, body
 from tests.wallclock.service.toy import POISON
 from wallclock.service import pipeline
@@ -23,11 +23,11 @@ NOTIFY = "notify_failures=true"
 class Checking(CallbackReceiver):
     """A receiver that counts the callbacks whose signature is genuine."""
 
-    def answer(self, request: Request, faults: Faults) -> Response:
-        url = f"http://{request.header('Host')}{request.path}"
-        header, at = request.header(SIGNATURE), self._clock()
-        self.counts["genuine"] += verify_signature("secret", header, url, request.body, at)
-        return super().answer(request, faults)
+    async def answer(self, request: web.BaseRequest, faults: Faults) -> web.StreamResponse:
+        url, body = f"http://{request.host}{request.path}", await request.read()
+        header, at = request.headers[SIGNATURE], self._clock()
+        self.counts["genuine"] += verify_signature("secret", header, url, body, at)
+        return await super().answer(request, faults)
 
 
 def test_every_requester_hears_what_became_of_its_image(

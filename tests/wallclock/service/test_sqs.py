@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 from botocore.credentials import ReadOnlyCredentials
 
 from harness.testbed.api import ACCOUNT
-from harness.testbed.server import Request, Response
 from harness.testbed.serving import listening
 from harness.testbed.sqs import SqsServer
 from wallclock.errors import UserError
@@ -167,9 +167,9 @@ def test_what_an_answer_says_of_each_entry() -> None:
     received = list[Any]()
     failed = [{"Id": "1", "SenderFault": False}, {"Id": "2", "SenderFault": True}]
 
-    def handle(request: Request) -> Response:
-        received.append(json.loads(request.body))
-        return Response(body=json.dumps({"Successful": [{"Id": "0"}], "Failed": failed}).encode())
+    async def handle(request: web.BaseRequest) -> web.Response:
+        received.append(await request.json())
+        return web.json_response({"Successful": [{"Id": "0"}], "Failed": failed})
 
     async def calls() -> None:
         async with listening(handle) as url:
