@@ -13,10 +13,11 @@ from harness.corpora.manifest import Item, Manifest
 from wallclock.clock import in_ranges
 from wallclock.errors import image_errors
 from wallclock.fetch import Reader
-from wallclock.infer import Embedder, Vectors, open_embedder
+from wallclock.infer import Embedder, Vectors, not_finite, open_embedder, rows_not_finite
 from wallclock.loader import (
     Arrays,
     DecodeImage,
+    Failure,
     Feed,
     InPlaceStages,
     PlaceImage,
@@ -57,12 +58,14 @@ class LoadStages:
 class DeviceStages(Embedder):
     """The four stages that take a batch: an embedder, and the sink.
 
-    `finish` completes the sink's file, `output`.
+    `finish` completes the sink's file, `output`. `dropped`: images whose vectors were not finite,
+    which the sink did not get.
     """
 
     serialize: Callable[[Sequence[str], Vectors], None] = field(default=lambda ids, vectors: None)
     finish: Callable[[], None] = field(default=lambda: None)
     output: Path | None = None
+    dropped: Sequence[Failure] = ()
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,7 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
     """
     embedder = open_embedder(recipe, model, forward.cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
+    finite = _FiniteSink(sink.write, embedder.labels["dtype"])
     stages = DeviceStages(
         h2d=embedder.h2d,
         forward=embedder.forward,
@@ -183,11 +187,28 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
         synchronize=embedder.synchronize,
         weights_digest=embedder.weights_digest,
         labels=embedder.labels,
-        serialize=sink.write,
+        serialize=finite.write,
         finish=sink.close,
         output=sink.path,
+        dropped=finite.dropped,
     )
     return stages if recipe.engine == "serial" else in_ranges(stages, {"serialize": "serialize"})
+
+
+class _FiniteSink:
+    """Passes vectors to a sink's `write`, but those that are not finite."""
+
+    def __init__(self, write: Callable[[Sequence[str], Vectors], None], dtype: str) -> None:
+        self._write, self._dtype = write, dtype
+        self.dropped: list[Failure] = []
+
+    def write(self, ids: Sequence[str], vectors: Vectors) -> None:
+        if rows := rows_not_finite(vectors):
+            error = not_finite(self._dtype, "recipe.dtype")
+            why = {"stage": error.stage, "reason": error.reason}
+            self.dropped += [{"id": ids[row], **why} for row in rows]
+            ids, vectors = np.delete(ids, rows).tolist(), np.delete(vectors, rows, axis=0)
+        self._write(ids, vectors)
 
 
 def null_stages() -> tuple[LoadStages, DeviceStages]:

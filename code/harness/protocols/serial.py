@@ -91,7 +91,7 @@ def _timed_pass(
     samples: dict[str, Sequence[int]] = dict(profiler.samples())
     samples["wall"] = [wall]
     values = {"n_embedded": outcome.n_embedded, "peak_memory_mib": protocol.peak_memory_mib()}
-    failures = [*manifests.failure_rows(manifest.items), *outcome.failures]
+    failures = [*manifests.failure_rows(manifest.items), *outcome.failures, *device.dropped]
     return Measurement(samples, values, failures)
 
 

@@ -99,6 +99,7 @@ def _throughput(
         peak_memory_mib = protocol.peak_memory_mib()
     if not result.images:
         raise protocol.all_failed(result.failures)
+    failed = [*result.failures, *stages.dropped]
     values |= memory.values()
     values |= {
         "peak_memory_mib": peak_memory_mib,
@@ -121,9 +122,9 @@ def _throughput(
         del result.samples["latency"]
     if stages.output is not None:
         timed = positions[warm : warm + result.batches]
-        values |= check_sink(stages.output, timed, result.failures, manifest, recipe, model)
+        values |= check_sink(stages.output, timed, failed, manifest, recipe, model)
     keep = sorted(work.iterdir()) if cell.repeat == 0 else []
-    failures = [*manifests.failure_rows(manifest.items), *result.failures]
+    failures = [*manifests.failure_rows(manifest.items), *failed]
     samples: dict[str, Sequence[int]] = dict(result.samples)
     samples["wall"] = [result.wall_ns]
     return Measurement(samples, values, failures, keep, result.spans)

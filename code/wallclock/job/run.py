@@ -22,11 +22,12 @@ import pyarrow as pa
 
 from wallclock.check import ImageInfo
 from wallclock.errors import UserError, describe
+from wallclock.infer.finite import FiniteRows, not_finite
 from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
 from wallclock.infer.writer import Writer
 from wallclock.job import thumbnails
-from wallclock.job.index import HashIndex, hash_words, read_hashes
+from wallclock.job.index import HashIndex, Places, hash_words, read_hashes
 from wallclock.job.plan import Job, Plan
 from wallclock.job.shard import Shard, subset
 from wallclock.loader.batch import Batch, Loader
@@ -83,6 +84,8 @@ class Run:
         self._max_failures, self._processes = job.max_failures, processes
         self._looks_for_copies = job.deduplicate or job.earlier is not None
         self._hashes = HashIndex()
+        #: Of a part: which of the rows that were indexed when it was loaded it has not.
+        self._dropped: dict[int, Places] = {}
         #: Of the shard that is being loaded: sha256 → row.
         self._recent: dict[bytes, int] = {}
         self._open: deque[Shard] = deque()
@@ -109,6 +112,8 @@ class Run:
         committed = set(self._dataset.committed()) if self._across else set()
         n, shard_of = len(self._items), self._plan.bounds
         done = n - sum(last - first for first, last in map(shard_of, self._plan.missing))
+        self._dtype = embedder.labels["dtype"]
+        self._finite = FiniteRows(self._dtype)
         inference = open_inference(embedder, self._recipe, Writer(self._arrived, lambda: None))
         with ExitStack() as stack:
             pool = ThreadPoolExecutor(1, "commit")
@@ -193,7 +198,7 @@ class Run:
         shard.failures += batch.failures
         self.tally.images += len(positions)
         self.tally.n_failed += len(batch.failures)
-        self._check_failures(batch)
+        self._check_failures(shard)
         if rows:
             is_all = len(rows) == len(batch.ids)
             shard.waiting += len(rows)
@@ -220,15 +225,24 @@ class Run:
             return False
         return True
 
-    def _check_failures(self, batch: Batch) -> None:
+    def _check_failures(self, shard: Shard) -> None:
         most = self._max_failures
         if most is not None and self.tally.n_failed > most:
-            last = describe(batch.failures[-1])
+            last = describe(shard.failures[-1])
             raise UserError(f"more than max_failures={most} images failed; the last, {last}")
 
     def _arrived(self, ids: Sequence[str], vectors: Vectors) -> None:
         shard, offsets = self._submitted.popleft()
         shard.arrived(list(offsets), vectors)
+        self._drop(shard, [offsets[row] for row in self._finite.failed(vectors)])
+
+    def _drop(self, shard: Shard, offsets: Sequence[int]) -> None:
+        for offset in offsets:
+            name = self._items.ids[shard.first + offset].as_py()
+            shard.drop(offset, name, not_finite(self._dtype))
+            self.tally.images -= 1
+            self.tally.n_failed += 1
+            self._check_failures(shard)
 
     def _commit_complete(self, pool: ThreadPoolExecutor) -> None:
         """Write the shards that are complete, one at a time: a copy may lie in the one before."""
@@ -236,7 +250,9 @@ class Run:
             with _timed(self.tally, "sink"):
                 while self._commits:
                     self._commits.popleft().result()
-            self._commits.append(pool.submit(self._commit, self._open.popleft()))
+            shard = self._open.popleft()
+            self._drop(shard, shard.copies_of_dropped(self._dropped))
+            self._commits.append(pool.submit(self._commit, shard))
         if self._commits and self._commits[0].done():
             self._commits.popleft().result()
 

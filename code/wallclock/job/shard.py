@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import ImageInfo
+from wallclock.errors import ImageError
+from wallclock.infer.finite import rows_not_finite
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.index import Places, by_part
 from wallclock.job.listing import Items
@@ -21,7 +23,8 @@ class Shard:
 
     A row is embedded, a copy of another row (`twins`), or a copy of a vector that is on the disk:
     in an earlier part of this dataset (`in_dataset`), or in an earlier dataset (`in_earlier`). What
-    is none of these has failed.
+    is none of these has failed. So has, of those that are to have a vector (`kept`), the one whose
+    vector is not finite, and its copies (`dropped`).
     """
 
     number: int
@@ -40,7 +43,7 @@ class Shard:
         self.sha256 = np.full(n, "", object)
         self.thumbnails = dict[int, bytes]()
         self.sizes = np.zeros((2, n), np.int32)
-        self.kept = np.zeros(n, bool)
+        self.kept, self.dropped = np.zeros((2, n), bool)
         self.twins = dict[int, int]()
         self.in_dataset = np.full(n, -1)
         self.in_earlier = np.full(n, -1)
@@ -73,6 +76,31 @@ class Shard:
             for axis, name in enumerate(("width", "height")):
                 self.sizes[axis, offsets] = table[name].to_numpy()
 
+    def drop(self, offset: int, name: str, error: ImageError) -> None:
+        """Note that the image of a row has no vector."""
+        self.dropped[offset] = True
+        self.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
+
+    def copies_of_dropped(self, dropped: dict[int, Places]) -> list[int]:
+        """The rows that are to be dropped as well, once all vectors have arrived.
+
+        Args:
+            dropped: by part, which of its `hashes` have no row in it. This shard's are added, and
+                its own places in such a part are moved to what is there.
+        """
+        copies = [offset for offset, twin in self.twins.items() if self.dropped[twin]]
+        for number, offsets, rows in by_part(self.in_dataset):
+            gone = dropped.get(number, rows[:0])
+            is_gone = np.isin(rows, gone)
+            self.in_dataset[offsets] -= np.searchsorted(gone, rows)
+            self.in_dataset[offsets[is_gone]] = -1
+            copies += offsets[is_gone].tolist()
+        is_dropped = self.dropped.copy()
+        is_dropped[copies] = True
+        if is_dropped.any():
+            dropped[self.number] = np.flatnonzero(is_dropped[self.kept])
+        return copies
+
     def described_thumbnails(self, items: Items) -> list[tuple[int, bytes, dict[str, Any]]]:
         """The copies of its images by position in the list, each with what its JSON says."""
         return [
@@ -87,24 +115,32 @@ class Shard:
                 },
             )
             for offset, image in sorted(self.thumbnails.items())
+            if not self.dropped[offset]
         ]
 
     def hashes(self) -> list[str]:
-        """The sha256 of the rows that will be in the part, in its order."""
+        """The sha256 of the rows that the part will have, in its order, and of dropped ones."""
         hashes: list[str] = self.sha256[self.kept].tolist()
         return hashes
 
     def part(self, items: Items, dataset: Dataset, earlier: Dataset) -> Part:
-        """What to commit. Reads the vectors that are copied, each part once."""
+        """What to commit. Reads the vectors that are copied, each part once.
+
+        Raises DamagedPartError: one of them is not finite, as an older version may have left it.
+        """
         for source, places in ((dataset, self.in_dataset), (earlier, self.in_earlier)):
             for number, offsets, rows in by_part(places):
-                self.vectors[offsets] = source.vectors(number)[rows]
+                copied = source.vectors(number)[rows]
+                if rows_not_finite(copied):
+                    name = source.row_file(number)
+                    raise source.damaged(number, name, "it has vectors that are not finite")
+                self.vectors[offsets] = copied
         for offset, twin in self.twins.items():
             self.vectors[offset] = self.vectors[twin]
-        kept = np.flatnonzero(self.kept)
+        kept = np.flatnonzero(self.kept & ~self.dropped)
         columns: dict[str, Any] = {
             "id": items.ids[self.first : self.last].take(kept),
-            "sha256": self.hashes(),
+            "sha256": self.sha256[kept],
             "width": self.sizes[0, kept],
             "height": self.sizes[1, kept],
             "version": items.versions[self.first : self.last].take(kept),

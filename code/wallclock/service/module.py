@@ -80,6 +80,8 @@ class Module(ABC):
     def process(self, batch: np.ndarray) -> Sequence[Any]:
         """One result per row of `batch` (n, *the shape of one array): JSON or a numpy array.
 
+        A result that is an ImageError or ItemError is the failure of that message alone.
+
         One that has another argument, `parameters`, gets in it the `Request.parameters` of each
         row: `def process(self, batch, parameters=())`.
 

@@ -14,6 +14,7 @@ from wallclock.check import Inspector
 from wallclock.constraints import Help, OneOf, Range, build, check
 from wallclock.errors import Unavailable, UserError
 from wallclock.fetch.sources import SourceReader
+from wallclock.infer.finite import not_finite, rows_not_finite
 from wallclock.infer.network import open_embedder
 from wallclock.job.settings import MOCK, JobSettings
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
@@ -149,7 +150,11 @@ class Embedding(Pixels):
                 raise UserError(str(error)) from error
 
     def process(self, batch: npt.NDArray[np.uint8]) -> Sequence[Any]:
-        """Float32 vectors of the images (n, size, size, 3)."""
+        """Float32 vectors of the images (n, size, size, 3); an ImageError where not finite."""
         if self._embedder is None:
             return [[]] * len(batch)
-        return list(self._embedder.embed(batch))
+        vectors = self._embedder.embed(batch)
+        results: list[Any] = list(vectors)
+        for row in rows_not_finite(vectors):
+            results[row] = not_finite(self._embedder.labels["dtype"])
+        return results

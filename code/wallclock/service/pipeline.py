@@ -327,7 +327,9 @@ def _array(item: Item) -> np.ndarray:
 
 
 def _encoded(item: Item, result: Any) -> bytes | ItemError:
-    """The body of a callback."""
+    """The body of a callback, or why there is none."""
+    if isinstance(result, Exception):
+        return _item_error("process", result)
     try:
         body = {"id": item.request.id, "result": result}
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)

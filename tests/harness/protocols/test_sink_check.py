@@ -9,6 +9,7 @@ import pytest
 
 from harness import sinks
 from harness.corpora.manifest import Item, Manifest
+from harness.engines.pipeline import device_stages
 from harness.protocols import fidelity, sink_check
 from harness.protocols.sink_check import check_sink
 from wallclock.recipe import ModelSpec, Recipe
@@ -38,10 +39,10 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def faults(folder: Path, ids: Sequence[str], failures: Any, bad: Sequence[int] = ()) -> Any:
     vectors = np.ones((len(ids), 4), np.float32)
     vectors[list(bad), 1] = np.nan
-    sink = sinks.make("npy", folder, 4)
-    sink.write(ids, vectors)
-    sink.close()
-    path = folder / "vectors.npy"
+    stages = device_stages(Recipe("r", sink="npy"), MODEL, folder)
+    stages.serialize(ids, vectors)
+    stages.finish()
+    path, failures = folder / "vectors.npy", [*failures, *stages.dropped]
     return check_sink(path, BATCHES, failures, MANIFEST, Recipe("r"), MODEL)["sink_faults"]
 
 
@@ -63,7 +64,10 @@ def test_every_image_is_accounted_for(
 
 
 def test_one_number_spoils_a_vector(tmp_path: Path, compared: list[str]) -> None:
+    """It is a failure, and not written."""
     assert faults(tmp_path, WRITTEN, FAILED * 2, bad=[2, 5]) == ["2 not finite"]
+    written, _ = sinks.read(tmp_path / "vectors.npy")
+    assert len(written) == len(WRITTEN) - 2
 
 
 def test_the_images_compared_are_from_everywhere(

@@ -12,6 +12,7 @@ import pytest
 from tests.wallclock.service.local_bed import LocalBed, body
 from tests.wallclock.service.test_intake import BODY, Case
 from tests.wallclock.service.toy import Toy
+from wallclock.errors import ImageError
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.download import Downloader
 from wallclock.service.leases import Message
@@ -119,7 +120,14 @@ class Returning(Toy):
 
 
 @pytest.mark.parametrize(
-    ("results", "outcome"), [([], "retried"), ([1, 2], "retried"), ([object()], "dead_lettered")]
+    ("results", "outcome"),
+    [
+        ([], "retried"),
+        ([1, 2], "retried"),
+        ([object()], "dead_lettered"),
+        ([ImageError("forward", "not finite")], "dead_lettered"),
+        ([ItemError("process", "busy")], "retried"),
+    ],
 )
 def test_a_result_that_cannot_be_a_row_s_is_not_called_back(
     results: list[object], outcome: str
