@@ -34,14 +34,10 @@ class JobRun:
     output: str
 
 
-def no_sample(pid: int) -> None:
-    """A sampler that reads nothing."""
-
-
 def run_job(
     command: Sequence[str],
     output: Path,
-    sample: Callable[[int], object] = no_sample,
+    sample: Callable[[int], object] = lambda pid: None,
     *,
     own_session: bool = False,
 ) -> JobRun:

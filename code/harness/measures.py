@@ -1,4 +1,4 @@
-"""Pure functions that only measurements need: distances, fits, PSNR, recall."""
+"""Pure functions that only measurements need: fits, PSNR, recall."""
 
 import math
 from collections.abc import Sequence
@@ -12,21 +12,6 @@ from wallclock.summary import ROUNDING, Indices, row_blocks
 PSNR_CEILING_DB = 99.0
 #: Of recall@10.
 NEIGHBOURS = 10
-
-
-def kolmogorov_smirnov(a: Sequence[float], b: Sequence[float]) -> float:
-    """The largest distance between the cumulative distributions of two samples, 0 to 1.
-
-    Raises ValueError where a sample is empty.
-    """
-    if len(a) == 0 or len(b) == 0:
-        raise ValueError("a sample is empty")
-    x, y = np.sort(np.asarray(a, dtype=np.float64)), np.sort(np.asarray(b, dtype=np.float64))
-    values = np.concatenate([x, y])
-    below_x, below_y = (
-        np.searchsorted(sample, values, side="right") / len(sample) for sample in (x, y)
-    )
-    return float(np.abs(below_x - below_y).max())
 
 
 def linear_fit(

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
@@ -17,7 +18,6 @@ from harness import provenance
 from harness.corpora import ProgressHook, folder, image_stats
 from harness.corpora import manifest as manifests
 from harness.corpora.image_stats import MEASURES, ImageStats
-from harness.measures import kolmogorov_smirnov
 from harness.spec import CorpusSpec
 from paper.csvfile import read_table, write_table
 from paper.format import digits
@@ -103,6 +103,21 @@ def compare(a: ImageStats, b: ImageStats) -> list[dict[str, object]]:
         "reason": "",
     }
     return [dict.fromkeys(COLUMNS) | row | common for row in rows]
+
+
+def kolmogorov_smirnov(a: Sequence[float], b: Sequence[float]) -> float:
+    """The largest distance between the cumulative distributions of two samples, 0 to 1.
+
+    Raises ValueError where a sample is empty.
+    """
+    if len(a) == 0 or len(b) == 0:
+        raise ValueError("a sample is empty")
+    x, y = np.sort(np.asarray(a, dtype=np.float64)), np.sort(np.asarray(b, dtype=np.float64))
+    values = np.concatenate([x, y])
+    below_x, below_y = (
+        np.searchsorted(sample, values, side="right") / len(sample) for sample in (x, y)
+    )
+    return float(np.abs(below_x - below_y).max())
 
 
 def _measure_row(

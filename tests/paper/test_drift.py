@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.measures import kolmogorov_smirnov
 from paper.csvfile import read_table
+from paper.drift import kolmogorov_smirnov
 from tests import making
 from tests.conftest import ROOT
 

@@ -45,21 +45,6 @@ _QUALITY = {"small_256": (71, 89), "original": (80, 96)}
 _GRID, _STEEP = 96, 24
 #: Random streams of one image: its size and encoding, its content.
 _FRAME, _CONTENT = 0, 1
-_WORDS = [
-    "PURE",
-    "NORD",
-    "LUMA",
-    "ALTO",
-    "VERA",
-    "HOME",
-    "OAK",
-    "FINE",
-    "SALT",
-    "MINT",
-    "WOOL",
-    "LINEN",
-    "SOFT",
-]
 
 
 @dataclass(frozen=True)
@@ -99,6 +84,7 @@ class Product:
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("products.toml").read_text(encoding="utf-8"))
+_WORDS = _TABLES.pop("words")
 SKINS = {name: Skin(**fields) for name, fields in _TABLES.pop("skins").items()}
 PRODUCTS = {
     name: Product(

@@ -180,13 +180,7 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
     sink = sinks.make(recipe.sink, folder, model.dim)
     finite = _FiniteSink(sink.write, embedder.labels["dtype"])
     stages = DeviceStages(
-        h2d=embedder.h2d,
-        forward=embedder.forward,
-        d2h=embedder.d2h,
-        device=embedder.device,
-        synchronize=embedder.synchronize,
-        weights_digest=embedder.weights_digest,
-        labels=embedder.labels,
+        **vars(embedder),
         serialize=finite.write,
         finish=sink.close,
         output=sink.path,

@@ -203,7 +203,7 @@ def sleep_until(at: float) -> None:
 
 def main(settings: RungSettings) -> None:
     """Serve until SIGTERM."""
-    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     network = Network(settings.queue_url)
     if settings.rung == 1:
         _sequential(settings, network)
@@ -325,10 +325,6 @@ def _start(task: Callable[[], None]) -> None:
             os._exit(1)
 
     threading.Thread(target=run, daemon=True).start()
-
-
-def _exit(number: int, frame: object) -> None:
-    sys.exit(0)
 
 
 if __name__ == "__main__":

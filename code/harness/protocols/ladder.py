@@ -168,7 +168,6 @@ def check(sent: set[str], accepted: set[str], counts: Mapping[str, int], left: i
         "unknown": len(accepted - sent),
         "duplicates": counts["duplicates"],
         "conflicts": counts["conflicts"],
-        "unkeyed": counts["unkeyed"],
         "left in the queue": left,
     }
     faults = [f"{count} {name}" for name, count in counted.items() if count]

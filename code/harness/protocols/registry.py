@@ -20,7 +20,6 @@ TIMED = (
     "harness.engines.dataloader",
     "harness.engines.dataset",
     "harness.engines.loaders",
-    "harness.engines.on_device",
     "harness.engines.pipeline",
     "harness.engines.positions",
     "harness.engines.serial",
@@ -61,11 +60,7 @@ _SERVICE = (
     "wallclock.predict",
     "wallclock.service",
 )
-_TRAINING = (
-    "harness.engines.device_augment",
-    "harness.protocols.costs",
-    "harness.protocols.runtimes",
-)
+_TRAINING = ("harness.protocols.costs", "harness.protocols.runtimes")
 
 #: Protocol → its module in this package, then what it times beside `TIMED`.
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {

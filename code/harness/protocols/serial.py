@@ -210,7 +210,7 @@ def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
     def label(name: str, function: Callable[..., Any]) -> Any:
         arguments_of_last_call: list[Any] = []
         # A device's call returns before its work is done: the label ends where our stage does.
-        wait = synchronize if synchronize is not None and name in DEVICE_STAGES else _no_wait
+        wait = synchronize if name in DEVICE_STAGES else None
 
         def labelled(*arguments: Any) -> Any:
             with annotate(_PREFIX + name):
@@ -218,7 +218,8 @@ def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
                 # takes a millisecond, which the engine spends between the two.
                 arguments_of_last_call[:] = arguments
                 result = function(*arguments)
-                wait()
+                if wait is not None:
+                    wait()
                 return result
 
         # cProfile identifies a function by file, line and name.
@@ -231,10 +232,6 @@ def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
     # The sink stays open for the next pass.
     open_sink = replace(device, finish=lambda: None, **changes(device))
     return replace(load, **changes(load)), open_sink
-
-
-def _no_wait() -> None:
-    """The wait of a stage that is done when it returns."""
 
 
 def _pass(cell: Cell, manifest: Manifest, stages: Stages, profiler: StageProfiler) -> None:

@@ -22,7 +22,6 @@ import numpy as np
 from harness import disturbance, sinks, telemetry
 from harness.corpora import manifest as manifests
 from harness.engines import loaders, pipeline
-from harness.engines.on_device import OnDevice
 from harness.engines.pipeline import DeviceStages
 from harness.engines.positions import CyclicPositions, burst_of, prefetched_batches
 from harness.protocols import fidelity, protocol
@@ -263,7 +262,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions, variant) as opened:
         loader = opened
         if cell.params.get("finish") == "device":
-            loader = OnDevice(opened, model.statistics, recipe.device)
+            loader = loaders.OnDevice(opened, model.statistics, recipe.device)
         pixels = _drain(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         result = _take_steady_pass(cell, loader, values, progress)

@@ -13,7 +13,9 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
-from harness.engines import device_augment, loaders
+import numpy as np
+
+from harness.engines import loaders
 from harness.engines.positions import CyclicPositions
 from harness.protocols import protocol
 from harness.protocols.costs import timed_by_size
@@ -24,11 +26,12 @@ from harness.spec import Cell
 from wallclock import machine
 from wallclock.clock import StageProfiler, gc_disabled
 from wallclock.errors import UserError
-from wallclock.infer import Inference, Vectors, Writer
+from wallclock.infer import Inference, Writer
 from wallclock.loader import Batch, Extras
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, normalize, transfer
+from wallclock.stages.augment import GREY, Augmentation, in_pixels, jitter_of
 
 #: The parts of a step, in order. `augment` is on the device; `forward` normalizes uint8 first, and
 #: ends with the loss.
@@ -87,7 +90,7 @@ class Trainer:
         self._normalize = normalize.on_device(*model.statistics, device)
         self._augment = None
         if recipe.augment == "device":
-            self._augment = device_augment.on_device(model.input_px, device)
+            self._augment = augment_on_device(model.input_px, device)
 
     def step(self, batch: Batch, around: Around = _no_context) -> None:
         """One optimizer step; on a GPU it may return before the device is done with it.
@@ -129,12 +132,59 @@ class Trainer:
         return event
 
 
+def augment_on_device(size: int, device: str) -> Callable[[Any, Sequence[Augmentation]], Any]:
+    """`augment` for a batch on a device, in one call.
+
+    uint8 (n, h, w, 3) there → float32 (n, size, size, 3), 0 to 255. The workers have resized images
+    to `CANVAS_PX`, so that a small crop has less detail than the file.
+
+    Bilinear without antialiasing, which up to the 1.14 of 256 to 224 px hardly matters. A sample
+    beyond the crop takes its edge, as a resize of the crop alone does.
+    """
+    import torch
+
+    centres = (torch.arange(size, dtype=torch.float32, device=device) + 0.5) / size
+    grey = torch.tensor(GREY, dtype=torch.float32, device=device)
+
+    def augment_batch(pixels: Any, augmentations: Sequence[Augmentation]) -> Any:
+        n, height, width = pixels.shape[:3]
+        # Of a mean of 1 the offset is a factor of the mean, which only the device knows.
+        matrices, offsets = jitter_of(augmentations, np.ones((n, 3)))
+        crops = [(*in_pixels(drawn, width, height), drawn.flip) for drawn in augmentations]
+        table = np.concatenate([crops, offsets[:, None], matrices.reshape(n, 9)], axis=1)
+        # One copy for all parameters of the batch.
+        drawn = torch.from_numpy(table.astype(np.float32)).to(device)
+        left, top, w, h, flip, offset = drawn[:, :6].T[..., None]
+        x = _sampled(torch.where(flip > 0, 1 - centres, centres), left, w, width)
+        y = _sampled(centres, top, h, height)
+        shape = n, size, size
+        grid = torch.stack([x[:, None].expand(shape), y[:, :, None].expand(shape)], dim=-1)
+        images = torch.nn.functional.grid_sample(
+            pixels.permute(0, 3, 1, 2).float(), grid, "bilinear", "border", align_corners=False
+        ).permute(0, 2, 3, 1)
+        mean = images.mean(dim=(1, 2)) @ grey
+        coloured = images.reshape(n, -1, 3) @ drawn[:, 6:].view(n, 3, 3).mT
+        grey_offset = (offset[:, 0] * mean)[:, None, None]
+        return (coloured + grey_offset).clamp_(0, 255).view(n, size, size, 3)
+
+    return augment_batch
+
+
+def _sampled(centres: Any, start: Any, length: Any, side: int) -> Any:
+    """Where to sample along one axis, (n, size) from -1 to 1, for crops (n, 1) in whole pixels.
+
+    Between the centres of the crop's first and last pixel.
+    """
+    at = (start + centres * length - 0.5).clamp(start, start + length - 1)
+    return (2 * at + 1) / side - 1
+
+
 class Training(Inference):
     """Trains on each batch where an embedding job would infer; writes nothing."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.spans = []
-        self.writer = Writer(_nothing_to_write, _nothing_to_close)
+        self.writer = Writer(lambda ids, vectors: None, lambda: None)
         self._trainer = trainer
 
     def submit(self, batch: Batch, requested: int) -> None:
@@ -148,14 +198,6 @@ class Training(Inference):
         if self._trainer.synchronize is not None:
             self._trainer.synchronize()
         super().finish()
-
-
-def _nothing_to_write(ids: object, vectors: Vectors) -> None:
-    """The sink of a training: there are no vectors."""
-
-
-def _nothing_to_close() -> None:
-    """The end of that sink."""
 
 
 #: Positions of a stream that is effectively endless.

@@ -41,6 +41,24 @@ def session(task: Task) -> Iterator[Any]:
         ray.shutdown()
 
 
+def write_vectors(images: Any, model: type, task: Task) -> None:
+    """Images → batches through one actor of the model, `model(task)` → Parquet files.
+
+    The actor has no CPU of its own, as one of a GPU has none. `mode=overwrite`: the same command
+    again leaves no row twice.
+    """
+    from ray.data import ActorPoolStrategy
+
+    vectors = images.map_batches(
+        model,
+        fn_constructor_args=(task,),
+        batch_size=task.batch,
+        compute=ActorPoolStrategy(size=1),
+        num_cpus=0,
+    )
+    vectors.write_parquet(task.out, mode="overwrite")
+
+
 def report(ray: Any, settings: str) -> dict[str, Any]:
     """What a job on Ray reports. `stored_bytes`: of all objects ever put into the object store."""
     api: Any = import_module("ray._private.internal_api")  # untyped; what `ray memory` prints

@@ -3,7 +3,7 @@
 https://github.com/ray-project/ray/tree/master/release/nightly_tests/multimodal_inference_benchmarks
 
 float32 goes to the model, normalized in the tasks, as there. The list is cut into blocks for all
-CPUs: its Parquet file would be one. `mode=overwrite`: the same command again leaves no row twice.
+CPUs: its Parquet file would be one.
 """
 
 import io
@@ -64,21 +64,14 @@ def job(task: Task) -> Mapping[str, Any]:
     """Embed the list."""
     with _ray.session(task) as ray:
         import pyarrow.parquet as pq
-        from ray.data import ActorPoolStrategy
         from ray.data.expressions import download
 
         rows = pq.read_table(task.source).to_pylist()
         blocks = _BLOCKS_PER_CPU * task.cpus
         listed = ray.data.from_items(rows, override_num_blocks=blocks)
         decoded = listed.with_column("bytes", download("path")).map(decode)
-        vectors = decoded.map(partial(transform, px=task.px)).map_batches(
-            _Model,
-            fn_constructor_args=(task,),
-            batch_size=task.batch,
-            compute=ActorPoolStrategy(size=1),
-            num_cpus=0,
-        )
-        vectors.write_parquet(task.out, mode="overwrite")
+        transformed = decoded.map(partial(transform, px=task.px))
+        _ray.write_vectors(transformed, _Model, task)
         return _ray.report(ray, f"download(), map, one actor, {blocks} blocks")
 
 

@@ -3,8 +3,7 @@
 https://docs.ray.io/en/latest/data/working-with-images.html
 
 `size=` makes the reading tasks resize, so that 150 KB an image go to the model instead of whole
-pictures. The model is an actor of no CPU of its own, as one of a GPU is; what it does with uint8
-is the mock's. `mode=overwrite`: the same command again leaves no row twice.
+pictures. What the model does with uint8 is the mock's.
 """
 
 from collections.abc import Mapping
@@ -31,19 +30,11 @@ def job(task: Task) -> Mapping[str, Any]:
     """Embed the list."""
     with _ray.session(task) as ray:
         import pyarrow.parquet as pq
-        from ray.data import ActorPoolStrategy
 
         paths = pq.read_table(task.source)["path"].to_pylist()
         size = (task.px, task.px)
         images = ray.data.read_images(paths, mode="RGB", size=size, include_paths=True)
-        vectors = images.map_batches(
-            _Model,
-            fn_constructor_args=(task,),
-            batch_size=task.batch,
-            compute=ActorPoolStrategy(size=1),
-            num_cpus=0,
-        )
-        vectors.write_parquet(task.out, mode="overwrite")
+        _ray.write_vectors(images, _Model, task)
         return _ray.report(ray, f"read_images(size={task.px}), one actor")
 
 

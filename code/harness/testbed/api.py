@@ -62,7 +62,7 @@ class Queues:
             "QueueArn": _ARN + queue.name,
             "VisibilityTimeout": queue.visibility_s,
         }
-        if queue.redrive():
+        if queue.policy:
             values["RedrivePolicy"] = queue.attributes["RedrivePolicy"]
         names = params["AttributeNames"]
         wanted = {k: str(value) for k, value in values.items() if k in names or "All" in names}
@@ -75,9 +75,8 @@ class Queues:
     def _receive(self, queue: Queue, params: Json, now: float) -> Json:
         most = params.get("MaxNumberOfMessages", 1)
         hidden_s = params.get("VisibilityTimeout", queue.visibility_s)
-        policy = queue.redrive()
-        dead = self._queues.get(policy.get("deadLetterTargetArn", "").removeprefix(_ARN))
-        limit = int(policy.get("maxReceiveCount", 0))
+        dead = self._queues.get(queue.policy.get("deadLetterTargetArn", "").removeprefix(_ARN))
+        limit = int(queue.policy.get("maxReceiveCount", 0))
         taken: list[int] = []
         for number in queue.take(now):
             message = queue.messages[number]

@@ -22,7 +22,7 @@ class CallbackReceiver(FaultyServer):
     """Accepts POST with the header `Idempotency-Key`.
 
     Counts: `accepted`, one per key; `duplicates`, more callbacks with an accepted key, answered
-    like the first; of these `conflicts`, whose body is another; `unkeyed`, refused with 400.
+    like the first; of these `conflicts`, whose body is another. Without a key: 400.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, **options: Any) -> None:
@@ -39,7 +39,6 @@ class CallbackReceiver(FaultyServer):
         """Accept a callback."""
         key, body = request.headers.get("Idempotency-Key"), await request.read()
         if request.method != "POST" or not key:
-            self.counts["unkeyed"] += 1
             return web.Response(status=400)
         if first := self.accepted.get(key):
             self.counts["duplicates"] += 1

@@ -17,7 +17,6 @@ import heapq
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import md5
 from typing import Any
 
@@ -66,15 +65,13 @@ class Queue:
 
     def __post_init__(self) -> None:
         self.uid = md5(f"{self.name} {self.created_s!r}".encode()).hexdigest()
+        #: The redrive policy; empty if there is none.
+        self.policy: Json = json.loads(self.attributes.get("RedrivePolicy", "{}"))
 
     @property
     def visibility_s(self) -> int:
         """For how long a delivered message is hidden."""
         return int(self.attributes.get("VisibilityTimeout", _VISIBILITY_S))
-
-    def redrive(self) -> Json:
-        """The redrive policy; empty if there is none."""
-        return _parse(self.attributes.get("RedrivePolicy") or "{}")
 
     def send(self, body: str, attributes: Json) -> Message:
         """A new message."""
@@ -144,8 +141,3 @@ class Queue:
             raise SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
         is_last = int(number) in self.messages and self.handle(int(number)) == handle
         return int(number) if is_last else None
-
-
-@lru_cache
-def _parse(policy: str) -> Json:
-    return dict(json.loads(policy))

@@ -11,8 +11,7 @@ import torch
 
 from harness.corpora.manifest import Manifest
 from harness.engines import pipeline, third_party
-from harness.engines.loaders import open_loader
-from harness.engines.on_device import OnDevice
+from harness.engines.loaders import OnDevice, open_loader
 from harness.engines.third_party import dali, spdl
 from harness.engines.third_party._interface import LoaderSpec
 from tests import fake_cuda

@@ -98,7 +98,6 @@ def test_callbacks_are_accepted_once() -> None:
         "accepted": 2,
         "duplicates": 3,
         "conflicts": 1,
-        "unkeyed": 1,
         "accepted_at_s": {"a": 10.0, "b": 20.0},
     }
     assert server.accepted["a"].body == b"1"

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from harness.engines import device_augment, pipeline
+from harness.engines import pipeline
 from harness.engines.loaders import open_loader, to_pixels
 from harness.engines.positions import CyclicPositions
+from harness.protocols.train import augment_on_device
 from tests import making
 from tests.harness.engines.conftest import MODEL, manifest_in
 from wallclock.check import Inspector
@@ -93,7 +94,7 @@ def test_worker_and_device_make_the_same_picture(photos: list[Path]) -> None:
     )
     drawn = [augment.draw(canvas, canvas, 0, 0, index) for index in range(len(pixels))]
     assert {augmentation.flip for augmentation in drawn} == {True, False}
-    device = device_augment.on_device(size, "cpu")(torch.from_numpy(pixels), drawn).numpy()
+    device = augment_on_device(size, "cpu")(torch.from_numpy(pixels), drawn).numpy()
     # Without antialiasing, as the device; with it, where the crop is smaller than the result.
     resizer, antialiased = (
         resize.make(name, how, size) for name, how in (("opencv", "linear"), ("torch", "bilinear"))
