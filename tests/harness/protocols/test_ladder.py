@@ -1,4 +1,4 @@
-"""Load, accounting and, end to end, the rungs."""
+"""Protocols `ladder` and `redelivery`: what is sent, waited for, counted and refused."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.protocols.ladder import arrivals, check, ladder
+from harness.protocols.ladder import arrivals, check, count_late, ladder, redelivery
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell
 from tests.devices import Device
@@ -143,3 +143,44 @@ def test_arrivals_have_latencies(tmp_path: Path) -> None:
 def test_a_service_that_ends_is_an_error_with_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"the service ended with status 1: TypeError"):
         run(tmp_path, 2, preprocess_ms="x")
+
+
+#: Fifty requests a second.
+SLOW = ModelSpec("null", weights="none", service_ms_per_image=20)
+N, VISIBILITY_S = 400, 4
+
+
+def answer_backlog(work: Path, queue_size: int, seconds: float) -> dict[str, Any]:
+    """Rung 2's values and the duration of a pass."""
+    corpus = next(iter(made.plan(work, "experiment=[ladder]").slices({"original": 3}).values()))
+    params: dict[str, Any] = {"rung": 2, "n": N, "seconds": seconds, "visibility_s": VISIBILITY_S}
+    params |= {"queue_size": queue_size, "services": 1, "serve": {}, "page_cache": "warm"}
+    params |= {"download_ms": 5.0, "callback_ms": 5.0, "preprocess_ms": 0.0}
+    cell = Cell("ladder", "redelivery", "x", 0, Recipe("rung"), corpus, SLOW, params)
+    (work / "work").mkdir()
+    measured = redelivery(cell, work / "work", no_progress)
+    return measured.values | {"wall_s": measured.samples["wall"][0] / 1e9}
+
+
+@pytest.mark.slow
+def test_without_a_bound_messages_come_again(tmp_path: Path) -> None:
+    values = answer_backlog(tmp_path, queue_size=0, seconds=2.5 * VISIBILITY_S)
+    assert values["wall_s"] >= 2.5 * VISIBILITY_S
+    assert values["completed"] < N, "at most 50 a second for as long as the timeout"
+    assert values["completed_late"] < 50
+    # What was left was delivered again when the timeout was over, twice.
+    assert values["delivered"] >= N + (N - values["completed"])
+    assert values["accepted"] <= N
+
+
+@pytest.mark.slow
+def test_with_the_bound_each_comes_once(tmp_path: Path) -> None:
+    values = answer_backlog(tmp_path, queue_size=40, seconds=60)
+    names = ("completed", "delivered", "accepted", "repeated")
+    assert [values[name] for name in names] == [N, N, N, 0]
+    assert values["completed_late"] > 0
+
+
+def test_the_second_half() -> None:
+    assert count_late([0, 1, 2, 3, 4], [0, 5, 7, 8, 8]) == 1
+    assert count_late([0, 10], [0, 9]) == 9

@@ -1,0 +1,307 @@
+"""The benchmarks: regression, ceiling, job and trace, each on inputs that are made up."""
+
+import ast
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import ceiling, job, regression, trace
+from benchmarks._common import PX
+from benchmarks.regression import RATIOS, Interval, intervals, judge, ratios_of
+from benchmarks.traced import unmarked
+from harness import corpora, provenance
+from harness.corpora import manifest
+from harness.corpora.manifest import Manifest
+from harness.measures import psnr_db
+from harness.protocols import protocol
+from harness.spec import Slice
+from paper.csvfile import read_table
+from tests import making
+from tests.conftest import ROOT
+from tests.harness.protocols.conftest import corpus as corpus
+from wallclock import open_images
+
+#: Images a second in three rounds, the second on a machine that is half as fast.
+RATES = {
+    "ours": [400.0, 200.0, 400.0],
+    "pillow": [50.0, 25.0, 40.0],
+    "crop": [300.0, 150.0, 300.0],
+    "ours_256": [5000.0, 2500.0, 5000.0],
+    "same": [2500.0, 1250.0, 2500.0],
+    "bare": [6250.0, 3125.0, 6250.0],
+    "embed": [4500.0, 2250.0, 4500.0],
+    "parts": [3600.0, 1800.0, 3600.0],
+}
+MEDIANS = {
+    "loader_over_pillow": 8.0,
+    "loader_over_same": 2.0,
+    "loader_over_bare": 0.8,
+    "embed_over_loader": 0.9,
+    "parts_over_one": 0.8,
+    "crop_over_squash": 0.75,
+}
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the command on those rates; others keep so many cores busy."""
+    monkeypatch.setattr(regression, "PATH", tmp_path / "regression.csv")
+
+    def run(*arguments: str, rates: dict[str, list[float]] = RATES, busy: float = 0.0) -> int:
+        class Competing:
+            def __init__(self, values: dict[str, float]) -> None:
+                values["other_cores"] = busy
+
+            def __enter__(self) -> None: ...
+
+            def __exit__(self, *error: object) -> None: ...
+
+        monkeypatch.setattr(protocol, "competing", Competing)
+        monkeypatch.setattr(regression, "measure", lambda work, rounds, seconds: rates)
+        return regression.main(arguments)
+
+    return run
+
+
+def test_a_ratio_is_of_the_same_round() -> None:
+    ratios = ratios_of(RATES)
+    assert [*ratios] == [ratio.name for ratio in RATIOS] == [*MEDIANS]
+    assert ratios["loader_over_pillow"] == [8, 8, 10]
+    assert ratios["embed_over_loader"] == pytest.approx([0.9] * 3)
+
+
+def test_an_interval_reaches_beyond_the_recorded_runs() -> None:
+    rows = [{"ratio": "a", "value": value} for value in ("1.2", "1", "1.1")]
+    allowed = intervals([*rows, {"ratio": "b", "value": "2"}])
+    assert (allowed["a"].low, allowed["a"].high) == pytest.approx((1 / 1.1, 1.32))
+    assert (allowed["b"].low, allowed["b"].high) == pytest.approx((2 / 1.1, 2.2))
+    assert (allowed["a"].runs, allowed["b"].runs) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "line"),
+    [
+        ([1.0, 1.0, 9.0], 0, ""),
+        ([0.5, 0.8, 1.0], 1, "a is 0.800, outside 0.900 to 1.300, by 5 runs"),
+        ([1.4], 1, "a is 1.400, outside 0.900 to 1.300, by 5 runs"),
+    ],
+)
+def test_one_line_for_each_ratio_outside(
+    values: list[float], status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    allowed = {"a": Interval(0.9, 1.3, 5), "b": Interval(0.9, 1.3, 5)}
+    assert judge({"a": values, "b": [1.0]}, allowed) == status
+    assert capsys.readouterr().err == (f"regression: {line}\n" if line else "")
+
+
+def test_what_is_not_recorded_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    allowed = {"a": Interval(0.9, 1.3, 5)}
+    assert judge({"a": [1.0], "b": [1.0]}, allowed) == 2
+    assert capsys.readouterr().err == "regression: b is not recorded: run it with --record\n"
+    assert judge({"a": [9.0], "b": [1.0]}, allowed) == 1, "outside is worse"
+
+
+def test_the_command_records_and_compares(gate: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate() == 2, "nothing is recorded yet"
+    assert gate("--record", busy=0.5) == 2
+    assert not regression.PATH.exists()
+    assert "not recorded: a run counts on a quiet machine" in capsys.readouterr().err
+    assert gate("--record") == gate("--record") == gate() == 0
+    rows = read_table(regression.PATH)
+    assert len(rows) == 2 * len(RATIOS)
+    assert {row["ratio"]: float(row["value"]) for row in rows} == pytest.approx(MEDIANS)
+    assert {row["rounds"] for row in rows} == {"3"}
+    slower = RATES | {"ours": [rate * 0.8 for rate in RATES["ours"]]}
+    capsys.readouterr()
+    assert gate(rates=slower) == 1
+    printed = capsys.readouterr()
+    assert [line.split()[1] for line in printed.err.splitlines()] == [
+        "loader_over_pillow",
+        "crop_over_squash",
+    ]
+    assert "6.400  (6.400 to 8.000; 7.273 to 8.800)" in printed.out
+
+
+@pytest.mark.slow
+def test_the_parts_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A round of short passes over few images."""
+    monkeypatch.setattr(regression, "_FILES", {"original": 4, "small_256": 64})
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    rates = regression.measure(tmp_path, rounds=1, seconds=0.1)
+    assert {name: len(values) for name, values in rates.items()} == dict.fromkeys(RATES, 1)
+    assert min(value for values in rates.values() for value in values) > 0
+
+
+#: Scales 1 to 1/8, sides that no scale divides, enlarged, extreme ratios, one pixel.
+SIZES = ((256, 256), (257, 300), (1873, 1249), (2300, 2500), (40, 30), (1200, 9), (9, 1201), (1, 1))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> ceiling.Ceiling:
+    try:
+        return ceiling.compile_ceiling(tmp_path_factory.mktemp("ceiling"))
+    except ceiling.NoCeilingError as error:
+        pytest.skip(str(error))
+
+
+def test_it_does_the_same_arithmetic(compiled: ceiling.Ceiling, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{width}x{height}.jpg" for width, height in SIZES]
+    for seed, (path, size) in enumerate(zip(paths, SIZES, strict=True)):
+        path.write_bytes(making.jpeg(*size, seed, quality=95))
+    with open_images(paths, PX, workers=1) as batches:
+        (batch,) = batches
+    pixels = compiled.pixels(paths, tmp_path / "pixels")
+    assert pixels.shape == batch.images.shape
+    for path, theirs, ours in zip(paths, pixels, batch.images, strict=True):
+        assert psnr_db(theirs, ours) >= 50, path
+    for threads in (1, 2):
+        assert compiled.cpu_us(paths, threads, 3) > 0
+
+
+def test_an_image_that_it_cannot_take_is_named(compiled: ceiling.Ceiling, tmp_path: Path) -> None:
+    path = tmp_path / "cut.jpg"
+    path.write_bytes(making.jpeg(300, 200)[:-500])
+    for gone in (path, tmp_path / "none.jpg"):
+        with pytest.raises(ceiling.NoCeilingError, match=gone.name):
+            compiled.cpu_us([gone], 1, 1)
+    with pytest.raises(ceiling.NoCeilingError, match="standard input is empty"):
+        compiled.cpu_us([], 1, 1)
+
+
+def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    with pytest.raises(ceiling.NoCeilingError, match="no C compiler"):
+        ceiling.compile_ceiling(tmp_path)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(ceiling.NoCeilingError, match="this is aarch64"):
+        ceiling.compile_ceiling(tmp_path)
+
+
+def test_a_row_compares_both_sides(compiled: ceiling.Ceiling, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.jpg" for number in range(4)]
+    for number, path in enumerate(paths):
+        path.write_bytes(making.jpeg(300, 260, number))
+    choices = Namespace(rounds=2, seconds=0.01)
+    rows = list(ceiling.rows("folder", paths, choices, tmp_path))
+    assert [row["threads"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["status"] == "ok"
+        least, share, most = (float(str(row[f"share{end}"])) for end in ("_min", "", "_max"))
+        assert 0 < least <= share <= most
+    single, double = rows
+    assert float(str(single["calls_us"])) > 0
+    assert double["calls_us"] is None, "of two threads, they wait for the GIL"
+
+
+LISTS = job.Lists(Path("first.csv"), Path("changed.csv"), 2**31, 0.25)
+
+
+@pytest.fixture
+def pictures(corpus: Slice) -> Manifest:
+    """Eighteen generated images of 256 px."""
+    return manifest.load(Path(corpus.manifest))
+
+
+def runs(*seconds: float) -> list[job.Run]:
+    return [job.Run(taken, 2, 100.0 + taken, 2**30) for taken in seconds]
+
+
+def test_shares_are_of_the_plain_job_of_the_same_round(pictures: Manifest) -> None:
+    timed = {"plain": runs(10, 20, 30), "thumbnails": runs(11, 24, 30)}
+    plain, kept = job.make_rows(pictures, "small_256", 1000, LISTS, timed, is_repeated=False)
+    assert (plain["of_plain"], plain["of_plain_min"], plain["of_plain_max"]) == (1, 1, 1)
+    assert (kept["of_plain"], kept["of_plain_min"], kept["of_plain_max"]) == (1.1, 1, 1.2)
+    assert (kept["wall_s"], kept["img_per_s"]) == (24, pytest.approx(1000 / 24))
+    assert (kept["peak_memory_mib"], kept["files_gib"]) == (130, 2)
+    assert (kept["page_cache_share"], kept["from_disk_share"]) == (0.25, 0.5)
+    assert kept["median_megapixels"] == pytest.approx(0.05, abs=0.02)
+    assert (kept["files"], kept["deduplicate"], kept["status"]) == ("distinct", True, "ok")
+
+
+def test_files_larger_than_the_memory(
+    pictures: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as take a quarter more; on a disk that is too small, a row with the reason."""
+    sizes = [item.bytes for item in pictures.valid]
+    n = job._more_than_memory(pictures)
+    assert n * sum(sizes) / len(sizes) == pytest.approx(1.25 * job.memory_bytes(), rel=0.01)
+
+    def no_room(paths: Any, folder: Path, n: int) -> None:
+        folder.mkdir()
+        corpora.check_space(folder, 10**18, "distinct files")
+
+    (tmp_path / "data").mkdir()
+    provenance.versions()  # of the checkout, whose lock it reads once
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(job, "_pictures", lambda images: pictures)
+    monkeypatch.setattr(job, "lay_out", no_room)
+    arguments = ["job", "--small", "3", "--original", "3", "--jobs", "plain"]
+    monkeypatch.setattr("sys.argv", [*arguments, "--larger-than-memory"])
+    job.main()
+    with (tmp_path / "data" / "benchmarks" / "job.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["n_images"], row["status"]) for row in rows] == [
+        ("3", "unavailable"),
+        ("3", "unavailable"),
+        (str(n), "unavailable"),
+    ]
+    assert "distinct files: 1,000,000,000.00 GB are needed" in rows[-1]["reason"]
+    assert not rows[-1]["wall_s"]
+
+
+SOURCES = sorted({program.source for program in trace.PROGRAMS})
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_marks_go_and_the_blocks_stay(source: str) -> None:
+    marked = (ROOT / "benchmarks" / "traced" / f"{source}.py").read_text(encoding="utf-8")
+    plain = unmarked(marked)
+    assert "stage" not in plain
+    assert plain.count("if True:") == marked.count("with stage(") > 0
+    ast.parse(plain)
+
+
+def test_links_to_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos, linked = tmp_path / "photos", tmp_path / "elsewhere" / "linked"
+    photos.mkdir()
+    (photos / "a.jpg").write_bytes(b"a")
+    monkeypatch.chdir(tmp_path)
+    trace.link_images(Path("photos"), 2, linked)
+    assert [path.read_bytes() for path in sorted(linked.iterdir())] == [b"a", b"a"]
+
+
+def test_stages_by_hand_are_written_per_thread(tmp_path: Path) -> None:
+    for index in range(3):
+        (tmp_path / f"{index}.jpg").write_bytes(making.jpeg(300, 200, index))
+    totals = tmp_path / "totals"
+    totals.mkdir()
+    paths = os.pathsep.join((str(ROOT / "code"), str(ROOT)))
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.traced.thread_pool", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": paths, "BY_HAND": str(totals)},
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    (written,) = totals.iterdir()
+    threads = json.loads(written.read_text(encoding="utf-8"))
+    assert not any(thread["is_main"] for thread in threads)
+    assert sum(thread["images"]["read+decode"] for thread in threads) == 3
+    assert all(thread["seconds"]["resize"] > 0 for thread in threads)
+
+
+def test_a_mark_of_two_stages_is_their_sum_in_the_trace() -> None:
+    traced = {"main": {"wait": 3.0}, "workers": {"read": 1.0, "decode": 2.0, "idle": 9.0}}
+    seconds = trace._as_by_hand(traced, {"read+decode", "wait", "resize"})
+    assert seconds == {("main", "wait"): 3.0, ("workers", "read+decode"): 3.0}
+    assert trace._share(seconds, "workers", "read+decode") == 1
+    assert trace._share(seconds, "workers", "resize") == 0
