@@ -23,8 +23,6 @@ LEAST_PASSES = 3
 
 #: The choices of a recipe that the cost of loading an image depends on.
 LOADER_FIELDS = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on", "augment")
-#: The parts of a training step that are its time on the device; an embedding's has the one.
-_ON_DEVICE = ("augment", "forward", "backward", "optimizer")
 
 
 class NoCostsError(Exception):
@@ -58,8 +56,8 @@ class Passes(NamedTuple):
 class Costs:
     """The costs of a run: records of the protocols `contention`, `batch_transfer` and `step`.
 
-    Of a training, `train_step` instead of the last. `repeat`: the pass that is taken, where a cost
-    was measured in several passes apart in time; None: the first.
+    `repeat`: the pass that is taken, where a cost was measured in several passes apart in time;
+    None: the first.
     """
 
     records: Records
@@ -172,7 +170,7 @@ class Costs:
         wanted = (model, recipe.dtype, recipe.device)
         same = [
             record
-            for record in self._records_of("step", "train_step")
+            for record in self._records_of("step")
             if record.cell.model.weights == model.weights
             and (
                 model.weights == "none"
@@ -181,15 +179,9 @@ class Costs:
             )
         ]
         missing = f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured"
-        # With which dtype a batch crosses the bus, and whether the device augments it.
-        crossing = recipe.normalize_on, recipe.augment == "device"
-        return min(
-            _measured(same, missing),
-            key=lambda record: (
-                (record.cell.recipe.normalize_on, record.cell.recipe.augment == "device")
-                != crossing
-            ),
-        )
+        # With which dtype a batch crosses the bus.
+        place = recipe.normalize_on
+        return min(_measured(same, missing), key=lambda r: r.cell.recipe.normalize_on != place)
 
     def _batch_transfer(self, size: int) -> tuple[BatchTransfer, float]:
         """A batch's IPC cost, and seconds per image of assembling it in a worker, at this size."""
@@ -201,19 +193,15 @@ class Costs:
         )
         return BatchTransfer(StepTime(sent), StepTime(received)), assembled / size
 
-    def _records_of(self, *protocols: str) -> list[Record]:
+    def _records_of(self, protocol: str) -> list[Record]:
         """Those of the pass; of a protocol that was measured once, these."""
-        taken = []
-        for protocol in protocols:
-            same = [record for record in self.records if record.cell.protocol == protocol]
-            of_pass = [record for record in same if record.cell.repeat == self.repeat]
-            taken += of_pass or same
-        return taken
+        same = [record for record in self.records if record.cell.protocol == protocol]
+        return [record for record in same if record.cell.repeat == self.repeat] or same
 
 
 def is_cost(record: Record) -> bool:
     """Whether a record is of a cost that predictions are made from."""
-    return record.cell.protocol in ("contention", "batch_transfer", "step", "train_step")
+    return record.cell.protocol in ("contention", "batch_transfer", "step")
 
 
 def worker_count(recipe: Recipe, cores: int) -> int:
@@ -282,10 +270,9 @@ def _between(points: Sequence[tuple[int, float]], size: int) -> float:
     return float(np.interp(nearest, sizes, seconds) * size / nearest)
 
 
-def batch_s(record: Record, stage: str, size: int) -> float:
-    """Mean seconds of a batch in a stage; a training's `forward` is all of its step. 0: absent."""
-    parts = [f"{part}-{size}" for part in (_ON_DEVICE if stage == "forward" else (stage,))]
-    return sum(_common.mean_ms(record, part) for part in parts if part in record.samples) / 1e3
+def _batch_s(record: Record, stage: str, size: int) -> float:
+    """Mean seconds of a batch in a stage."""
+    return _common.mean_ms(record, f"{stage}-{size}") / 1e3
 
 
 def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
@@ -298,10 +285,10 @@ def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
     """
     sizes = _sizes(record)
     if model.weights == "none":
-        overhead_s = batch_s(record, "forward", sizes[0]) - record.cell.model.service_ms / 1e3
+        overhead_s = _batch_s(record, "forward", sizes[0]) - record.cell.model.service_ms / 1e3
         batch_time_s = model.service_ms / 1e3 + max(0.0, overhead_s)
         return StepTime(batch_time_s, model.service_ms_per_image / 1e3)
-    points = [(measured, batch_s(record, "forward", measured)) for measured in sizes]
+    points = [(measured, _batch_s(record, "forward", measured)) for measured in sizes]
     taken_s = _between(points, size)
     fixed_s = min(StepTime.fit(points).fixed_s, taken_s)
     return StepTime(fixed_s, (taken_s - fixed_s) / size)
@@ -311,7 +298,7 @@ def around_forward(record: Record) -> dict[str, float]:
     """Seconds an image of the batch stages around the forward pass, at the largest batch."""
     size = _sizes(record)[-1]
     return {
-        f"{stage}_s": batch_s(record, stage, size) / size for stage in ("h2d", "d2h", "serialize")
+        f"{stage}_s": _batch_s(record, stage, size) / size for stage in ("h2d", "d2h", "serialize")
     }
 
 

@@ -13,43 +13,31 @@ overlap: an upper bound. `predict` has the model that shares the cores.
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 
-from experiments import _accelerators, _common
+from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from harness import provenance
 from harness.predict.analytic import feed, overlap
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
+from wallclock.summary import median
 
 RANK = 155
 CSV = "analytic.csv"
-WALLS_CSV = "analytic-walls.csv"
-_WHERE = "corpus weights device device_kind n_images origin status reason note"
-TABLES = {
-    CSV: _common.columns(
-        "what case scenario batch_size workers image_set sample_kb transform_gb_per_s",
-        "transform_ms step_ms step_origin utilization slowdown demand_gb_per_s bottleneck",
-        "utilization_all_walls storage_img_per_s interconnect_img_per_s transform_img_per_s",
-        "accelerator_img_per_s crossover_batch workers_needed",
-        f"printed_transform_ms printed_utilization {_WHERE}",
-    ),
-    WALLS_CSV: _common.columns(
-        "what wall image_set kb_per_image gb_per_s img_per_s img_per_s_min img_per_s_max",
-        "from_disk_share batch_size utilization workers_needed",
-        f"fp16_tflops memory_gb_per_s pcie_gb_per_s pcie_img_per_s source {_WHERE}",
-    ),
-}
-#: The wall of accelerators that are not here.
-ELSEWHERE = "accelerator elsewhere"
+COLUMNS = _common.columns(
+    "what case scenario batch_size workers image_set sample_kb transform_gb_per_s",
+    "transform_ms step_ms step_origin utilization slowdown demand_gb_per_s bottleneck",
+    "utilization_all_walls storage_img_per_s interconnect_img_per_s transform_img_per_s",
+    "accelerator_img_per_s crossover_batch workers_needed printed_transform_ms",
+    "printed_utilization corpus weights device device_kind n_images origin status reason note",
+)
+TABLES = {CSV: COLUMNS}
 #: What stands between a sample and the accelerator.
 PATHS = ("transform", "storage", "interconnect")
 #: The source's batch sizes.
 _BATCHES = (32, 64, 128, 256, 512, 1024)
-_CITED = ("fp16_tflops", "memory_gb_per_s", "pcie_gb_per_s")
-#: Of a pixel of the device's input: float32 (3, h, w).
-_PIXEL_BYTES = 12
 _SHARES_CORES = "the forward pass takes the cores that load: an upper bound"
 
 
@@ -69,28 +57,18 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 
 def tables(records: Records) -> Tables:
-    """The source's rows and this machine's; the walls, those of accelerators elsewhere too."""
+    """The source's rows and this machine's."""
     if not records:
         return {}
     parts = {(record.cell.protocol, _common.image_set_of(record)): record for record in records}
-    rows: dict[str, list[Row]] = {CSV: list(source_rows()), WALLS_CSV: []}
-    for image_set in dict.fromkeys(name for _, name in parts if name):
-        storage = parts.get(("storage", image_set))
-        loading = parts.get(("contention", image_set))
+    rows = list(source_rows())
+    for (protocol, image_set), loading in parts.items():
         step = parts.get(("step", ""))
-        if storage and loading and step:
-            walls = [
-                *_paths(storage, "storage"),
-                *_paths(loading, "transform"),
-                *_device(step, loading),
-            ]
-            rows[WALLS_CSV] += walls
-            if loading.ok:
-                rows[CSV] += _sweep(walls, loading, step) if step.ok else ()
-                rows[WALLS_CSV] += _elsewhere(loading)
-    return {
-        csv: [{name: row.get(name) for name in TABLES[csv]} for row in rows[csv]] for csv in rows
-    }
+        if protocol == "contention" and step:
+            failed = [part for part in (loading, step) if not part.ok]
+            storage = parts.get(("storage", image_set))
+            rows += [_unmeasured(failed[0], loading)] if failed else _sweep(storage, loading, step)
+    return {CSV: [{name: row.get(name) for name in COLUMNS} for row in rows]}
 
 
 def source_rows() -> Iterator[Row]:
@@ -161,60 +139,24 @@ def bounds(
     }
 
 
-def _wall(record: Record, wall: str, what: str) -> Row:
-    row = _common.new_row([record], TABLES[WALLS_CSV]) | {"weights": None, "batch_size": None}
-    return row | {"wall": wall, "what": what}
+def _unmeasured(part: Record, loading: Record) -> Row:
+    """Why there is nothing of this machine."""
+    row = _common.new_row([part], COLUMNS) | {"what": "this machine", "case": "this machine"}
+    return row | {"image_set": _common.image_set_of(loading), "workers": None, "batch_size": None}
 
 
-def _paths(record: Record, wall: str) -> Iterator[Row]:
-    """A row for each number of readers or processes: the median pass, the slowest, the fastest."""
-    values = record.values
-    passes = _storage_rates(record) if wall == "storage" else _transform_rates(record)
-    if not passes:
-        yield _wall(record, wall, wall)
-    for what, rates in passes.items():
-        row = _wall(record, wall, what)
-        size = values["mean_bytes"]
-        row |= _common.with_spread("img_per_s", rates)
-        row |= {"kb_per_image": size / 1e3, "gb_per_s": row["img_per_s"] * size / 1e9}
-        if "cold" in what:
-            row["from_disk_share"] = values["from_disk_share"]
-        yield row | {"n_images": record.cell.images.n}
+def _storage(record: Record | None) -> Iterator[tuple[str, float]]:
+    """The fastest cold pass, images a second: what is in memory was on the disk before."""
+    if record and record.ok:
+        cold = [ns for name, ns in record.samples.items() if name != "warm"]
+        n = record.values["n_loaded"]
+        yield "storage", max(median([n / each * 1e9 for each in samples]) for samples in cold)
 
 
-def _transform_rates(record: Record) -> dict[str, list[float]]:
-    """Images a second by number of loading processes."""
-    rates = record.values.get("rates", {})
-    return {f"transform, processes: {n}": [rate] for n, rate in rates.items()}
-
-
-def _storage_rates(record: Record) -> dict[str, list[float]]:
-    """Images a second of each pass, by number of readers."""
-    passes = {}
-    for name, samples in record.samples.items():
-        n = record.values["n_warm" if name == "warm" else "n_loaded"]
-        what = f"storage, {name.replace('cold-', 'cold, readers: ')}"
-        passes[what] = [n / ns * 1e9 for ns in samples]
-    return passes
-
-
-def _device(step: Record, loading: Record) -> Iterator[Row]:
-    """The copy to the device and the forward pass, each at its fastest batch size."""
-    on_host = step.cell.recipe.device == "cpu"
-    copied = _PIXEL_BYTES * step.cell.model.input_px**2
-    for wall, stage in (("interconnect", "h2d"), ("accelerator", "forward")):
-        row = _wall(step, wall, f"{wall}: {stage}")
-        row |= {"image_set": _common.image_set_of(loading), "corpus": loading.cell.images.kind}
-        if step.ok and on_host and stage == "h2d":
-            row |= {"status": "unavailable", "reason": "the device is the host: nothing is copied"}
-        elif step.ok:
-            size, seconds = min(_times(step, stage).items(), key=lambda at: at[1] / at[0])
-            row |= {"img_per_s": size / seconds, "batch_size": size}
-            if stage == "h2d":
-                row |= {"kb_per_image": copied / 1e3, "gb_per_s": copied * size / seconds / 1e9}
-            else:
-                row["weights"] = step.cell.model.weights
-        yield row
+def _interconnect(step: Record) -> Iterator[tuple[str, float]]:
+    """The copy to the device at its fastest batch size, images a second."""
+    if step.cell.recipe.device != "cpu":
+        yield "interconnect", max(size / s for size, s in _times(step, "h2d").items())
 
 
 def _times(step: Record, stage: str) -> dict[int, float]:
@@ -223,17 +165,13 @@ def _times(step: Record, stage: str) -> dict[int, float]:
     return {size: _common.mean_ms(step, f"{stage}-{size}") / 1e3 for size in sizes}
 
 
-def _sweep(walls: Sequence[Row], loading: Record, step: Record) -> Iterator[Row]:
+def _sweep(storage: Record | None, loading: Record, step: Record) -> Iterator[Row]:
     """The source's sweep on this machine, for each number of loading processes."""
-    row = _wall(loading, "", "this machine") | {"case": "this machine", "origin": "computed"}
+    row = _common.new_row([loading], COLUMNS) | {"case": "this machine", "origin": "computed"}
     shares = step.cell.recipe.device == "cpu" and step.cell.model.weights != "none"
     row |= {"weights": step.cell.model.weights, "n_images": loading.cell.images.n}
     row["note"] = _SHARES_CORES if shares else ""
-    # Of the storage the fastest cold pass: what is in memory was on the disk before.
-    cold = [wall for wall in walls if wall.get("img_per_s") and wall["what"] != "storage, warm"]
-    cold.sort(key=lambda wall: wall["img_per_s"])
-    fastest = {wall["wall"]: wall["img_per_s"] for wall in cold}
-    paths = {name: fastest[name] for name in ("storage", "interconnect") if name in fastest}
+    paths = dict([*_storage(storage), *_interconnect(step)])
     mean, rates = loading.values["mean_bytes"], loading.values["rates"]
     times = _times(step, "forward")
     for workers, rate in rates.items():
@@ -242,26 +180,6 @@ def _sweep(walls: Sequence[Row], loading: Record, step: Record) -> Iterator[Row]
             row |= {"scenario": f"workers: {workers}", "workers": workers}
             row["step_origin"] = "measured" if size in times else "extrapolated"
             yield row | {"what": f"this machine, {row['scenario']}, batch {size}"}
-
-
-def _elsewhere(loading: Record) -> Iterator[Row]:
-    """DINOv2-small in FP16 on accelerators that are not here (`_accelerators`).
-
-    `utilization` is this machine's transform, one process per core, over the lower estimate: an
-    upper bound.
-    """
-    rates = loading.values["rates"]
-    cores = str(loading.environment["machine"]["cores"])
-    for name, accelerator in _accelerators.load().items():
-        low, high = accelerator.rates("fp16")
-        origin = "paper" if name == "T4" else "predicted"
-        pixel_bytes = _PIXEL_BYTES * loading.cell.model.input_px**2
-        pcie = 1e9 * accelerator.pcie_gb_per_s / pixel_bytes
-        row = _wall(loading, ELSEWHERE, f"{name}, {origin}")
-        row |= {name: getattr(accelerator, name) for name in (*_CITED, "source", "note")}
-        row |= {"img_per_s": low, "img_per_s_min": low, "img_per_s_max": high, "origin": origin}
-        row |= {"utilization": min(1.0, rates[cores] / low), "pcie_img_per_s": pcie}
-        yield row | {"workers_needed": math.ceil(low / rates["1"])}
 
 
 def _read(name: str) -> list[dict[str, str]]:

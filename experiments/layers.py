@@ -2,8 +2,7 @@
 
 Method. A batch of the corpus's images goes through the network, first without, then under
 torch.profiler, every module labelled with its name. `layers.csv` has the modules in the network's
-order, each with all that is in it; `operators.csv` the operators that take longest, each without
-what it calls. On a GPU all times are the device's.
+order, each with all that is in it. On a GPU all times are the device's.
 """
 
 from dataclasses import replace
@@ -13,16 +12,12 @@ from experiments._common import Cell, Options, Plan, Records, Tables, cell
 from wallclock.summary import median
 
 RANK = 170
-LAYERS_CSV = "layers.csv"
-OPERATORS_CSV = "operators.csv"
-_SHARED = _common.columns(
-    "model corpus weights device device_kind dtype batch_size forward_ms profiled_ms",
-    "origin status reason",
+CSV = "layers.csv"
+COLUMNS = _common.columns(
+    "layer kind depth calls ms share parameters model corpus weights device device_kind dtype",
+    "batch_size forward_ms profiled_ms origin status reason",
 )
-TABLES = {
-    LAYERS_CSV: _common.columns("layer kind depth calls ms share parameters", _SHARED),
-    OPERATORS_CSV: _common.columns("operator calls ms share", _SHARED),
-}
+TABLES = {CSV: COLUMNS}
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -30,23 +25,18 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     device = options["recipe"].device
     size = options["batch_size"][device]
     recipe = replace(options["recipe"], engine="serial", workers=0, batch_size=size)
-    params = {"batches": options["batches"][device], "top_operators": options["top_operators"]}
+    params = {"batches": options["batches"][device]}
     corpus = plan.first_slice(options["images"])
     return [cell(plan, "layers", "layers", "layers", recipe, corpus, params=params)]
 
 
 def tables(records: Records) -> Tables:
-    """The modules in the network's order; the operators, the longest first."""
+    """The modules in the network's order."""
     (record,) = records
+    row = _common.new_row(records, COLUMNS)
     if not record.ok:
-        return {csv: [_common.new_row(records, columns)] for csv, columns in TABLES.items()}
+        return {CSV: [row]}
     total_ms = record.values["profiled_ms"]
-    shared = _common.new_row(records, _SHARED) | {
-        "forward_ms": median(record.samples["batch"]) / 1e6,
-        "profiled_ms": total_ms,
-    }
-    top = record.values["operators"][: record.cell.params["top_operators"]]
-    return {
-        csv: [{**measured, "share": measured["ms"] / total_ms, **shared} for measured in rows]
-        for csv, rows in ((LAYERS_CSV, record.values["modules"]), (OPERATORS_CSV, top))
-    }
+    row |= {"forward_ms": median(record.samples["batch"]) / 1e6, "profiled_ms": total_ms}
+    modules = record.values["modules"]
+    return {CSV: [{**row, **module, "share": module["ms"] / total_ms} for module in modules]}

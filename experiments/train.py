@@ -2,20 +2,17 @@
 
 Method. ResNet-50 trains on augmented images with random labels: the loader alone, the step alone on
 noise, and both together; a base job, then each of batch, workers, place of the augmentation and
-dtype changed alone. `wallclock.predict` predicts the first and the last from parts measured apart
-(`contention`, `batch_transfer`, `train_step`), as in `predict`. Utilization is the step's time
-alone over its share of the wall time in the job: `utilization` measured, `utilization_expected`
-predicted, `utilization_if_overlapped` what loader and step alone would give, sharing nothing.
+dtype changed alone. `utilization` is the step's time alone over its share of the wall time in the
+job, `utilization_if_overlapped` what loader and step alone would give, sharing nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._costs import Costs, NoCostsError, batch_s
 from wallclock.clock import LOADING_STAGES
 from wallclock.recipe import ModelSpec
 from wallclock.summary import median
@@ -27,9 +24,8 @@ _PARTS = ("h2d", "augment", "forward", "backward", "optimizer")
 COLUMNS = _common.columns(
     "what part batch_size workers augment dtype decoder resizer interpolation dct_scale engine",
     "image_set corpus weights device device_kind n_images repeats",
-    "img_per_s img_per_s_min img_per_s_max predicted_img_per_s error",
-    "utilization utilization_expected utilization_if_overlapped wait_share slowed_share",
-    "limited_by predicted_bottleneck",
+    "img_per_s img_per_s_min img_per_s_max",
+    "utilization utilization_if_overlapped wait_share slowed_share limited_by",
     *(f"{part}_ms" for part in _PARTS),
     "step_ms other_cores origin status reason",
 )
@@ -42,32 +38,30 @@ _OTHERS = 0.2
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
-    """The costs, once; then in each repeat the step, the loaders and the jobs."""
+    """In each repeat the step, the loaders and the jobs."""
     corpus = plan.first_slice(options["images"])
     jobs = _jobs(options)
     weights = "none" if plan.settings.model.weights == "none" else "random"
     model = ModelSpec("resnet-50", weights, seed=plan.settings.model.seed, dim=2048)
     new = partial(cell, plan, "train", model=model)
     sizes = sorted({job.batch_size for job in jobs})
-    costs = plan.params | options["loading"]
     together = plan.params | options["together"]
-    grid = [
-        new("contention", f"cost-{recipe.name}", recipe, corpus, params=costs)
-        for recipe in _distinct(jobs, "loading", batch_size=sizes[0], workers=0)
-    ]
-    transfer = {**plan.params, **options["batch_transfer"], "batch_sizes": sizes}
-    grid.append(new("batch_transfer", "batch_transfer", jobs[0], None, params=transfer))
     alone = {"batch_sizes": sizes, **options["step"]}
     seconds = {**plan.params, "seconds": plan.settings.loader_seconds}
     steps = [
         replace(jobs[0], name=f"step-{dtype}-augment-{place}", dtype=dtype, augment=place)
         for dtype, place in dict.fromkeys(map(_step_of, jobs))
     ]
+    # Loaders do not depend on the dtype of the step.
+    loaders = dict.fromkeys(
+        replace(job, dtype=jobs[0].dtype, name=f"loader-{_loader(job)}") for job in jobs
+    )
+    grid = []
     for repeat in plan.repeats("train"):
         again = partial(new, repeat=repeat)
         for step in steps:
             grid.append(again("train_step", step.name, step, None, params=alone))
-        for loader in _distinct(jobs, "loader"):
+        for loader in loaders:
             grid.append(again("loading", loader.name, loader, corpus, params=seconds))
         for job in jobs:
             grid.append(again("train", job.name, job, corpus, params=together))
@@ -94,12 +88,6 @@ def _loader(recipe: Recipe) -> str:
     return f"b{recipe.batch_size}-w{recipe.workers}-augment-{recipe.augment}"
 
 
-def _distinct(jobs: Sequence[Recipe], prefix: str, **changes: Any) -> list[Recipe]:
-    """The loaders of these jobs, each once."""
-    alike = [replace(job, dtype=jobs[0].dtype, **changes) for job in jobs]
-    return list(dict.fromkeys(replace(job, name=f"{prefix}-{_loader(job)}") for job in alike))
-
-
 def _step_of(recipe: Recipe) -> tuple[str, str]:
     """What of a job its step depends on, the batch size apart: dtype, and whether it augments."""
     return recipe.dtype, "device" if recipe.augment == "device" else "none"
@@ -109,35 +97,24 @@ def tables(records: Records) -> Tables:
     """A row for each loader, each step and batch size, and each job."""
     if not records:
         return {}
-    costs = Costs(records)
     loading, stepping, training = (
         _common.groups(records, protocol).values()
         for protocol in ("loading", "train_step", "train")
     )
-    alone = [_row(repeats, costs, "loader") for repeats in loading]
+    alone = [_row(repeats, "loader") for repeats in loading]
     alone += [row for repeats in stepping for row in _steps(repeats)]
     parts = {str(row["what"]): row for row in alone if row["img_per_s"]}
-    return {CSV: [*alone, *(_job(repeats, costs, parts) for repeats in training)]}
+    return {CSV: [*alone, *(_job(repeats, parts) for repeats in training)]}
 
 
-def _row(repeats: Records, costs: Costs, part: str) -> Row:
-    """What loads images, measured and predicted."""
+def _row(repeats: Records, part: str) -> Row:
+    """What loads images."""
     timed = repeats[0].cell
     row = _common.new_row(repeats, COLUMNS) | {"part": part, "what": f"{part}, {timed.label}"}
     row |= {"n_images": timed.images.n, "augment": timed.recipe.augment}
     if part == "loader":
         row |= {"dtype": None, "weights": None, "what": f"loader, {_loader(timed.recipe)}"}
-    row = _common.complete(row, repeats, _common.spread_columns)
-    try:
-        expected = costs.pipeline(timed).predict()
-    except NoCostsError:
-        return row
-    row |= {"predicted_img_per_s": expected.img_per_s, "predicted_bottleneck": expected.bottleneck}
-    if part != "loader":
-        row["utilization_expected"] = expected.accelerator_utilization
-    if isinstance(rate := row["img_per_s"], float):
-        row["error"] = expected.img_per_s / rate - 1
-    return row
+    return _common.complete(row, repeats, _common.spread_columns)
 
 
 def _step_name(recipe: Recipe, size: int) -> str:
@@ -177,12 +154,13 @@ def _step_columns(repeats: Records, size: int) -> Row:
 
 def _step_s(record: Record, size: int) -> float:
     """Seconds of a batch, copied and computed."""
-    return batch_s(record, "forward", size) + batch_s(record, "h2d", size)
+    parts = [f"{part}-{size}" for part in _PARTS]
+    return sum(_common.mean_ms(record, part) for part in parts if part in record.samples) / 1e3
 
 
-def _job(repeats: Records, costs: Costs, parts: Mapping[str, dict[str, Any]]) -> Row:
+def _job(repeats: Records, parts: Mapping[str, dict[str, Any]]) -> Row:
     """A job: how busy its step was, where the rest of the time went, and to which stage."""
-    row = _row(repeats, costs, "together")
+    row = _row(repeats, "together")
     recipe = repeats[0].cell.recipe
     step = parts.get(_step_name(recipe, recipe.batch_size))
     rate = row["img_per_s"]

@@ -50,7 +50,7 @@ _NAME_COLUMNS = (
     "model",
     "format",
 )
-_SHARED_COLUMNS = ("image_set", "subset", "context", "fsync", "boxes")
+_SHARED_COLUMNS = ("image_set", "subset", "fsync", "boxes")
 #: Statuses of rows that cannot be measured here.
 _MISSING = ("unavailable", "not applicable")
 _NO_BREAK = "\N{NO-BREAK SPACE}"

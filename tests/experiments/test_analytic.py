@@ -1,4 +1,4 @@
-"""`analytic`: the source's print to the last digit, this machine's rows, cited accelerators."""
+"""`analytic`: the source's print to the last digit, this machine's rows."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from tests.experiments.conftest import Grid
 Row = dict[str, Any]
 
 
-def rows_of(records: list[Record], csv: str = analytic.CSV) -> dict[str, Row]:
-    return {str(row["what"]): row for row in analytic.tables(records)[csv]}
+def rows_of(records: list[Record]) -> dict[str, Row]:
+    return {str(row["what"]): row for row in analytic.tables(records)[analytic.CSV]}
 
 
 def test_source_to_the_printed_digits() -> None:
@@ -73,39 +73,17 @@ def test_this_machine() -> None:
     assert rows_of(made.analytic("cuda"))[last["what"]]["note"] == ""
 
 
-def test_walls() -> None:
-    walls = rows_of(made.analytic(), analytic.WALLS_CSV)
-    cold = walls["storage, cold, readers: 1"]
-    assert (cold["img_per_s"], cold["gb_per_s"]) == (pytest.approx(2500), pytest.approx(0.05))
-    assert (cold["img_per_s_min"], cold["img_per_s_max"]) == (pytest.approx(2000), 5000)
-    assert (cold["from_disk_share"], walls["storage, warm"]["from_disk_share"]) == (1, None)
-    copy, forward = walls["interconnect: h2d"], walls["accelerator: forward"]
-    assert (copy["status"], copy["img_per_s"]) == ("unavailable", None)
-    assert (forward["batch_size"], forward["img_per_s"]) == (32, pytest.approx(32 / 0.042))
-    copy = rows_of(made.analytic("cuda"), analytic.WALLS_CSV)["interconnect: h2d"]
-    assert copy["gb_per_s"] == pytest.approx(1000 * 4 * 3 * 224**2 / 1e9)
-
-
-def test_accelerators_have_a_source_and_predicted_rates() -> None:
-    walls = rows_of(made.analytic(), analytic.WALLS_CSV)
-    cited = [row for row in walls.values() if row["wall"] == analytic.ELSEWHERE]
-    assert [row["what"].split(",")[0] for row in cited] == ["T4", "L4", "A100", "H100", "H200"]
-    assert [row["origin"] for row in cited] == ["paper", *["predicted"] * 4]
-    assert all(row["source"].startswith("https://www.nvidia.com/") for row in cited)
-    t4, l4, *_ = cited
-    assert (t4["img_per_s_min"], t4["img_per_s_max"]) == (1006, 1006)
-    assert (t4["utilization"], t4["workers_needed"]) == (pytest.approx(300 / 1006), 11)
-    assert l4["img_per_s"] == pytest.approx(1006 * 300 / 320), "its memory is slower than a T4's"
-    assert l4["img_per_s_max"] == pytest.approx(1006 * 121 / 65)
+def test_the_copy_to_the_device_at_its_fastest_batch() -> None:
+    row = rows_of(made.analytic("cuda"))["this machine, workers: 4, batch 32"]
+    assert row["interconnect_img_per_s"] == pytest.approx(1000)
 
 
 @pytest.mark.parametrize("part", ["step", "contention"])
-def test_a_part_that_failed_is_a_wall_with_its_status(part: str) -> None:
-    tables = analytic.tables(made.analytic(failed=part))
-    assert {row["case"] for row in tables[analytic.CSV]} == {"source"}
-    wall = {"step": "accelerator", "contention": "transform"}[part]
-    (failed,) = (row for row in tables[analytic.WALLS_CSV] if row["wall"] == wall)
-    assert (failed["status"], failed["img_per_s"]) == ("error", None)
+def test_a_part_that_failed_is_a_row_with_its_status(part: str) -> None:
+    *source, failed = analytic.tables(made.analytic(failed=part))[analytic.CSV]
+    assert {row["case"] for row in source} == {"source"}
+    assert (failed["what"], failed["status"]) == ("this machine", "error")
+    assert failed["image_set"] == "small_256"
     assert analytic.tables([]) == {}
 
 

@@ -7,36 +7,22 @@ import pytest
 
 from experiments import decoders
 from harness.decoders import DECODERS, NAMES
-from paper import claims
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records
 
 
 def test_grid(grid: Grid) -> None:
     cells = grid("decoders", "repeats=3")
-    inside = [cell for cell in cells if cell.protocol == "loading"]
-    loops = [cell for cell in cells if cell.protocol != "loading"]
-    assert [(cell.protocol, cell.label, cell.repeat) for cell in loops] == [
+    assert [(cell.protocol, cell.label, cell.repeat) for cell in cells] == [
         ("agreement", "agreement-original", 0),
         *(("decode", f"{name}-original", repeat) for repeat in range(3) for name in NAMES),
     ]
-    first = loops[1 : 1 + len(NAMES)]
+    first = cells[1 : 1 + len(NAMES)]
     assert [cell.recipe.decoder for cell in first] == list(NAMES)
     keyed = [cell.recipe.decoder for cell in first if "installed" in cell.params]
     optional = [name for name in NAMES if DECODERS[name].optional]
     assert keyed == optional, "their versions are not among the pinned ones"
     assert {cell.images.n for cell in cells} == {3}
-    assert [(cell.recipe.decoder, cell.repeat) for cell in inside] == [(name, 0) for name in NAMES]
-    assert {(cell.recipe.engine, cell.recipe.workers > 0) for cell in inside} == {
-        ("dataloader", True)
-    }
-
-
-def test_quick_has_few_dataloaders(grid: Grid) -> None:
-    cells = grid("decoders", "profile=quick")
-    inside = [cell.label for cell in cells if cell.protocol == "loading"]
-    assert inside == ["pil-original-dataloader", "simplejpeg-original-dataloader"]
-    assert {cell.params.get("seconds") for cell in cells} == {None, 0.5}
 
 
 def table(image_set: str, **compared: Any) -> dict[object, dict[str, object]]:
@@ -88,32 +74,3 @@ def test_paired_ratios() -> None:
     turbo = rows["turbojpeg"]
     limits = [turbo[f"speedup_vs_pil{end}"] for end in ("_min", "", "_max")]
     assert limits == [2, 2, 3]
-
-
-def test_contexts_are_compared_apart() -> None:
-    """A DataLoader's rows go by what it delivers, and claims still select one row."""
-    records = list(fixture_records("decoders"))
-    for name, img_per_s in (("pil", 100), ("opencv", 50), ("turbojpeg", 200)):
-        label = f"{name}-original"
-        loop = next(r for r in records if (r.cell.label, r.cell.repeat) == (label, 0))
-        recipe = replace(loop.cell.recipe, engine="dataloader", workers=2)
-        cell = replace(
-            loop.cell, protocol="loading", label=f"{label}-dataloader", recipe=recipe, repeat=0
-        )
-        samples = {"decode": [2_000_000] * 4, "wall": [1_000_000_000]}
-        values = {"n_loaded": img_per_s, "median_kb": 1, "median_megapixels": 1}
-        records.append(replace(loop, cell=cell, samples=samples, values=values))
-    before = decoders.tables(list(fixture_records("decoders")))[decoders.CSV]
-    rows = decoders.tables(records)[decoders.CSV]
-    assert rows[: len(before)] == before
-    inside = {row["decoder"]: row for row in rows[len(before) :]}
-    assert {(row["context"], row["workers"], row["mean_ms"]) for row in inside.values()} == {
-        ("dataloader", 2, 2.0)
-    }
-    assert [row["img_per_s"] for row in inside.values()] == pytest.approx([100, 50, 200])
-    assert [row["speedup_vs_pil"] for row in inside.values()] == pytest.approx([1, 0.5, 2])
-    written = [{name: str(value) for name, value in row.items()} for row in rows]
-    row = claims.select(written, "image_set=original decoder=pil context=loop")
-    assert row is not None
-    with pytest.raises(ValueError, match="2 rows match"):
-        claims.select(written, "image_set=original decoder=pil")

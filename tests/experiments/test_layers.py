@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiments.layers import LAYERS_CSV, OPERATORS_CSV
+from experiments import layers as experiment
 from harness.protocols.protocol import no_progress
 from harness.protocols.runtimes import layers
 from harness.spec import Cell
@@ -16,7 +16,7 @@ from wallclock.recipe import ModelSpec, Recipe
 
 
 @pytest.mark.slow
-def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: Path) -> None:
+def test_modules_of_a_small_network(run_main: RunMain, tmp_path: Path) -> None:
     import torch
     from transformers import ViTConfig, ViTModel
 
@@ -28,17 +28,14 @@ def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: P
     model = ("model=any", f"model.path={tmp_path / 'model'}", "device=cpu")
     done = run_main("--experiment=layers", "--n=4", *model, f"out={out}", f"figures={figures}")
     assert done.returncode == 0, done.stdout + done.stderr
-    modules = {row["layer"]: row for row in read_table(out / LAYERS_CSV)}
+    modules = {row["layer"]: row for row in read_table(out / experiment.CSV)}
     blocks = [row for row in modules.values() if row["kind"] == "ViTLayer"]
     assert len(blocks) == 3
     total_ms = float(modules[""]["ms"])
     assert modules[""]["share"] == "1"
     assert 0 < sum(float(row["ms"]) for row in blocks) < total_ms
     assert float(modules[""]["parameters"]) == sum(p.numel() for p in network.parameters())
-    operators = {row["operator"]: row for row in read_table(out / OPERATORS_CSV)}
-    assert {"aten::addmm", "aten::native_layer_norm"} <= operators.keys()
-    assert sum(float(row["ms"]) for row in operators.values()) <= total_ms * 1.01
-    assert {row["status"] for row in (*modules.values(), *operators.values())} == {"ok"}
+    assert {row["status"] for row in modules.values()} == {"ok"}
 
 
 def test_mock_model_has_no_layers(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ LOOKS: Mapping[str, Sequence[tuple[str, object]]] = {
         (fig_02_fig_04_sweeps._SECOND, "s"),
         (fig_02_fig_04_sweeps._LATENCY, "D"),
     ],
-    "walls": list(fig_14_analytic._SET_LOOKS.values()),
+    "analytic": list(fig_14_analytic._SET_LOOKS.values()),
     "formats": [look[1:] for look in fig_15_formats._LOOKS.values()],
     "training": [look[1:] for look in fig_16_train._SHARES.values()],
     "storage": list(fig_17_storage._SOURCES.values()),

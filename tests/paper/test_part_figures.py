@@ -50,18 +50,12 @@ def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
 
 
 def test_analytic_model_beside_its_source(t4_copy: Copy) -> None:
-    folder = t4_copy("analytic.csv", "analytic-walls.csv")
+    folder = t4_copy("analytic.csv")
     figure = drawn("fig-14-analytic", folder)
-    left, right = figure.axes
+    (axes,) = figure.axes
     # Six of the source's batches with eight workers; here one more, of which five were not timed.
-    assert [len(markers(left.lines, marker)) for marker in "oD"] == [6, 7 + 5]
-    assert len(markers(right.lines, "o")) == 5
-    for expected in (
-        "here, 256 px images, workers: 4",
-        "H200, predicted",
-        "random weights",
-        "n = 10",
-    ):
+    assert [len(markers(axes.lines, marker)) for marker in "oD"] == [6, 7 + 5]
+    for expected in ("here, 256 px images, workers: 4", "random weights", "n = 10"):
         assert expected in words(figure)
     save(folder / "analytic.csv", read_table(folder / "analytic.csv")[:32])
     with pytest.raises(NothingToDrawError, match="of this machine"):

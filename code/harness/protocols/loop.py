@@ -67,7 +67,6 @@ def run_pass(
     inference: Inference | None = None,
     max_failures: int = 0,
     span_batches: int = 0,
-    add_marks: bool = False,
     clock: Callable[[], int] = perf_counter_ns,
 ) -> PassResult:
     """Take batches until `until` says so, or all of them for None, and wait for the last vectors.
@@ -77,7 +76,6 @@ def run_pass(
 
     Args:
         span_batches: of how many batches the spans are kept.
-        add_marks: of a loader alone, too, add up when its stages ran.
 
     Raises:
         UserError: more than `max_failures` images failed.
@@ -85,7 +83,6 @@ def run_pass(
     result = PassResult()
     start = clock()
     collector = _SpanCollector(result, inference, span_batches, start)
-    collector.adds_marks = add_marks or inference is not None
     batches = iter(loader)
     while until is None or not until(result.batches, clock() - start):
         requested = clock()
@@ -128,8 +125,6 @@ class _SpanCollector:
     ) -> None:
         self._result, self._inference = result, inference
         self._span_batches, self._start = span_batches, start
-        # A loader alone is timed by its batches; adding up marks would compete with its threads.
-        self.adds_marks = True
         #: Of every batch that was embedded: when each of its images was taken up, by worker.
         self._asked: list[list[npt.NDArray[np.int64]]] = []
 
@@ -137,7 +132,8 @@ class _SpanCollector:
         """Count a batch, with its loader's marks."""
         result, number = self._result, self._result.batches
         asked = []
-        for marks in batch.extras.marks if self.adds_marks else ():
+        # A loader alone is timed by its batches; adding up marks would compete with its threads.
+        for marks in batch.extras.marks if self._inference else ():
             times = marks.times
             durations = np.diff(times, axis=1)
             for column, stage in enumerate(marks.stages):

@@ -247,10 +247,9 @@ def _gpu_gib(device: str) -> float | None:
 def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Time `params.batches` batches without torch.profiler, then profile as many.
 
-    Samples: `batch`, one for each batch without the profiler. Values: `operators` and `modules`,
-    milliseconds of a batch under the profiler: on a GPU of the device, elsewhere of the CPU; an
-    operator's own, a module's with all that it calls. The profiler's overhead is `profiled_ms` over
-    the batch's own time.
+    Samples: `batch`, one for each batch without the profiler. Values: `modules`, milliseconds of a
+    batch under the profiler with all that a module calls: on a GPU of the device, elsewhere of the
+    CPU. The profiler's overhead is `profiled_ms` over the batch's own time.
     """
     recipe, model = cell.recipe, cell.model
     require_network(model)
@@ -272,27 +271,21 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     events = calls_by_name(profile.key_averages())
     time_of = "device_time_total" if on_gpu else "cpu_time_total"
 
-    def row(key: str, attribute: str) -> dict[str, Any]:
-        ms = getattr(events[key], attribute) / 1e3 / n
-        return {"calls": events[key].count / n, "ms": ms}
-
-    names = [key for key in events if key.startswith("aten::")]
-    operators = [{"operator": key, **row(key, f"self_{time_of}")} for key in names]
     modules = [
         {
             "layer": name,
             "kind": type(module).__name__,
             "depth": name.count(".") + 1 if name else 0,
             "parameters": sum(value.numel() for value in module.parameters()),
-            **row(_PREFIX + name, time_of),
+            "calls": event.count / n,
+            "ms": getattr(event, time_of) / 1e3 / n,
         }
         for name, module in network.named_modules()
-        if _PREFIX + name in events
+        if (event := events.get(_PREFIX + name))
     ]
     values: dict[str, Any] = dict(threads)
     values |= {
         "weights_digest": request.weights_digest,
-        "operators": sorted(operators, key=lambda operator: -operator["ms"]),
         "modules": modules,
         "profiled_ms": max(module["ms"] for module in modules),
     }

@@ -44,8 +44,6 @@ _MIN_BATCHES, _MIN_BURSTS = 12, 8
 _MIN_LOADER_BATCHES = 8
 #: Images of a stream that is effectively endless: minutes at any rate measured so far.
 _UNLIMITED = 1_000_000
-#: Calls of a stage that a loader's record keeps.
-_KEPT_CALLS = 2_000
 #: Batches whose spans are kept, beyond those that were loaded before the clock started.
 _SPAN_BATCHES = 16
 
@@ -243,8 +241,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     For `params.min_images` at least, and anew where others disturbed the pass. A batch counts once
     it is in host memory; with `params.finish` of `device`, normalized there.
-    Samples: `batch`, from requesting one to having it, `wall`, and the first calls of
-    `params.stages`, as this suite's loaders mark them. Values: `n_loaded`; in the first
+    Samples: `batch`, from requesting one to having it, and `wall`. Values: `n_loaded`; in the first
     repeat also how far the first `params.fidelity.images` of the loader's own images are from
     Pillow's.
     """
@@ -273,11 +270,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values["fidelity"] = fidelity.compare_loader_output(
             pixels, manifest, model, recipe.device, int(check["vectors"]), recipe.preprocess
         )
-    samples: dict[str, Sequence[int]] = {
-        name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())
-    }
-    samples |= {"batch": result.samples["wait"], "wall": [result.wall_ns]}
-    return Measurement(samples, values)
+    return Measurement({"batch": result.samples["wait"], "wall": [result.wall_ns]}, values)
 
 
 def _take_steady_pass(
@@ -291,7 +284,7 @@ def _take_steady_pass(
 
     def take_pass(readings: dict[str, Any]) -> PassResult:
         with protocol.competing(readings):
-            return run_pass(loader, until, progress, add_marks="stages" in cell.params)
+            return run_pass(loader, until, progress)
 
     progress(0)
     return disturbance.take_calmest(take_pass, values)

@@ -1,15 +1,13 @@
-"""Figure 14: the analytic model's utilization over batch sizes, and the walls that it compares."""
+"""Figure 14: the analytic model's utilization over batch sizes."""
 
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from experiments import analytic
 from paper.csvfile import Row, join_distinct, ok_rows
 from paper.figures import style
-from paper.format import digits
 from paper.labels import CORPORA, SHORT_SETS, weights
 from paper.rendering import NothingToDrawError, Tables, output
 
@@ -23,38 +21,28 @@ _SOURCE_LOOKS = {
 #: Colour, marker and line of this machine's image sets.
 _SET_LOOKS = {"small_256": ("#56B4E9", "D-"), "original": ("#D55E00", "P--")}
 
-#: Walls that differ between the image sets.
-_BY_SIZE = ("storage", "transform")
 
-
-@output(
-    "fig-14-analytic",
-    "Accelerator utilization by the analytic model, and the walls that it compares",
-    analytic.CSV,
-    analytic.WALLS_CSV,
-)
+@output("fig-14-analytic", "Accelerator utilization by the analytic model", analytic.CSV)
 def draw(tables: Tables) -> Figure:
-    """Utilization over batch sizes, the source's and this machine's; the walls in order."""
+    """Utilization over batch sizes, the source's and this machine's."""
     sweep = ok_rows(tables[analytic.CSV])
-    walls = ok_rows(tables[analytic.WALLS_CSV])
     here = [row for row in sweep if row["case"] == "this machine"]
     if not here:
         raise NothingToDrawError(f"no row in {analytic.CSV} is of this machine")
-    figure = style.new_figure(1.6 + 0.16 * len(walls))
-    left, right = figure.subplots(1, 2, width_ratios=(4, 5))
-    _utilization(left, sweep)
-    _walls(right, walls)
-    handles, labels = left.get_legend_handles_labels()
+    figure = style.new_figure(3.4)
+    axes = figure.subplots()
+    _utilization(axes, sweep)
+    handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", fontsize=6.5, ncols=3)
     style.place_note(
         figure,
         join_distinct(here, "device"),
         join_distinct(here, "corpus", CORPORA),
         weights(here),
-        f"n = {join_distinct(walls, 'n_images')} images",
-        "computed from parts, each measured once; cold storage: median, slowest and fastest pass",
+        f"n = {join_distinct(here, 'n_images')} images",
+        "computed from parts, each measured once",
         "source: ResNet-50 training on an A100, samples of 500 KB, workers of 250 MB/s",
-        "hollow: on the fitted line (left); the paper's T4, scaled by cited peaks (right)",
+        "hollow: on the fitted line",
         join_distinct(here, "note"),
     )
     return figure
@@ -92,37 +80,3 @@ def _line(axes: Axes, rows: Sequence[Row], look: str, colour: str, label: str) -
         if row["step_origin"] == "extrapolated":
             axes.plot(size, percentage, look[0], ms=4.5, mfc="white", mec=colour, zorder=3)
     axes.plot(sizes, percentages, look, color=colour, ms=4.5, lw=1.2, label=label)
-
-
-def _walls(axes: Axes, rows: Sequence[Row]) -> None:
-    """A line per wall, the highest rate on top, on a logarithmic scale; with its range."""
-    by_name = {_wall_name(row): row for row in rows}
-    in_order = sorted(by_name.items(), key=lambda item: float(item[1]["img_per_s"]), reverse=True)
-    for y, (_, row) in enumerate(in_order):
-        rate = float(row["img_per_s"])
-        colour, look = _SET_LOOKS[row["image_set"]]
-        if row["wall"] == analytic.ELSEWHERE:
-            colour, look = "white", "o"
-        ends = [float(row["img_per_s_min"] or rate), float(row["img_per_s_max"] or rate)]
-        axes.plot(ends, [y, y], color=style.INK, lw=0.9, zorder=2)
-        axes.plot(rate, y, look[0], ms=5, mfc=colour, mec=style.INK, mew=0.6, zorder=3)
-        text = axes.annotate(
-            digits(rate), (max(ends), y), (5, 0), textcoords="offset points", va="center"
-        )
-        text.set_fontsize(6.5)
-    axes.set(xscale="log", ylim=(len(in_order) - 0.5, -0.5), xlabel="images per second")
-    axes.set_title("Walls")
-    axes.set_yticks(range(len(in_order)), [name for name, _ in in_order])
-    axes.xaxis.set_major_locator(LogLocator(base=100))
-    axes.xaxis.set_major_formatter("{x:,g}")
-    axes.tick_params(axis="x", labelsize=7)
-    axes.tick_params(axis="y", labelsize=7, length=0)
-    axes.grid(axis="y", color="#DDDDDD", lw=0.6)
-    axes.margins(x=0.16)
-
-
-def _wall_name(row: Row) -> str:
-    """The wall; of one that depends on the size of the images, of which set. Others are equal."""
-    if row["wall"] in _BY_SIZE:
-        return f"{row['what']}; {SHORT_SETS[row['image_set']]}"
-    return row["what"]

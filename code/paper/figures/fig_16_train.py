@@ -1,12 +1,10 @@
 """Figure 16: a training job's rate against its parts', and where its step's time goes."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments import train
@@ -27,18 +25,11 @@ _AUGMENTED = {
     "cpu": "augmented in workers",
     "device": "augmented on the device",
 }
-#: A line that stays visible on every fill, dark or light.
-_EXPECTED: Mapping[str, Any] = {
-    "color": style.INK,
-    "linewidth": 1.6,
-    "path_effects": [Stroke(linewidth=3.2, foreground="white"), Normal()],
-}
 #: Label, marker and fill of the rates: of the parts alone, and a column's of the job.
 _MARKS = {
     "loader": ("loader alone", "^", "white"),
     "step": ("step alone", "s", "white"),
     "img_per_s": ("both together", "o", style.BAR),
-    "predicted_img_per_s": ("both, predicted", "|", style.INK),
 }
 
 
@@ -69,7 +60,7 @@ def _name(job: Row) -> str:
 
 
 def _rates(axes: Axes, jobs: Sequence[Row], rows: Sequence[Row]) -> None:
-    """Points on a logarithmic scale: the job's rate, the predicted one, and those of its parts."""
+    """Points on a logarithmic scale: the job's rate, and those of its parts."""
     for y, job in enumerate(jobs):
         style.draw_range(axes, (float(job["img_per_s_min"]), float(job["img_per_s_max"])), y)
         for part, (label, marker, fill) in _MARKS.items():
@@ -77,8 +68,8 @@ def _rates(axes: Axes, jobs: Sequence[Row], rows: Sequence[Row]) -> None:
             if not rate:
                 continue
             axes.plot(
-                float(rate), y, marker, label=label, ms=10 if marker == "|" else 6, mfc=fill,
-                mec=style.INK, mew=0.7, ls="none",
+                float(rate), y, marker, label=label, ms=6, mfc=fill, mec=style.INK, mew=0.7,
+                ls="none",
             )  # fmt: skip
     axes.set(xscale="log", xlabel="images per second", title="Rate")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -105,7 +96,7 @@ def _rate_of(part: str, job: Row, rows: Sequence[Row]) -> str:
 
 
 def _shares(axes: Axes, jobs: Sequence[Row]) -> None:
-    """The wall time of each job in parts; the expected utilization as a line across."""
+    """The wall time of each job in parts."""
     for y, job in enumerate(jobs):
         start = 0.0
         for column, (label, fill, hatch) in _SHARES.items():
@@ -114,9 +105,6 @@ def _shares(axes: Axes, jobs: Sequence[Row]) -> None:
             if share > 12:
                 style.write_inside(axes, start + share / 2, y, percent(share / 100, 0), fill)
             start += share
-        if job["utilization_expected"]:
-            x = 100 * float(job["utilization_expected"])
-            axes.plot([x, x], [y - 0.4, y + 0.4], label="utilization expected", **_EXPECTED)
     axes.set(xlim=(0, 100), xlabel="% of wall time")
     axes.set_title("Where its time goes")
 

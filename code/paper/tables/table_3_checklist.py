@@ -108,8 +108,8 @@ def _stage_gain(stage: str, tables: Tables) -> Gain:
 
 def _decode_gain(tables: Tables) -> Gain:
     for name in ("original", "small_256"):
-        pil = find(tables, decoders.CSV, image_set=name, decoder="pil", context="loop")
-        turbo = find(tables, decoders.CSV, image_set=name, decoder="turbojpeg", context="loop")
+        pil = find(tables, decoders.CSV, image_set=name, decoder="pil")
+        turbo = find(tables, decoders.CSV, image_set=name, decoder="turbojpeg")
         if pil and turbo:
             measured_as = f"ms per image, PIL over libjpeg-turbo, {SHORT_SETS[name]}"
             return _gain(pil, turbo, "mean_ms", measured_as)
