@@ -28,18 +28,14 @@ _COMPONENT_BYTES = 4
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A line of `data/paper/accelerators.csv`. `vcpus`: of `instance`, beside one of them."""
+    """Of a line of `data/paper/accelerators.csv`. `vcpus`: of its instance, beside one of them."""
 
     accelerator: str
-    form: str
     fp16_tflops: float
     fp32_tflops: float
     memory_gb_per_s: float
     pcie_gb_per_s: float
     vcpus: int
-    instance: str
-    source: str
-    note: str
 
     def rates(self, dtype: str) -> tuple[float, float]:
         """The lower and the higher estimate for DINOv2-small, images per second; equal on a T4.
@@ -67,7 +63,7 @@ def load() -> Mapping[str, Accelerator]:
 
 def _parse(line: dict[str, str]) -> Accelerator:
     types = {field.name: field.type for field in fields(Accelerator)}
-    return Accelerator(**{name: types[name](cell) for name, cell in line.items()})  # type: ignore[operator]
+    return Accelerator(**{name: read(line[name]) for name, read in types.items()})  # type: ignore[operator]
 
 
 def pipelines(

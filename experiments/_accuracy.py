@@ -15,8 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 from experiments._common import Record, Row, columns
-from experiments._sentences import TableRow
-from experiments._words import number_in, percent
+from experiments._words import number_in
 from wallclock.clock import LOADING_STAGES
 from wallclock.summary import median, quantile
 
@@ -214,37 +213,3 @@ def measured_bottleneck(record: Record) -> str:
         return "accelerator" if longest == "forward" else longest
     loading = sum(record.seconds_in(name) for name in LOADING_STAGES)
     return "storage" if record.seconds_in("read") > loading / 2 else "transform"
-
-
-def describe(row: TableRow) -> str:
-    """A row of an accuracy table in words, for a page or a document; empty without a gain."""
-    if not row["gain_error_median"]:
-        return ""
-    n = f"n = {row['n_gains']}"
-    if row["n_decided_by_sleep"] != "0":
-        n += f", without {row['n_decided_by_sleep']} that the mock's sleep decides"
-    parts = [
-        f"predicted gains were off by {percent(row['gain_error_median'])} in the median and "
-        f"{percent(row['gain_error_worst'])} at worst ({n})"
-    ]
-    for what, noun in (("changes", "direction"), ("bottleneck", "bottleneck")):
-        if row[f"{what}_right_share"]:
-            share = _share_in_words(row, f"{what}_right_share")
-            n = row["n_changes" if what == "changes" else "n_bottlenecks"]
-            parts.append(f"the {noun} was right in {share} of {n}")
-    if row["skill_unchanged"]:
-        parts.append(f"skill over 'nothing changes' {_with_interval(row, 'skill_unchanged')}")
-    return "; ".join(parts)
-
-
-def _share_in_words(row: TableRow, name: str) -> str:
-    low, high = (percent(row[f"{name}_{end}"], 0) for end in ("low", "high"))
-    return f"{percent(row[name], 0)} [{low}, {high}]"
-
-
-def _with_interval(row: TableRow, name: str) -> str:
-    text = f"{float(row[name]):.2f}"
-    if not row[f"{name}_low"]:
-        return text
-    low, high = (float(row[f"{name}_{end}"]) for end in ("low", "high"))
-    return f"{text} [{low:.2f}, {high:.2f}]"

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import _common
-from experiments._common import Cell, Recipe, Record, Records, Row
+from experiments._common import Cell, Recipe, Record, Records
 from wallclock.clock import LOADING_STAGES
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.predict.costs import BatchTransfer
 from wallclock.predict.intervals import Gain, gain, spread_of
-from wallclock.predict.model import Prediction
-from wallclock.recipe import ENGINES, ModelSpec
+from wallclock.recipe import ModelSpec
 from wallclock.summary import median
 
 #: Passes over the costs, apart in time, that say how far they spread.
@@ -80,8 +79,6 @@ class Costs:
         costs, contention = _loading_costs(loading), self._contention(loading)
         step_time = StepTime()
         forward_cores = 0
-        if cell.params.get("finish") == "device":
-            costs = replace(costs, h2d_s=around_forward(self.step_record(recipe, model))["h2d_s"])
         if cell.protocol != "loading":
             step = self.step_record(recipe, model)
             costs = replace(costs, **around_forward(step))
@@ -120,12 +117,6 @@ class Costs:
     def _loading(self, cell: Cell) -> Record:
         """The loading costs of this loader on these images, at the nearest batch size."""
         recipe, images = cell.recipe, cell.images
-        if recipe.engine not in ENGINES:
-            raise NoCostsError(
-                f"{recipe.engine} is one call: its parts cannot be measured separately"
-            )
-        if cell.params.get("subset", "all") != "all":
-            raise NoCostsError(f"no cost of the {cell.params['subset']} images alone was measured")
         if recipe.preprocess != Recipe.preprocess:
             raise NoCostsError(f"no cost of preprocess={recipe.preprocess} was measured")
         loader = [getattr(recipe, name) for name in LOADER_FIELDS]
@@ -299,15 +290,4 @@ def around_forward(record: Record) -> dict[str, float]:
     size = _sizes(record)[-1]
     return {
         f"{stage}_s": _batch_s(record, stage, size) / size for stage in ("h2d", "d2h", "serialize")
-    }
-
-
-def prediction_columns(expected: Prediction) -> Row:
-    """A prediction in the columns of `prediction.csv`."""
-    names = ("img_per_s", "bottleneck", "accelerator_utilization", "accelerator_bound")
-    return {
-        **{name: getattr(expected, name) for name in names},
-        "img_per_s_low": expected.low,
-        "img_per_s_high": expected.high,
-        **{f"{name}_img_per_s": rate for name, rate in expected.supply.items()},
     }

@@ -225,13 +225,10 @@ def _at_each_size(planned: Sequence[Scenario]) -> list[Scenario]:
     stackable = [s for s in planned if s.kind == "alone" and not s.copies]
     sizes = dict.fromkeys(scenario.recipe.batch_size for scenario in stackable)
     resized = [
-        replace(scenario, recipe=_resized(scenario.recipe, size))
+        replace(scenario, recipe=replace(recipe, batch_size=size, name=f"{recipe.name}-b{size}"))
         for scenario in stackable
+        for recipe in [scenario.recipe]
         for size in sizes
-        if size != scenario.recipe.batch_size
+        if size != recipe.batch_size
     ]
     return [*planned, *resized]
-
-
-def _resized(recipe: Recipe, size: int) -> Recipe:
-    return replace(recipe, batch_size=size, name=f"{recipe.name}-b{size}")

@@ -14,7 +14,6 @@ _SHARED = _common.columns("setup rung duty image_set corpus device device_kind c
 #: Of cores and of the GPU, in percent.
 _USE = ("cpu_util_mean", "gpu_util_mean")
 _COSTS = _common.columns(
-    "cpu_cores",
     _common.with_limits(_USE),
     "gpu_used_gib cpu_ms_per_request bed_ms_per_request",
     "peak_memory_mib redeliveries wasted_share kb_per_request origin status reason",
@@ -25,7 +24,7 @@ COLUMNS = _common.columns(
     "model weights dtype services workers batch_size n_images repeats",
     _common.with_limits("requests_per_s"),
     "predicted_per_s error source_per_s",
-    "speedup_vs_previous speedup_vs_rung_1 usd_per_hour usd_per_million",
+    "speedup_vs_previous usd_per_hour usd_per_million",
     _COSTS,
 )
 LATENCY_COLUMNS = _common.columns(
@@ -49,7 +48,7 @@ _KEPT_UP = 0.95
 
 
 def rate_rows(records: Records) -> list[Row]:
-    """A row for each rung in each setup, compared with the rung below and the first."""
+    """A row for each rung in each setup, compared with the rung below."""
     rows = [
         _common.complete(_rung_row(repeats), repeats, _measured)
         for repeats in _common.groups(records, "ladder").values()
@@ -166,7 +165,6 @@ def _costs(repeats: Records) -> Row:
     return {
         "n_images": n,
         "cores": values["cores"],
-        "cpu_cores": _cpu_cores(median_repeat),
         "cpu_ms_per_request": 1e3 * values["cpu_s"] / n,
         "bed_ms_per_request": 1e3 * values["bed_cpu_s"] / sent,
         "peak_memory_mib": max(repeat["peak_memory_mib"] for repeat in measured),
@@ -187,13 +185,10 @@ def _use(repeats: Records) -> Row:
     return row | _use_of_pass(median_repeat) | _common.limits(passes, _USE)
 
 
-def _cpu_cores(record: Record) -> float:
-    return float(record.values["cpu_s"] / _common.wall_s(record))
-
-
 def _use_of_pass(record: Record) -> Row:
-    cpu_util = 100 * _cpu_cores(record) / record.values["cores"]
-    return {"cpu_util_mean": cpu_util, "gpu_util_mean": record.values.get("gpu_util_mean")}
+    values = record.values
+    cpu_util = 100 * values["cpu_s"] / _common.wall_s(record) / values["cores"]
+    return {"cpu_util_mean": cpu_util, "gpu_util_mean": values.get("gpu_util_mean")}
 
 
 def _redelivered(repeats: Records) -> Row:
@@ -227,16 +222,15 @@ def _alike(row: Row, other: Row) -> bool:
 
 
 def _compare(row: Row, rungs: dict[object, Row]) -> None:
-    """Add the gain over the rung below and over the first, and the prediction's error."""
+    """Add the gain over the rung below, and the prediction's error."""
     rate, rung = row["requests_per_s"], row["rung"]
     if not isinstance(rate, float) or not isinstance(rung, int):
         return
     if expected := row["predicted_per_s"]:
         row["error"] = expected / rate - 1
-    for name, below in (("previous", rung - 1), ("rung_1", 1)):
-        base = rungs.get(below, {}).get("requests_per_s")
-        if isinstance(base, float):
-            row[f"speedup_vs_{name}"] = rate / base
+    base = rungs.get(rung - 1, {}).get("requests_per_s")
+    if isinstance(base, float):
+        row["speedup_vs_previous"] = rate / base
 
 
 def _mark(series: list[Row]) -> None:

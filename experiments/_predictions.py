@@ -12,11 +12,13 @@ from experiments import _accelerators, _common
 from experiments._accuracy import measured_bottleneck
 from experiments._common import Record, Records, Row
 from experiments._costs import Costs, NoCostsError, Passes, is_cost
-from experiments._diagnosis import ELSEWHERE
 from experiments._end_to_end import WRONG_VECTORS, judge_sink
 from experiments._fixes import Scenario, stacked
 from wallclock.predict import Pipeline
 from wallclock.summary import median
+
+#: How the device of a box ends that is not here.
+ELSEWHERE = ", not here"
 
 
 class Predicted(NamedTuple):

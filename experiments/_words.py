@@ -2,8 +2,6 @@
 
 import math
 
-from harness.decoders import DECODERS as _DECODERS
-
 #: Shown where there is no value.
 EMPTY = "–"
 #: A number, or a cell of a CSV that holds one.
@@ -17,17 +15,8 @@ class Labels(dict[str, str]):
         return name
 
 
-DECODERS = Labels({name: decoder.label for name, decoder in _DECODERS.items()})
-#: An image set in a sentence, and where space is short.
-SETS = Labels({"small_256": "images of 256 px", "original": "originals at full resolution"})
+#: An image set, where space is short.
 SHORT_SETS = Labels({"small_256": "256 px images", "original": "originals"})
-CORPORA = Labels(
-    {
-        "abo": "Amazon Berkeley Objects",
-        "synthetic": "synthetic images",
-        "folder": "images of a folder",
-    }
-)
 
 
 def number_in(cell: CellValue) -> float | None:
@@ -63,9 +52,3 @@ def factor(cell: CellValue) -> str:
     if abs(ratio) >= 9.995:
         return f"{ratio:.1f}×"
     return f"{ratio:.2f}×" if abs(ratio) >= 0.095 else f"{ratio:.2g}×"
-
-
-def signed_percent(cell: CellValue) -> str:
-    """A relative error: `+3.1 %`."""
-    error = number_in(cell)
-    return EMPTY if error is None else f"{100 * error:+z.1f} %"

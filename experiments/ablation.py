@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from experiments import _common, _pairs
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
-from experiments._words import Labels
 from harness import provenance
 
 RANK = 135
@@ -40,17 +39,6 @@ STEPS: Mapping[str, Mapping[str, str]] = {
     "uint8": {"normalize_on": "device"},
     "threads": {"engine": "threads"},
 }
-#: What the steps are called.
-LABELS = Labels(
-    {
-        BASELINE: "DataLoader + PIL",
-        "libjpeg_turbo": "+ libjpeg-turbo",
-        "scaled_decode": "+ scaled decode",
-        "torch_resize": "+ torch's resize",
-        "uint8": "+ uint8 batches",
-        "threads": "+ threads engine",
-    }
-)
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:

@@ -23,11 +23,9 @@ from experiments import _accelerators, _accuracy, _common
 from experiments._accuracy import Outcome
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import step_recipes, worker_count
-from experiments._diagnosis import Diagnosis, is_slow
 from experiments._fixes import Folder, Scenario, advice, cold, loaders, scenarios
 from experiments._predictions import Predicted, describing, new_row, plan_of, predict
-from experiments._sentences import MeasuredRows
-from experiments._words import factor
+from experiments._words import CellValue, number_in
 from harness import provenance
 from harness.corpora import copies
 from harness.corpora.manifest import Item
@@ -35,7 +33,6 @@ from wallclock.clock import STAGES
 from wallclock.errors import UserError, check_name
 
 ON_REQUEST = True
-SENTENCE_RANK = 1
 STAGES_CSV = "diagnosis.csv"
 IMAGES_CSV = "diagnosis-images.csv"
 PREDICTIONS_CSV = "diagnosis-predictions.csv"
@@ -67,6 +64,8 @@ TABLES = {
     ACCURACY_CSV: _accuracy.COLUMNS,
 }
 
+#: The storage is slow if it leaves less of the rate.
+_SLOW = 0.95
 #: A smaller speedup does nothing for its stage.
 _MIN_SPEEDUP = 1.005
 #: Few images get less time and smaller batches: their share of those asked for, at least this.
@@ -108,6 +107,14 @@ def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
     slow = is_slow([row for row in rows if row["kind"] == "cold"])
     proved = [scenario for scenario in plan_of(records) if slow or not scenario.cold]
     return _Grid(plan, options, {}, proved).proofs()
+
+
+def is_slow(cold: Sequence[Mapping[str, CellValue]]) -> bool:
+    """Whether images that are not in memory slow the present recipe down noticeably.
+
+    `cold`: the rows of such images.
+    """
+    return bool(cold) and (number_in(cold[0]["predicted_speedup"]) or 1.0) < _SLOW
 
 
 class _Grid:
@@ -325,18 +332,3 @@ def _images(described: Record) -> Row:
         "brightness": stats["brightness_p50"],
         "formats": ", ".join(shares),
     }
-
-
-def sentence(rows: MeasuredRows) -> str:
-    """The fix to begin with; without one, what takes the time."""
-    diagnosis = Diagnosis(rows[STAGES_CSV], rows[IMAGES_CSV], rows[PREDICTIONS_CSV])
-    if not diagnosis.stages or not diagnosis.images:
-        return ""
-    fix = diagnosis.first
-    if fix is None:
-        return diagnosis.without_fix()
-    where = f", on a {diagnosis.device}" if diagnosis.elsewhere else ""
-    if fix["measured_speedup"]:
-        measured, predicted = factor(fix["measured_speedup"]), factor(fix["predicted_speedup"])
-        return f"fix first{where}: {fix['fix']}, {measured} measured, {predicted} predicted"
-    return f"fix first{where}: {fix['fix']}, {factor(fix['predicted_speedup'])} predicted"

@@ -11,11 +11,10 @@ was run on AWS.
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 
 from experiments import _accelerators, _common
-from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
+from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables
 from harness import provenance
 
 RANK = 162
@@ -39,25 +38,8 @@ _INSTANCES = {
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
-    """What loading an image costs a core, where `predict` does not measure it in this run."""
-    if "predict" in plan.settings.experiments:
-        return []
-    loading = options["loading"]
-    recipe = replace(options["recipe"], device="cpu", dtype="fp32", normalize_on="device")
-    params = {**plan.params, "seconds": loading["seconds"]}
-    return [
-        cell(
-            plan,
-            "fleet",
-            "contention",
-            f"loading-{image_set}",
-            replace(recipe, batch_size=loading["batch_sizes"][image_set]),
-            corpus,
-            model=mock_model(plan),
-            params=params,
-        )
-        for image_set, corpus in plan.slices(options["images"]).items()
-    ]
+    """None: `predict` measures what loading an image costs a core."""
+    return []
 
 
 def tables(records: Records) -> Tables:

@@ -123,7 +123,7 @@ def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
         }
     grid = _grid(plan, options) if chosen else []
     return _repeated(
-        plan, [full for full in grid if (*_key(full)[:-1], _setup_name(full)) in chosen]
+        plan, [full for full in grid if (*_key(full)[:-1], full.params["setup"]) in chosen]
     )
 
 
@@ -294,10 +294,6 @@ def _key(cell: Cell) -> tuple[str, ...]:
     return params["system"], images.kind, images.image_set, images.digest, params["subset"]
 
 
-def _setup_name(cell: Cell) -> str:
-    return str(cell.params["setup"])
-
-
 @dataclass(frozen=True)
 class _Setup:
     """A system's variant under a setup: its repeats and the row that they make."""
@@ -313,7 +309,7 @@ def _by_setup(records: Records, search: bool) -> dict[tuple[str, ...], dict[str,
     for record in records:
         if ("search" in record.cell.params) == search:
             by_setup = grouped.setdefault(_key(record.cell), {})
-            by_setup.setdefault(_setup_name(record.cell), []).append(record)
+            by_setup.setdefault(record.cell.params["setup"], []).append(record)
     return {
         key: {
             name: _Setup(key[1:], repeats, _setup_row(name, repeats))

@@ -29,7 +29,7 @@ CSV = "limits.csv"
 COLUMNS = _common.columns(
     "what recipe engine decoder workers batch_size dtype image_set corpus weights",
     "service_ms_per_image device device_kind n_images n_unique repeats",
-    "wall_s img_per_s img_per_s_min img_per_s_max core_img_per_s_min core_img_per_s_max",
+    "wall_s img_per_s img_per_s_min img_per_s_max",
     _common.LATENCY_COLUMNS,
     "ceiling_img_per_s efficiency limited_by median_kb median_megapixels origin status reason",
 )
@@ -127,10 +127,7 @@ def _measured(repeats: Records) -> Row:
     median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
     row = _common.value_columns(median_repeat, "n_unique") | _common.spread_columns(repeats)
     row |= {"n_images": _common.count(median_repeat), "wall_s": _common.wall_s(median_repeat)}
-    row |= _common.percentile_columns(median_repeat, "latency")
-    if cores := median_repeat.values.get("core_img_per_s"):
-        row |= {"core_img_per_s_min": min(cores), "core_img_per_s_max": max(cores)}
-    return row
+    return row | _common.percentile_columns(median_repeat, "latency")
 
 
 def _efficiency(row: Row, rows: Sequence[Row]) -> Row:

@@ -29,7 +29,6 @@ from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from experiments._words import Labels
 
 RANK = 60
 CSV = "onnx-vs-pytorch.csv"
@@ -42,18 +41,6 @@ COLUMNS = _common.columns(
     "peak_gpu_mem_gib origin status reason",
 )
 TABLES = {CSV: COLUMNS}
-#: What the runtimes are called; a dtype follows the comma.
-LABELS = Labels(
-    {
-        "pytorch": "PyTorch",
-        "pytorch-compile": "torch.compile",
-        "pytorch-cudagraph": "PyTorch, CUDA graph,",
-        "onnxruntime": "ONNX Runtime, CUDA,",
-        "onnxruntime-tensorrt": "ONNX Runtime, TensorRT,",
-        "onnxruntime-cpu": "ONNX Runtime, CPU,",
-    }
-)
-
 _mean_ms = partial(_common.mean_ms, samples="batch")
 
 

@@ -6,7 +6,7 @@ and the row says how far the output moved (`psnr_db`, `cosine`).
 """
 
 from experiments import _end_to_end, t4
-from experiments._sentences import MeasuredRows, is_comparable, mock_note, ratio
+from experiments._sentences import MeasuredRows, mock_note, ratio
 from experiments._words import SHORT_SETS, digits
 
 RANK = 80
@@ -14,6 +14,9 @@ SENTENCE_RANK = 3
 CSV = "optimized-end-to-end.csv"
 TIMELINE_CSV = "timeline-optimized.csv"
 TABLES = {CSV: _end_to_end.COLUMNS, TIMELINE_CSV: _end_to_end.TIMELINE_COLUMNS}
+
+#: What rows have in common that are compared, beside their recipes.
+_ALIKE = ("image_set", "corpus", "weights", "service_ms", "device")
 
 cells = _end_to_end.one_recipe("opt")
 tables = _end_to_end.tables(CSV, TIMELINE_CSV)
@@ -27,6 +30,6 @@ def sentence(rows: MeasuredRows) -> str:
     rate = f"{digits(row['img_per_s'])} images per second{mock_note(row)}"
     text = f"on {SHORT_SETS[row['image_set']]} the optimized recipe embeds {rate}"
     base = rows.first(t4.CSV)
-    if base and is_comparable(row, base):
+    if base and all(row[name] == base[name] for name in _ALIKE):
         return f"{text}, {ratio(row, base)} the baseline"
     return text

@@ -17,13 +17,11 @@ from typing import Any
 from experiments import _accuracy, _common, _end_to_end
 from experiments._accuracy import Outcome, measured_bottleneck
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell, mock_model
-from experiments._costs import Costs, NoCostsError, prediction_columns, step_recipes
-from experiments._sentences import TableRow
-from experiments._words import percent, signed_percent
+from experiments._costs import Costs, NoCostsError, step_recipes
 
 RANK = 160
 #: The experiments whose end-to-end cells are predicted too.
-ALSO_READS = ("t4", "opt", "fast", "steps", "workers", "batch", "frontier")
+ALSO_READS = ("t4", "opt", "fast", "steps", "workers", "batch")
 CSV = "prediction.csv"
 COLUMNS = _common.columns(
     "experiment recipe decoder resizer engine workers batch_size dtype",
@@ -53,14 +51,9 @@ def tables(records: Records) -> Tables:
     costs = Costs(parts)
     rows = []
     for experiment in ("predict", *ALSO_READS):
-        same = [
-            record
-            for record in records
-            if record.cell.experiment == experiment and "search" not in record.cell.params
-        ]
-        for protocol in ("throughput", "loading"):
-            for repeats in _common.groups(same, protocol).values():
-                rows.append(_row(costs, repeats, same))
+        same = [record for record in records if record.cell.experiment == experiment]
+        for repeats in _common.groups(same, "throughput").values():
+            rows.append(_row(costs, repeats, same))
     made = {CSV: rows} if rows else {}
     if judged := outcomes(rows):
         made[ACCURACY_CSV] = _accuracy.rows(judged)
@@ -127,13 +120,9 @@ def _proving(plan: Plan, options: Options) -> list[Cell]:
 
 def _row(costs: Costs, repeats: Records, records: Records) -> Row:
     timed = repeats[0].cell
-    if timed.protocol == "loading":
-        row = _common.new_row(repeats, COLUMNS) | {"recipe": timed.label}
-        measured = _common.complete(row, repeats, _loads)
-    else:
-        measured = _end_to_end.row(repeats, records)
-        if measured["status"] == "ok":
-            measured["measured_bottleneck"] = measured_bottleneck(_common.median_repeat(repeats))
+    measured = _end_to_end.row(repeats, records)
+    if measured["status"] == "ok":
+        measured["measured_bottleneck"] = measured_bottleneck(_common.median_repeat(repeats))
     rate = measured.pop("img_per_s")
     row = {name: measured.get(name) for name in COLUMNS}
     row |= {"experiment": timed.experiment, "origin": "predicted", "measured_img_per_s": rate}
@@ -142,20 +131,11 @@ def _row(costs: Costs, repeats: Records, records: Records) -> Row:
     except NoCostsError as error:
         return row | {"status": "not predicted", "reason": str(error)}
     expected = pipeline.predict()
-    row |= prediction_columns(expected)
-    row |= {"workers_to_saturate": pipeline.workers_to_saturate()}
+    names = ("img_per_s", "bottleneck", "accelerator_utilization", "accelerator_bound")
+    row |= {name: getattr(expected, name) for name in names}
+    row |= {"img_per_s_low": expected.low, "img_per_s_high": expected.high}
+    row |= {f"{name}_img_per_s": rate for name, rate in expected.supply.items()}
+    row["workers_to_saturate"] = pipeline.workers_to_saturate()
     if isinstance(rate, int | float):
         row["error"] = expected.img_per_s / rate - 1
     return row
-
-
-def _loads(repeats: Records) -> Row:
-    """What a loader without a consumer measured."""
-    n_images = _common.count(_common.measured(repeats)[0])
-    return _common.spread_columns(repeats) | {"n_images": n_images}
-
-
-def describe_errors(row: TableRow) -> str:
-    """The errors of rates in a row of `prediction-accuracy.csv`."""
-    errors = f"median {percent(row['rate_error_median'])}, worst {percent(row['rate_error_worst'])}"
-    return f"{errors}, bias {signed_percent(row['rate_bias'])}, n = {row['n_rates']}"

@@ -1,10 +1,10 @@
 """What does the stage profiler itself cost, and can it be believed?
 
-Method. In one process, rounds of three loops, alternately: empty stage calls, the same with the
-usual `@contextlib.contextmanager` profiler, and the bare loop, which is subtracted from both. Then
-one serial pass under torch.profiler (each stage in a `record_function`) and one under cProfile
-(each stage a function of its own name): for every stage of at least 1 % of the pass, the relative
-difference between our seconds and theirs; the row shows the largest, the median repeat of it.
+Method. In one process, rounds of two loops, alternately: empty stage calls, and the bare loop,
+which is subtracted. Then one serial pass under torch.profiler (each stage in a `record_function`)
+and one under cProfile (each stage a function of its own name): for every stage of at least 1 % of
+the pass, the relative difference between our seconds and theirs; the row shows the largest, the
+median repeat of it.
 """
 
 from experiments import _common
@@ -15,13 +15,13 @@ RANK = 10
 QUICK = True
 CSV = "profiler-overhead.csv"
 COLUMNS = _common.columns(
-    "what ns_per_call ns_per_call_min ns_per_call_max ratio_to_contextlib",
+    "what ns_per_call ns_per_call_min ns_per_call_max",
     _common.with_limits("max_relative_difference"),
     "n_calls repeats corpus device device_kind origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 
-_CALLS = {"stage call": "stage_calls", "contextlib call": "contextlib_calls"}
+_CALL = "stage call"
 _PROFILERS = ("torch.profiler", "cProfile")
 
 
@@ -37,30 +37,20 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 
 def tables(records: Records) -> Tables:
-    """Two rows of cost, three of agreement."""
+    """A row of cost, three of agreement."""
     if not records:
         return {}
     measured = _common.measured(records)
     if not measured:
-        return {CSV: [_common.new_row(records, COLUMNS) | {"what": what} for what in _CALLS]}
+        return {CSV: [_common.new_row(records, COLUMNS) | {"what": _CALL}]}
     base = _common.new_row(records, COLUMNS) | {"repeats": len(measured)}
-    return {CSV: [base | row for row in (*_costs(measured), *_agreement(measured))]}
+    return {CSV: [base | row for row in (_cost(measured), *_agreement(measured))]}
 
 
-def _costs(records: Records) -> list[Row]:
-    costs = {
-        what: [_ns_per_call(record, name) for record in records] for what, name in _CALLS.items()
-    }
+def _cost(records: Records) -> Row:
     counts = [r.values["calls_per_round"] * len(r.samples["bare_loop"]) for r in records]
-    return [
-        {
-            "what": what,
-            **_common.with_spread("ns_per_call", cost),
-            "ratio_to_contextlib": median(cost) / median(costs["contextlib call"]),
-            "n_calls": sum(counts),
-        }
-        for what, cost in costs.items()
-    ]
+    costs = _common.with_spread("ns_per_call", [_ns_per_call(record) for record in records])
+    return {"what": _CALL, **costs, "n_calls": sum(counts)}
 
 
 def _agreement(records: Records) -> list[Row]:
@@ -76,8 +66,8 @@ def _agreement(records: Records) -> list[Row]:
     ]
 
 
-def _ns_per_call(record: Record, name: str) -> float:
+def _ns_per_call(record: Record) -> float:
     """Median over the rounds of one call's cost, the bare loop subtracted."""
-    rounds = zip(record.samples[name], record.samples["bare_loop"], strict=True)
+    rounds = zip(record.samples["stage_calls"], record.samples["bare_loop"], strict=True)
     calls = record.values["calls_per_round"]
     return median([(ours - loop) / calls for ours, loop in rounds])

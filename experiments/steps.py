@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from experiments import _common, _end_to_end
 from experiments._common import Cell, Options, Plan, Recipe, Records, Tables
-from experiments._words import Labels
 from wallclock.errors import check_name
 
 RANK = 100
@@ -32,16 +31,6 @@ _LADDER = {
     "batch": ("batch_size",),
     "fp16": ("dtype",),
 }
-#: What the steps are called.
-LABELS = Labels(
-    {
-        "baseline": "Baseline",
-        "decode_resize": "+ decode, resize",
-        "workers": "+ workers",
-        "batch": "+ batch",
-        "fp16": "+ FP16",
-    }
-)
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:

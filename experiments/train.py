@@ -3,7 +3,7 @@
 Method. ResNet-50 trains on augmented images with random labels: the loader alone, the step alone on
 noise, and both together; a base job, then each of batch, workers, place of the augmentation and
 dtype changed alone. `utilization` is the step's time alone over its share of the wall time in the
-job, `utilization_if_overlapped` what loader and step alone would give, sharing nothing.
+job.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ COLUMNS = _common.columns(
     "what part batch_size workers augment dtype decoder resizer interpolation dct_scale engine",
     "image_set corpus weights device device_kind n_images repeats",
     "img_per_s img_per_s_min img_per_s_max",
-    "utilization utilization_if_overlapped wait_share slowed_share limited_by",
+    "utilization wait_share slowed_share limited_by",
     *(f"{part}_ms" for part in _PARTS),
     "step_ms other_cores origin status reason",
 )
@@ -167,8 +167,6 @@ def _job(repeats: Records, parts: Mapping[str, dict[str, Any]]) -> Row:
     if step is None or not isinstance(rate, float):
         return row
     alone: float = step["img_per_s"]
-    if loads := parts.get(f"loader, {_loader(recipe)}"):
-        row["utilization_if_overlapped"] = min(1.0, loads["img_per_s"] / alone)
     median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
     waits = median_repeat.seconds_in("wait") / _common.wall_s(median_repeat)
     busy = rate / alone

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from experiments import _accuracy, diagnose, predict
 from harness import provenance
-from paper.csvfile import read_table, write_table
+from paper.csvfile import Row, read_table, write_table
+from paper.format import percent
 from wallclock.errors import UserError
 
 REFERENCES = provenance.ROOT / "data" / "reference"
@@ -39,6 +40,40 @@ def tables() -> list[Path]:
     return [path for name in _READERS for path in sorted(REFERENCES.glob(f"*/{name}"))]
 
 
+def describe(row: Row) -> str:
+    """A row of an accuracy table in words, for a page or a document; empty without a gain."""
+    if not row["gain_error_median"]:
+        return ""
+    n = f"n = {row['n_gains']}"
+    if row["n_decided_by_sleep"] != "0":
+        n += f", without {row['n_decided_by_sleep']} that the mock's sleep decides"
+    parts = [
+        f"predicted gains were off by {percent(row['gain_error_median'])} in the median and "
+        f"{percent(row['gain_error_worst'])} at worst ({n})"
+    ]
+    for what, noun in (("changes", "direction"), ("bottleneck", "bottleneck")):
+        if row[f"{what}_right_share"]:
+            share = _share_in_words(row, f"{what}_right_share")
+            n = row["n_changes" if what == "changes" else "n_bottlenecks"]
+            parts.append(f"the {noun} was right in {share} of {n}")
+    if row["skill_unchanged"]:
+        parts.append(f"skill over 'nothing changes' {_with_interval(row, 'skill_unchanged')}")
+    return "; ".join(parts)
+
+
+def _share_in_words(row: Row, name: str) -> str:
+    low, high = (percent(row[f"{name}_{end}"], 0) for end in ("low", "high"))
+    return f"{percent(row[name], 0)} [{low}, {high}]"
+
+
+def _with_interval(row: Row, name: str) -> str:
+    text = f"{float(row[name]):.2f}"
+    if not row[f"{name}_low"]:
+        return text
+    low, high = (float(row[f"{name}_{end}"]) for end in ("low", "high"))
+    return f"{text} [{low:.2f}, {high:.2f}]"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0, or 1 for a table that is damaged, or a full disk."""
     parser = argparse.ArgumentParser(prog="python -m paper.accuracy")
@@ -47,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parser.parse_args(arguments).write:
             PATH.parent.mkdir(parents=True, exist_ok=True)
             write_table(PATH, _accuracy.COLUMNS, pooled())
-        print(_accuracy.describe(read_table(PATH)[0]))
+        print(describe(read_table(PATH)[0]))
     except UserError as error:
         print(f"paper.accuracy: {error}", file=sys.stderr)
         return 1

@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from experiments import _accuracy
-from experiments._diagnosis import BUSY_CORES, Diagnosis, best
 from experiments.diagnose import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
 from harness import provenance
+from paper.accuracy import describe
 from paper.csvfile import Row, number, ok_rows, read_table
+from paper.findings import BUSY_CORES, Diagnosis, best
 from paper.format import count_noun, digits, factor, percent
 from paper.labels import SETS
 from paper.pages import render_page, segment
@@ -42,7 +42,7 @@ def words_of(diagnosis: Diagnosis) -> tuple[str, list[str], str]:
     text = render_page(
         "diagnosis_words.jinja",
         diagnosis=diagnosis,
-        accuracy=_accuracy.describe(accuracy[0]) if accuracy else "",
+        accuracy=describe(accuracy[0]) if accuracy else "",
         busy_cores=[number(row["other_cores"]) or 0.0 for row in diagnosis.proved],
         busy_from=BUSY_CORES,
         count_noun=count_noun,

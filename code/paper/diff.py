@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments import fast, opt, t4
-from experiments._sentences import is_setting
+from experiments._common import columns
 from paper import claims
 from paper.csvfile import read_columns, read_table
 from paper.format import count_noun
@@ -38,6 +38,23 @@ _MEASURED_COLUMN = re.compile(
 )
 _FRACTION_COLUMN = re.compile(r"(_share|_difference)$")
 _COMPUTED_COLUMNS = frozenset({"psnr_db", "cosine", "cosine_min"})
+#: In the name of a measured value: its unit, a statistic, or what it is.
+_MEASURED_WORDS = frozenset(
+    columns(
+        "s ms us ns kb mb gb mib gib mhz w px db megapixels per usd hours share n",
+        "min max mean median used cosine error efficiency utilization speedup vs ratio gain",
+    )
+)
+#: Settings whose names carry a unit, too.
+_SETTINGS_WITH_UNIT = frozenset(columns("service_ms service_ms_per_image latency_bound_ms"))
+#: What a row says of itself, and what it found out about the run.
+_REMARKS = frozenset(
+    columns(
+        "origin status reason note gate repeats steady library settings provider attention",
+        "limited_by throttle_reasons other_variants other_cores calm_repeats level next next_close",
+        "read_back sink_checked neighbours_kept knee largest_in_bound workers_needed",
+    )
+)
 #: A row with one of these was not run: here it cannot be.
 _NOT_RUN = ("unavailable", "not applicable")
 
@@ -150,7 +167,7 @@ def _keys(a: "pd.DataFrame", b: "pd.DataFrame") -> list[str]:
     A setting that is the same in all rows is none: it must be equal, and may differ. Where settings
     do not suffice, the number of images does.
     """
-    settings = [column for column in _columns(a) if column == "n" or is_setting(column)]
+    settings = [column for column in _columns(a) if column == "n" or _is_setting(column)]
     images = ["n_images"] if "n_images" in a else []
     keys: list[str] = []
     for column in (*settings, *images):
@@ -246,3 +263,10 @@ def _numbers(frame: "pd.DataFrame", column: str) -> "pd.Series[float]":
     import pandas as pd
 
     return pd.to_numeric(frame[column], errors="coerce").astype(float)
+
+
+def _is_setting(column: str) -> bool:
+    """Whether a column says what was run, not what was measured."""
+    if column in _SETTINGS_WITH_UNIT:
+        return True
+    return column not in _REMARKS and _MEASURED_WORDS.isdisjoint(column.split("_"))

@@ -1,6 +1,6 @@
 """How a number reads in a figure, a table, the report and on a terminal: one form for each kind."""
 
-from experiments._words import EMPTY, CellValue, digits, factor, number_in, percent, signed_percent
+from experiments._words import EMPTY, CellValue, digits, factor, number_in, percent
 
 __all__ = [
     "EMPTY",
@@ -32,3 +32,9 @@ def count_noun(count: int, noun: str) -> str:
         return f"{count} {noun}"
     plural = "es" if noun.endswith("ch") else "s"
     return f"{count:,} {noun}{plural}"
+
+
+def signed_percent(cell: CellValue) -> str:
+    """A relative error: `+3.1 %`."""
+    error = number_in(cell)
+    return EMPTY if error is None else f"{100 * error:+z.1f} %"

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from experiments import ablation, frontier, onnx, steps
-from experiments._words import CORPORA, DECODERS, SETS, SHORT_SETS
+from experiments import ablation, frontier
+from experiments._words import SHORT_SETS, Labels
+from harness import decoders
 from paper.csvfile import Row, distinct
 
 __all__ = [
@@ -18,10 +19,49 @@ __all__ = [
     "weights",
 ]
 
-ABLATION = ablation.LABELS
-RUNTIMES = onnx.LABELS
-STEPS = steps.LABELS
+#: What the steps are called.
+ABLATION = Labels(
+    {
+        ablation.BASELINE: "DataLoader + PIL",
+        "libjpeg_turbo": "+ libjpeg-turbo",
+        "scaled_decode": "+ scaled decode",
+        "torch_resize": "+ torch's resize",
+        "uint8": "+ uint8 batches",
+        "threads": "+ threads engine",
+    }
+)
+#: What the runtimes are called; a dtype follows the comma.
+RUNTIMES = Labels(
+    {
+        "pytorch": "PyTorch",
+        "pytorch-compile": "torch.compile",
+        "pytorch-cudagraph": "PyTorch, CUDA graph,",
+        "onnxruntime": "ONNX Runtime, CUDA,",
+        "onnxruntime-tensorrt": "ONNX Runtime, TensorRT,",
+        "onnxruntime-cpu": "ONNX Runtime, CPU,",
+    }
+)
+#: What the steps are called.
+STEPS = Labels(
+    {
+        "baseline": "Baseline",
+        "decode_resize": "+ decode, resize",
+        "workers": "+ workers",
+        "batch": "+ batch",
+        "fp16": "+ FP16",
+    }
+)
 SYSTEMS = frontier.LABELS
+DECODERS = Labels({name: decoder.label for name, decoder in decoders.DECODERS.items()})
+#: An image set in a sentence; `SHORT_SETS` where space is short.
+SETS = Labels({"small_256": "images of 256 px", "original": "originals at full resolution"})
+CORPORA = Labels(
+    {
+        "abo": "Amazon Berkeley Objects",
+        "synthetic": "synthetic images",
+        "folder": "images of a folder",
+    }
+)
 
 
 def weights(rows: Sequence[Row]) -> str:

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from experiments._sentences import RESULTS
 from paper.claims import (
     CALIBRATION,
     CANNOT_TELL,
@@ -51,6 +50,13 @@ _NAME_COLUMNS = (
     "format",
 )
 _SHARED_COLUMNS = ("image_set", "subset", "fsync", "boxes")
+#: Column and unit: the first that a row fills is its result, in the terminal.
+_RESULTS = {
+    "img_per_s": "img/s",
+    "vectors_per_s": "vectors/s",
+    "mean_ms": "ms",
+    "ns_per_call": "ns a call",
+}
 #: Statuses of rows that cannot be measured here.
 _MISSING = ("unavailable", "not applicable")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -248,7 +254,7 @@ def _word(column: str, cell: str) -> str:
 
 def _result(row: Row) -> tuple[str, str]:
     """The number that a row is about, and its unit, if it has a usual one."""
-    for column, unit in RESULTS.items():
+    for column, unit in _RESULTS.items():
         if row.get(column):
             return digits(row[column]), unit
     if row.get("gain"):

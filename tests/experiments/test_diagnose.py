@@ -177,11 +177,8 @@ def test_a_proof_whose_vectors_are_wrong_has_failed(sink: dict[str, Any], status
     proof = test_predict.end_to_end("diagnose", 900, workers=2)
     proof = replace(proof, values={**proof.values, **sink})
     scenario = Scenario("present", "your recipe", proof.cell.recipe)
-    names = ("kb", "megapixels", "longest_px", "bytes_per_pixel", "brightness")
-    stats = {f"{name}_{at}": 1.0 for name in names for at in ("p50", "p90")}
-    values = {"n_sound": 10, "formats": {"JPEG": 10}, "image_stats": stats}
     params, model = {"setups": [asdict(scenario)]}, proof.cell.model
-    images = made.record("diagnose", "image_stats", "images", values, params, model=model)
+    images = made.record("diagnose", "image_stats", "images", made.IMAGE_STATS, params, model=model)
     made_of = diagnose.tables([images, *test_predict.costs(), proof])
     (row,) = made_of[diagnose.PREDICTIONS_CSV]
     assert row["status"] == status
@@ -202,9 +199,8 @@ def test_a_gain_is_over_the_pass_in_the_middle() -> None:
         return replace(proof, cell=measured, values={**proof.values, "img_per_s": img_per_s})
 
     params = {"setups": [asdict(present), asdict(better)]}
-    values = {"n_sound": 10, "formats": {"JPEG": 10}, "image_stats": image_stats()["image_stats"]}
     images = made.record(
-        "diagnose", "image_stats", "images", values, params, model=proof.cell.model
+        "diagnose", "image_stats", "images", made.IMAGE_STATS, params, model=proof.cell.model
     )
     passes = [ran(present, repeat, rate) for repeat, rate in enumerate((100.0, 60.0, 110.0))]
     rows = diagnose.tables([images, *test_predict.costs(), *passes, ran(better, 0, 150.0)])
@@ -219,13 +215,10 @@ def cold_job(ms: float, plan: Plan, options: dict[str, Any]) -> list[Record]:
     recipe = replace(options["recipe"], workers=2)
     planned = [Scenario("present", "now", recipe), *_fixes.cold(recipe, 4)]
     setups = [asdict(scenario) for scenario in planned]
-    names = ("kb", "megapixels", "longest_px", "bytes_per_pixel", "brightness")
-    stats = {f"{name}_{at}": 1.0 for name in names for at in ("p50", "p90")}
-    values = {"n_sound": 10, "formats": {"JPEG": 10}, "image_stats": stats}
     images = partial(made.record, "diagnose", model=loading.cell.model)
     times = {f"cold-{n}": [int(10 * ms * made.MS / n)] for n in (1, 2, 8)}
     return [
-        images("image_stats", "images", values, {"setups": setups}),
+        images("image_stats", "images", made.IMAGE_STATS, {"setups": setups}),
         images("storage", "storage", {"n_loaded": 10}, {"readers": [1, 2, 8]}, times),
         loading,
         *others,
@@ -325,24 +318,18 @@ def test_costs_are_measured_in_passes_apart_in_time(plan: Plan, options: dict[st
 def measured_costs(plan: Plan, options: dict[str, Any], others: float) -> list[Record]:
     """What `cells` planned, with costs that are all alike while others took so many cores."""
     loading, transfer, step = test_predict.costs()
-    (contention_values, stats) = ({**loading.values, "other_cores": others}, image_stats())
+    contention_values = {**loading.values, "other_cores": others}
     by_protocol = {"contention": loading, "batch_transfer": transfer, "step": step}
     made_of = []
     for cell in diagnose.cells(plan, options):
         if cell.protocol == "image_stats":
-            made_of.append(replace(loading, cell=cell, values=stats, samples={}))
+            made_of.append(replace(loading, cell=cell, values=made.IMAGE_STATS, samples={}))
         elif cell.protocol in by_protocol:
             cost = by_protocol[cell.protocol]
             values = contention_values if cell.protocol == "contention" else cost.values
             params = {**cell.params, "batch_sizes": [1, 32]}
             made_of.append(replace(cost, cell=replace(cell, params=params), values=values))
     return made_of
-
-
-def image_stats() -> dict[str, Any]:
-    names = ("kb", "megapixels", "longest_px", "bytes_per_pixel", "brightness")
-    stats = {f"{name}_{at}": 1.0 for name in names for at in ("p50", "p90")}
-    return {"n_sound": 10, "formats": {"JPEG baseline": 10}, "image_stats": stats}
 
 
 def test_a_row_says_how_busy_the_machine_was(plan: Plan, options: dict[str, Any]) -> None:

@@ -30,9 +30,6 @@ def diagnosed(cores: int = 16, usd: float | None = 3.6, **model: Any) -> list[Re
     planned = _fixes.scenarios(options, recipe, cores, folder)
     there = {"accelerator": "T4", "cores": cores, "usd_per_hour": usd}
     params = {"setups": [asdict(scenario) for scenario in planned], "elsewhere": there}
-    stats = {"image_stats": {}, "formats": {}, "n_sound": 10}
-    names = ("kb", "megapixels", "longest_px", "bytes_per_pixel", "brightness")
-    stats["image_stats"] = {f"{name}_p{q}": 1.0 for name in names for q in (50, 90)}
     loading = {"mean_bytes": 2e4, "n_embedded": 1, "page_cache": "warm"}
     loading |= {"cpu_s": {"1": 0.010, "4": 0.020, "8": 0.020}}
     sizes = {"batch_sizes": [8], "seconds": 1}
@@ -42,7 +39,7 @@ def diagnosed(cores: int = 16, usd: float | None = 3.6, **model: Any) -> list[Re
     here = replace(recipe, device="cpu", dtype="fp32")
     decode = {"decode": [10 * MS]}
     return [
-        made.record("diagnose", "image_stats", "images", stats, params, recipe=here),
+        made.record("diagnose", "image_stats", "images", made.IMAGE_STATS, params, recipe=here),
         made.record("diagnose", "contention", "now", loading, {}, decode, here),
         made.record("diagnose", "batch_transfer", "batch", {}, sizes, transfer, here),
         made.record("diagnose", "step", "step", flops, sizes, step, here),

@@ -1,4 +1,4 @@
-"""`fleet`: its grid, and the formula."""
+"""`fleet`: the formula."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import pytest
 from experiments import _accelerators, fleet
 from harness.records import Record
 from tests.experiments import made
-from tests.experiments.conftest import Grid
 from wallclock.recipe import Recipe
 
 
@@ -22,13 +21,6 @@ def rows(load_ms: float) -> dict[tuple[str, int], dict[str, Any]]:
     made_rows = fleet.tables([loading(load_ms)])[fleet.CSV]
     assert all(row.keys() == {*fleet.COLUMNS} for row in made_rows)
     return {(row["instance"], row["nodes"]): row for row in made_rows}
-
-
-def test_the_grid_measures_what_predict_does_not(grid: Grid) -> None:
-    small = ("corpus.image_set=small_256", "experiment.fleet.images={small_256: 3}")
-    (cell,) = grid("fleet", *small)
-    assert (cell.label, cell.protocol) == ("loading-small_256", "contention")
-    assert cell.params["seconds"] > 0
 
 
 def test_what_binds_sets_the_rate_and_the_dollars() -> None:

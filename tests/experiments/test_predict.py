@@ -105,8 +105,6 @@ def test_a_gpus_step_is_measured_and_taken_as_the_batch_crosses_the_bus() -> Non
         pipeline = Costs([loaded, transfer, *steps]).pipeline(replace(job.cell, recipe=recipe))
         assert pipeline.costs.h2d_s == pytest.approx(ms / 1e3)
         assert pipeline.machine.gpu
-        loads = replace(job.cell, recipe=recipe, protocol="loading", params={"finish": "device"})
-        assert Costs([loaded, transfer, *steps]).pipeline(loads)._main_s == pipeline.costs.h2d_s
         assert not pipeline.machine.shares_cores
 
 
@@ -218,27 +216,6 @@ def test_a_cost_that_was_not_measured_is_named() -> None:
     assert {row["error"] for row in rows} == {None}
     failed = [replace(record, status="unavailable", reason="no torch") for record in costs()]
     assert [row["reason"] for row in rows_of(*failed, network)] == ["no torch"]
-
-
-def loads(rate: int, subset: str = "all", **choices: Any) -> Record:
-    """A pass that only loads: one second of it."""
-    recipe, values = replace(LOADER, **choices), {"n_loaded": rate, "n_unique": 10}
-    params, samples = {"subset": subset}, {"wall": [S]}
-    return made.record("frontier", "loading", recipe.name, values, params, samples, recipe)
-
-
-def test_a_loader_without_a_consumer() -> None:
-    """Two threads at 1.25 ms an image, no transfer. Third parties and subsets have no costs."""
-    threads: dict[str, Any] = {"engine": "threads", "workers": 2}
-    repeats = [loads(rate, name="ours", **threads) for rate in (1500, 1700)]
-    others = [loads(9, engine="dali"), loads(9, "baseline", name="part", **threads)]
-    ours, dali, baseline = rows_of(*costs(), *repeats, *others)
-    assert (ours["img_per_s"], ours["measured_img_per_s"]) == pytest.approx((1600, 1600))
-    assert (ours["repeats"], ours["bottleneck"]) == (2, "transform")
-    assert (ours["measured_bottleneck"], ours["workers_to_saturate"]) == (None, None)
-    assert [row["status"] for row in (dali, baseline)] == ["not predicted"] * 2
-    assert "dali is one call" in str(dali["reason"])
-    assert "the baseline images alone" in str(baseline["reason"])
 
 
 def test_batch_transfer_is_interpolated() -> None:

@@ -1,30 +1,13 @@
-"""The sentence that ends a run: who is asked first, and which rows may be compared."""
+"""The sentence that ends a run: who is asked first."""
 
 from types import SimpleNamespace
 
 import pytest
 
 import experiments
-from experiments._sentences import MeasuredRows, TableRow, is_comparable
+from experiments._sentences import MeasuredRows, TableRow
 
 CSV = "toy.csv"
-
-
-def toy_row(recipe: str, **cells: str) -> TableRow:
-    measured = {"wall_s": recipe, "n_images": recipe, "psnr_db_min": recipe}
-    return {"recipe": recipe, **measured, "corpus": "abo", "status": "ok", **cells}
-
-
-@pytest.mark.parametrize(
-    ("column", "is_free"),
-    [("workers", True), ("decoder", True), ("service_ms", False), ("sampling", False)],
-)
-def test_recipes_are_comparable_where_all_else_is_equal(column: str, is_free: bool) -> None:
-    """Also by a column that no list here has ever named."""
-    row, base = dict(toy_row("1", **{column: "1"})), dict(toy_row("2", **{column: "2"}))
-    assert is_comparable(row, base) == is_free
-    assert is_comparable(row, base | {column: "1"})
-    assert not is_comparable(row, base | {column: "1", "corpus": "synthetic"})
 
 
 class TestWhoIsAsked:

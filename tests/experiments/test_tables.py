@@ -54,8 +54,7 @@ def repeated(name: str, *factors: int) -> list[Record]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["cpu", "decoders", "frontier", "limits", "onnx", "scaling", "serial", "serialization", "t4"],
+    "name", ["cpu", "decoders", "frontier", "limits", "onnx", "serial", "serialization", "t4"]
 )
 def test_a_row_is_the_median_repeat_with_the_spread(name: str) -> None:
     rows = tables(name, repeated(name, 3, 1, 2))

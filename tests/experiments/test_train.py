@@ -47,7 +47,6 @@ def test_rows() -> None:
     job = rows["together"]
     shares = [job[f"{name}"] for name in ("utilization", "wait_share", "slowed_share")]
     assert shares == pytest.approx([0.4, 0.4, 0.2])
-    assert job["utilization_if_overlapped"] == pytest.approx(38 / 50)
     assert job["limited_by"] == "decode"
     assert train.tables([]) == {}
 

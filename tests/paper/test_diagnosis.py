@@ -8,11 +8,10 @@ import pytest
 from rich.console import Console
 
 from experiments import diagnose
-from experiments._diagnosis import Diagnosis
 from paper import diagnosis as job
 from paper.csvfile import read_table
 from paper.diagnosis import words_of
-from paper.session import closing_sentence
+from paper.findings import Diagnosis
 from tests.fixture_run import FIXTURES
 from tests.paper.tables import Row, save
 from wallclock.clock import STAGES
@@ -269,10 +268,7 @@ def test_page_holds_every_prediction(folder: Path) -> None:
     assert path.read_text(encoding="utf-8") == text
 
 
-def test_closing_sentence_and_absence(folder: Path) -> None:
-    expected = "fix first: bf16 forward pass, 1.94× measured, 1.92× predicted"
-    assert closing_sentence(folder, ["diagnose"]) == expected
+def test_a_missing_table_is_no_diagnosis(folder: Path) -> None:
     (folder / diagnose.IMAGES_CSV).unlink()
     assert job.load(folder) is None
-    assert closing_sentence(folder, ["diagnose"]) == ""
     assert job.render(folder, folder).skipped == f"no {diagnose.STAGES_CSV}"

@@ -79,7 +79,6 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {
     "job": ("job", *_JOB, "harness.corpora.distinct"),
     "ladder": ("ladder", *_SERVICE),
     "layers": ("runtimes",),
-    "load_n": ("throughput", *_OTHERS_LOADERS),
     "loading": ("throughput", *_OTHERS_LOADERS),
     "nms": ("nms",),
     "profiler": ("serial",),

@@ -6,8 +6,8 @@ profilers agree.
 
 import cProfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
@@ -132,42 +132,21 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 
 def overhead(rounds: int, calls: int) -> dict[str, list[int]]:
-    """Nanoseconds a round for `calls` stage calls, the same with contextlib, and the bare loop."""
-    samples: dict[str, list[int]] = {"stage_calls": [], "contextlib_calls": [], "bare_loop": []}
+    """Nanoseconds a round for `calls` stage calls, and for the bare loop."""
+    samples: dict[str, list[int]] = {"stage_calls": [], "bare_loop": []}
     with gc_disabled():
         for _ in range(rounds):
-            samples["stage_calls"].append(_time_calls(StageProfiler().stage, calls))
-            samples["contextlib_calls"].append(_time_calls(_contextlib_stage(), calls))
+            stage = StageProfiler().stage
+            began = perf_counter_ns()
+            for _ in range(calls):
+                with stage("decode"):
+                    pass
+            samples["stage_calls"].append(perf_counter_ns() - began)
             began = perf_counter_ns()
             for _ in range(calls):
                 pass
             samples["bare_loop"].append(perf_counter_ns() - began)
     return samples
-
-
-def _time_calls(stage: _OpenStage, calls: int) -> int:
-    began = perf_counter_ns()
-    for _ in range(calls):
-        with stage("decode"):
-            pass
-    return perf_counter_ns() - began
-
-
-def _contextlib_stage() -> _OpenStage:
-    """The plain way to write a stage profiler: totals and counts, no samples."""
-    totals: dict[str, int] = {}
-    counts: dict[str, int] = {}
-
-    @contextmanager
-    def stage(name: str) -> Iterator[None]:
-        began = perf_counter_ns()
-        try:
-            yield
-        finally:
-            totals[name] = totals.get(name, 0) + perf_counter_ns() - began
-            counts[name] = counts.get(name, 0) + 1
-
-    return stage
 
 
 def differences(profiler: StageProfiler, theirs: dict[str, float]) -> dict[str, float]:

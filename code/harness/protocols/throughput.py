@@ -1,12 +1,11 @@
-"""Protocols `throughput`, `loading` and `load_n`: a recipe end to end, or its loader alone.
+"""Protocols `throughput` and `loading`: a recipe end to end, or its loader alone.
 
-`throughput` and `loading` are the steady state. The clock starts when the last warm-up batch is
+Both are the steady state. The clock starts when the last warm-up batch is
 complete and what was loaded ahead is drained, so that starting processes, loading the model and
 filling the queues are not in the rate; they are `startup_s`. `model_load_s` of it is the model's
 and the sink's: imports of their libraries, and the weights from the disk to the device. The clock
 stops when the sink's file is complete, or for `loading` at the first batch after so many seconds.
-`load_n` loads a fixed number of images and includes the start. No batch of a loader alone is used
-for anything.
+No batch of a loader alone is used for anything.
 """
 
 import tempfile
@@ -30,7 +29,6 @@ from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell
 from wallclock.clock import gc_disabled
-from wallclock.errors import UserError
 from wallclock.infer import Inference, Writer, open_inference, open_writer
 from wallclock.loader import Loader
 from wallclock.machine import usable_cores
@@ -288,22 +286,6 @@ def _take_steady_pass(
 
     progress(0)
     return disturbance.take_calmest(take_pass, values)
-
-
-def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """Load `params.n` images, the corpus's again and again; `wall` includes the loader's start."""
-    manifest = protocol.open_corpus(cell, "jpeg")
-    values = protocol.set_conditions(cell, manifest, uses_torch=False)
-    n = int(cell.params["n"])
-    positions = CyclicPositions(len(manifest.items), cell.recipe.batch_size, n)
-    with gc_disabled():
-        start = perf_counter_ns()
-        with loaders.open_loader(manifest, cell.recipe, cell.model, positions) as loader:
-            result = run_pass(loader, None, progress)
-        wall = perf_counter_ns() - start
-    if result.images != n:
-        raise UserError(f"the loader delivered {result.images} images of {n}")
-    return Measurement({"wall": [wall]}, values | _described(loader, n))
 
 
 def _described(loader: Loader, n: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from experiments import predict
 from paper.csvfile import Row, join_distinct, ok_rows
 from paper.figures import style
-from paper.format import count_noun, digits, percent
+from paper.format import count_noun, digits, percent, signed_percent
 from paper.labels import CORPORA
 from paper.rendering import NothingToDrawError, Tables, output
 from wallclock.predict.intervals import RATE_ERROR
@@ -23,7 +23,6 @@ _LABELS: Mapping[str, str] = {
     "steps": "steps",
     "workers": "worker sweep",
     "batch": "batch sweep",
-    "frontier": "loaders alone",
 }
 _OTHER = "other engines"
 _FILL = "#00568C"
@@ -98,7 +97,7 @@ def _remarks(rows: Sequence[Row], tables: Tables) -> list[str]:
         f"n = {len(rows)} cells of {sizes} images, {style.repeats_text(rows)}",
     ]
     if accuracy := tables.get(predict.ACCURACY_CSV, []):
-        remarks.append(f"error: {predict.describe_errors(accuracy[0])}")
+        remarks.append(f"error: {_errors(accuracy[0])}")
     cells = tables[predict.CSV]
     n_absent = len(cells) - len(ok_rows(cells))
     if n_absent:
@@ -107,3 +106,9 @@ def _remarks(rows: Sequence[Row], tables: Tables) -> list[str]:
         )
     remarks.append("lines: the prediction's interval")
     return remarks
+
+
+def _errors(row: Row) -> str:
+    """The errors of rates in a row of `prediction-accuracy.csv`."""
+    errors = f"median {percent(row['rate_error_median'])}, worst {percent(row['rate_error_worst'])}"
+    return f"{errors}, bias {signed_percent(row['rate_bias'])}, n = {row['n_rates']}"

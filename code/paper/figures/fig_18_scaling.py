@@ -20,7 +20,7 @@ _LEAST_JOBS = 3
 @output("fig-18-scaling", "wallclock embed: time against images", scaling.CSV)
 def draw(tables: Tables) -> Figure:
     """The runs on logarithmic scales, with their line."""
-    jobs = [row for row in ok_rows(tables[scaling.CSV]) if row["what"] == "job"]
+    jobs = ok_rows(tables[scaling.CSV])
     if not jobs:
         raise NothingToDrawError(f"no job in {scaling.CSV}")
     longest = max(jobs, key=_n_images)

@@ -1,4 +1,4 @@
-"""Protocols `loading` and `load_n` on real files and processes."""
+"""Protocol `loading` on real files and processes."""
 
 import gc
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import pytest
 from harness.engines import loaders
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, no_progress
-from harness.protocols.throughput import load_n, loading
+from harness.protocols.throughput import loading
 from harness.spec import Cell, Slice
 from tests.harness.protocols.conftest import FORKS
 from wallclock.errors import UserError
@@ -78,12 +78,6 @@ def test_later_repeats_skip_the_images(corpus: Slice) -> None:
 def test_an_empty_subset_is_an_error(corpus: Slice) -> None:
     with pytest.raises(UserError, match="no arithmetic JPEG"):
         run(loading, corpus, OURS, seconds=0.01, subset="arithmetic")
-
-
-def test_load_n_counts_its_start(corpus: Slice) -> None:
-    result = run(load_n, corpus, OURS, n=31)
-    assert (result.values["n_loaded"], result.values["n_unique"]) == (31, 18)
-    assert len(result.samples["wall"]) == 1
 
 
 @pytest.mark.parametrize("recipe", [OURS, PAPER], ids=["threads", "dataloader"])

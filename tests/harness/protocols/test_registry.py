@@ -66,7 +66,7 @@ def _fresh_digests() -> Iterator[None]:
         ("wallclock/loader/ring.py", set(PROTOCOLS)),
         ("wallclock/errors.py", set(PROTOCOLS)),
         ("harness/engines/serial.py", set(PROTOCOLS)),
-        ("harness/engines/third_party/spdl.py", {"loading", "load_n"}),
+        ("harness/engines/third_party/spdl.py", {"loading"}),
         ("harness/protocols/train.py", {"train_step", "train"}),
         ("harness/protocols/nms.py", {"nms"}),
         ("wallclock/service/logs.py", {"ladder", "redelivery"}),

