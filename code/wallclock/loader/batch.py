@@ -77,6 +77,8 @@ class Batch(Generic[ImagesT]):
     valid as long as anyone holds it, of other loaders until the next batch is requested.
     `positions`: of the images in what is loaded. `failures` lists the images that were requested
     and could not be loaded: id, stage, reason. `items`: what the user gave, one for each row.
+    `repeated`: how many of the images also were in an earlier batch or are in the next one, where a
+    rank needs a batch in the place of one that could not be read.
     """
 
     ids: list[str]
@@ -85,6 +87,7 @@ class Batch(Generic[ImagesT]):
     failures: list[Failure] = field(default_factory=list)
     extras: Extras = field(default_factory=Extras)
     items: Sequence[Any] = ()
+    repeated: int = 0
 
     @property
     def labels(self) -> list[Any]:

@@ -15,7 +15,7 @@ from wallclock.constraints import build
 from wallclock.errors import UserError, check_name
 from wallclock.fetch.filesystems import is_url
 from wallclock.loader.items import FolderItems, ListedItems, iterate, undecoded
-from wallclock.loader.iteration import Images, ListedPlan, Plan, StreamedPlan
+from wallclock.loader.iteration import Images, Plan, open_listed, open_stream
 from wallclock.loader.opener import LoaderOptions, lender_of
 from wallclock.loader.order import Order
 from wallclock.loader.output import Output, Workers, whole_number
@@ -206,13 +206,15 @@ def open_images(
         if kind.pins or (crew.processes > 1 and listed.has_files()):
             _check_processes(crew, kind.pins or "an open file, with one position,")
         order = Order(len(listed), batch, bool(shuffle), seed, rank, world_size, drop_last)
-        return _images(ListedPlan(listed, order, epochs, options, crew.processes), options)
+        opens = partial(open_listed, listed, order, options, crew.processes)
+        return _images(Plan(listed, order, epochs, opens), options)
     _check_processes(crew, "a stream")
     n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
-    is_sharded = _shard_names(items) is not None
-    stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, divided=is_sharded)
+    names = _shard_names(items) or ()
+    stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, bool(names))
     open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size))
-    return _images(StreamedPlan(open_epoch, stream_order, epochs, options), options)
+    opens = partial(open_stream, open_epoch, stream_order, options)
+    return _images(Plan(names, stream_order, epochs, opens), options)
 
 
 def _images(plan: Plan, options: LoaderOptions) -> Images[Any]:
@@ -230,7 +232,8 @@ def _options(
     if output.pins:
         machine.require_cuda(output.pins)
     is_lent = output.device == "cpu" and not options.keeps_sizes
-    return replace(options, spare=output.hold if is_lent else 0)
+    # One more than the consumer holds waits until its successor is loaded (`delivery.py`).
+    return replace(options, spare=1 + (output.hold if is_lent else 0))
 
 
 def _recipe(

@@ -5,207 +5,96 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Generic
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count, islice
+from typing import Any, Generic, TypeAlias
 
-from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, ImagesT
+from wallclock.loader.delivery import NO_BUFFER, Delivery, Mark, deliver
 from wallclock.loader.items import ListedItems
 from wallclock.loader.lease import Lender
 from wallclock.loader.opener import LoaderOptions, open_loader
-from wallclock.loader.order import Order, OrderedBatches
+from wallclock.loader.order import Order, OrderedBatches, Place
 from wallclock.loader.ring import buffers_for
-from wallclock.loader.stream import StreamedBatches, StreamOrder, StreamPlace
+from wallclock.loader.saved import digest_of, loaded, saved
+from wallclock.loader.stream import StreamedBatches, StreamOrder
 from wallclock.loader.threads import LendingLoader, worker_count
 
+#: Opens a loader of the batches from a place to an epoch; and what says, behind each, the place.
+Open: TypeAlias = Callable[[Place, int], tuple[LendingLoader, Callable[[], Place]]]
 
+
+@dataclass(frozen=True)
 class Plan:
-    """Which batches come, and how far an iteration is."""
+    """Which batches come: what all iterations over the same items have in common.
 
-    #: The epoch of the last batch, from 0.
-    epoch = 0
+    `items`: those with random access; of a stream, the names of its files, if it has some.
+    `epochs`: how many one iteration takes.
+    """
+
+    items: ListedItems | Sequence[str]
+    order: Order | StreamOrder
+    epochs: int
+    open: Open
+
+    def __repr__(self) -> str:
+        n, of = self.order.n, f"batches of {self.order.batch_size}"
+        return f"a stream, {of}" if n is None else f"{n:,} images, {self.length():,} {of}"
 
     def length(self) -> int | None:
         """Batches of one iteration: of all its epochs; None: unknown."""
-        return None
+        n = self.order.batches_per_epoch
+        return None if n is None else self.epochs * n
 
-    def open(self) -> LendingLoader:
-        """Start a loader behind the last batch that was taken."""
-        raise NotImplementedError
+    @cached_property
+    def digest(self) -> str:
+        """Of the images, as far as they can be told apart."""
+        return digest_of(self.items)
 
-    def stop(self) -> None:
-        """Let what the plan itself has started end."""
-
-    def close(self) -> None:
-        """End it, and wait for it."""
-
-    def advance(self, batch: Batch) -> None:
-        """Count a batch that was taken, and give it its items."""
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """The iteration is over: the next one begins with the next epoch."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Begin the next iteration with this epoch."""
-        raise NotImplementedError
-
-    def state(self) -> dict[str, Any]:
-        """How far it is, as plain data."""
-        raise NotImplementedError
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was. Raises UserError: it is not of such a plan."""
-        raise NotImplementedError
+    def items_of(self, batch: Batch) -> Sequence[Any]:
+        """What the user gave, one for each row."""
+        if batch.extras.given or not isinstance(self.items, ListedItems):
+            return batch.extras.given
+        return [self.items.given[at] for at in batch.positions]
 
 
-class ListedPlan(Plan):
-    """Of items with random access."""
+def open_listed(
+    items: ListedItems, order: Order, options: LoaderOptions, processes: int, place: Place, end: int
+) -> tuple[LendingLoader, Callable[[], Place]]:
+    """`Open`, of items with random access."""
+    n = order.batches_per_epoch
+    first = place.epoch * n + place.batches
+    numbers = count(first)
 
-    def __init__(
-        self, items: ListedItems, order: Order, epochs: int, options: LoaderOptions, processes: int
-    ) -> None:
-        self._items, self._order, self._options = items, order, options
-        self._per_pass = epochs * order.batches_per_epoch
-        self._processes = processes
-        self._taken = 0
+    def place_behind() -> Place:
+        epoch, number = divmod(next(numbers), n)
+        return Place(epoch, number + 1)
 
-    def __repr__(self) -> str:
-        return f"{self._order.n:,} images, {self._per_pass:,} batches of {self._order.batch_size}"
-
-    @property
-    def epoch(self) -> int:  # type: ignore[override]
-        """See `Plan`."""
-        return max(self._taken - 1, 0) // max(self._order.batches_per_epoch, 1)
-
-    def length(self) -> int | None:
-        """See `Plan`."""
-        return self._per_pass
-
-    def open(self) -> LendingLoader:
-        """See `Plan`."""
-        first = self._taken
-        last = first + self._per_pass - first % max(self._per_pass, 1)
-        batches = OrderedBatches(self._order, first, last)
-        return open_loader(self._items, batches, self._options, self._processes).__enter__()
-
-    def advance(self, batch: Batch) -> None:
-        """See `Plan`."""
-        self._taken += 1
-        given = self._items.given
-        batch.items = batch.extras.given or [given[at] for at in batch.positions]
-
-    def set_epoch(self, epoch: int) -> None:
-        """See `Plan`."""
-        self._taken = epoch * self._order.batches_per_epoch
-
-    def state(self) -> dict[str, Any]:
-        """See `Plan`: the batches taken, and what determines which they were."""
-        return {"batches": self._taken, "order": self._order.shared()}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """See `Plan`."""
-        _check_same_order(state, self._order.shared())
-        self._taken = int(state["batches"])
+    batches = OrderedBatches(order, first, end * n)
+    return open_loader(items, batches, options, processes), place_behind
 
 
-class StreamedPlan(Plan):
-    """Of an iterable.
-
-    Args:
-        open_epoch: the items of an epoch, from their start.
-    """
-
-    def __init__(
-        self,
-        open_epoch: Callable[[int], Iterable[Any]],
-        order: StreamOrder,
-        epochs: int,
-        options: LoaderOptions,
-    ) -> None:
-        self._open_epoch, self._order, self._options = open_epoch, order, options
-        self._epochs = epochs
-        self._place, self._end = StreamPlace(0, 0), epochs
-        self._batches: StreamedBatches | None = None
-
-    def __repr__(self) -> str:
-        return f"a stream, batches of {self._order.batch_size}"
-
-    def open(self) -> LendingLoader:
-        """See `Plan`."""
-        size = self._order.batch_size
-        ahead = buffers_for(worker_count(self._options.recipe), size) * size
-        batches = StreamedBatches(self._open_epoch, self._order, self._place, self._end, ahead)
-        loader = open_loader(batches, batches, self._options)
-        batches.start()
-        self._batches = batches
-        try:
-            return loader.__enter__()
-        except BaseException:
-            self.close()
-            raise
-
-    def stop(self) -> None:
-        """See `Plan`."""
-        if self._batches is not None:
-            self._batches.stop()
-
-    def close(self) -> None:
-        """See `Plan`."""
-        if self._batches is not None:
-            self._batches.close()
-            self._batches = None
-
-    def advance(self, batch: Batch) -> None:
-        """See `Plan`."""
-        assert self._batches is not None
-        self._place = self._batches.place
-        self.epoch = self._place.epoch
-        batch.items = batch.extras.given
-
-    def finish(self) -> None:
-        """See `Plan`."""
-        self.set_epoch(self._end)
-
-    def set_epoch(self, epoch: int) -> None:
-        """See `Plan`."""
-        self._place, self._end = StreamPlace(epoch, 0), epoch + self._epochs
-
-    def state(self) -> dict[str, Any]:
-        """See `Plan`: the epoch, its batches taken, and what determines which they were."""
-        place = self._place
-        return {
-            "epoch": place.epoch,
-            "batches": place.batches,
-            "end": self._end,
-            "order": self._order.shared(),
-        }
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """See `Plan`."""
-        _check_same_order(state, self._order.shared())
-        self._place = StreamPlace(int(state["epoch"]), int(state["batches"]))
-        self._end = int(state["end"])
-
-
-def _check_same_order(state: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    if not isinstance(state, Mapping) or not isinstance(state.get("order"), Mapping):
-        raise UserError("this is no state of open_images: give what state_dict() returned")
-    there = state["order"]
-    if set(there) != set(here):
-        raise UserError("this state is of another kind of items: a list, or a stream")
-    differing = [name for name in here if there[name] != here[name]]
-    if differing:
-        was = ", ".join(f"{name}={there[name]}" for name in differing)
-        raise UserError(f"this state is of another iteration: there {was}")
+def open_stream(
+    open_epoch: Callable[[int], Iterable[Any]],
+    order: StreamOrder,
+    options: LoaderOptions,
+    place: Place,
+    end: int,
+) -> tuple[LendingLoader, Callable[[], Place]]:
+    """`Open`, of an iterable; `open_epoch` gives the items of an epoch, from their start."""
+    ahead = buffers_for(worker_count(options.recipe), order.batch_size) * order.batch_size
+    batches = StreamedBatches(open_epoch, order, place, end, ahead)
+    return open_loader(batches, batches, options), lambda: batches.place
 
 
 class Images(Generic[ImagesT]):
     """What `open_images` returns: an iterator of batches, also an asynchronous one.
 
-    Threads may share it: each batch goes to one of them. With `state_dict` and `load_state_dict`,
-    an interrupted iteration resumes, also in the middle of an epoch, with the batches that would
-    have followed.
+    Threads may share it: each batch goes to one of them. A batch comes once its successor is
+    loaded. With `state_dict` and `load_state_dict`, an interrupted iteration resumes, also in the
+    middle of an epoch, with the batches that would have followed.
     """
 
     def __init__(
@@ -214,33 +103,56 @@ class Images(Generic[ImagesT]):
         make_lender: Callable[[], Lender],
         bind_to_thread: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     ) -> None:
-        self._plan, self._make_lender = plan, make_lender
+        self.plan, self._make_lender = plan, make_lender
         self._bind_to_thread = bind_to_thread
+        #: The epoch of the last batch, from 0, or the one that was set.
+        self.epoch = 0
+        #: Whether the last batch is the iteration's last.
+        self.is_last = False
+        self._begin(0)
         self._loader: LendingLoader | None = None
-        self._lender: Lender | None = None
-        self._exhausted = False
+        self._deliveries: Iterator[Delivery] = iter(())
+        self._copies: weakref.WeakSet[Images[ImagesT]] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<Images: {self._plan!r}>"
+        return f"<Images: {self.plan!r}>"
 
     def __len__(self) -> int:
         """Batches of one iteration: of all its epochs. Raises TypeError: of a stream."""
-        n = self._plan.length()
+        n = self.plan.length()
         if n is None:
             raise TypeError("a stream has no length")
         return n
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the last batch, from 0."""
-        return self._plan.epoch
-
     def set_epoch(self, epoch: int) -> None:
-        """Begin the next iteration with this epoch, from 0, as a DistributedSampler is told."""
-        self.close()
-        self._plan.set_epoch(epoch)
+        """Begin the next iteration with this epoch, from 0, as a DistributedSampler is told.
+
+        Behind `load_state_dict`, the epoch of the state goes on where it was.
+        """
+        self._close()
+        if epoch != self._resumed:
+            self._begin(epoch)
+        self.epoch = epoch
+
+    def finish(self) -> None:
+        """Begin the next iteration with the epoch behind this one's last."""
+        self._begin(self._end)
+        self.epoch = self._mark.place.epoch
+
+    def _begin(self, epoch: int) -> None:
+        self._mark, self._end = Mark(Place(epoch, 0)), epoch + self.plan.epochs
+        self._resumed: int | None = None
         self._exhausted = False
+
+    def copy(self, skip: int = 0) -> "Images[ImagesT]":
+        """Another iteration, from `skip` batches behind here; closed with this one."""
+        copy: Images[ImagesT] = Images(self.plan, self._make_lender, self._bind_to_thread)
+        epoch, batches = self._mark.place
+        copy._mark, copy._end = self._mark._replace(place=Place(epoch, batches + skip)), self._end
+        copy.epoch, copy._resumed = epoch, self._resumed
+        self._copies.add(copy)
+        return copy
 
     def __enter__(self) -> "Images[ImagesT]":
         return self
@@ -256,27 +168,34 @@ class Images(Generic[ImagesT]):
     def __next__(self) -> Batch[ImagesT]:
         """The next batch; starts the threads or processes if none run.
 
-        Raises UserError: more batches are held than `Output.hold` allows.
+        Raises UserError: more batches are held than `Output.hold` allows; or no image of a whole
+        iteration could be read.
         """
         with self._lock:
-            if self._exhausted or self._plan.length() == 0:
+            if self._exhausted or self.plan.length() == 0:
                 raise StopIteration
             try:
                 return self._take(self._loader or self._open())
             except BaseException as error:
-                self._exhausted = isinstance(error, StopIteration)
-                self.close()
-                if self._exhausted:
-                    self._plan.finish()
+                self._close()
+                if isinstance(error, StopIteration):
+                    self._begin(self._end)
+                    self._exhausted = True
                 raise
 
     def _take(self, loader: LendingLoader) -> Batch[ImagesT]:
-        assert self._lender is not None
         for number in self._lender.returned():
-            loader.release(number)
-        number, batch = loader.take()
-        batch.images = self._lender.lend(batch.images, number)
-        self._plan.advance(batch)
+            if number != NO_BUFFER:
+                loader.release(number)
+        delivery = next(self._deliveries)
+        # A batch of its own: the generator keeps the delivery until the next one.
+        batch = replace(
+            delivery.batch,
+            images=self._lender.lend(delivery.batch.images, delivery.number),
+            items=self.plan.items_of(delivery.batch),
+        )
+        self._mark, self._resumed = delivery.behind, None
+        self.epoch, self.is_last = delivery.epoch, delivery.is_last
         return batch
 
     async def __aiter__(self) -> AsyncIterator[Batch[ImagesT]]:
@@ -292,18 +211,21 @@ class Images(Generic[ImagesT]):
 
     def close(self) -> None:
         """End threads or processes; the next iteration starts new ones where this one stopped."""
+        for copy in [*self._copies]:
+            copy.close()
+        self._close()
+
+    def _close(self) -> None:
         if self._loader is not None:
-            loader, self._loader = self._loader, None
+            loader, self._loader, self._deliveries = self._loader, None, iter(())
             self._unclosed.detach()
             if self._process == os.getpid():
-                if self._lender is not None:
-                    self._lender.close()
+                self._lender.close()
                 loader.close()
-                self._plan.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """How far this iteration is: the batches taken, and what determines which they were."""
-        return self._plan.state()
+        """Which batch comes next, and of which images in which order."""
+        return saved(self._mark, self._end, self.plan.order.shared(), self.plan.digest)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind the last batch of the iteration that `state_dict` describes.
@@ -311,22 +233,38 @@ class Images(Generic[ImagesT]):
         Raises:
             UserError: that one was over other images, or in another order.
         """
-        self._plan.load(state)
-        self.close()
-        self._exhausted = False
+        mark, end = loaded(state, self.plan.order.shared(), self.plan.digest)
+        self._close()
+        self._mark, self._end, self._exhausted = mark, end, False
+        self._resumed = self.epoch = mark.place.epoch
 
     def _open(self) -> LendingLoader:
         self._lender = self._make_lender()
-        self._loader = self._plan.open()
-        self._process = os.getpid()
-        self._unclosed = weakref.finalize(self, _abandoned, self._loader, self._plan, self._process)
+        loader, place = self.plan.open(self._mark.place, self._end)
+        self._loader, self._process = loader.__enter__(), os.getpid()
+        self._unclosed = weakref.finalize(self, _abandoned, loader, self._process)
+        order = self.plan.order
+        repeats = order.drop_last and order.world_size > 1
+        self._deliveries = deliver(_taken(loader, place), loader.release, repeats)
+        for passed in islice(self._deliveries, self._mark.skip):
+            if passed.number != NO_BUFFER:
+                loader.release(passed.number)
         return self._loader
 
 
-def _abandoned(loader: LendingLoader, plan: Plan, process: int) -> None:
+def _taken(loader: LendingLoader, place: Callable[[], Place]) -> Iterator[Delivery]:
+    while True:
+        try:
+            number, batch = loader.take()
+        except StopIteration:
+            return
+        epoch, batches = behind = place()
+        yield Delivery(batch, number, Place(epoch, batches - 1), Mark(behind))
+
+
+def _abandoned(loader: LendingLoader, process: int) -> None:
     # Not joined: the garbage collector may run in one of the threads.
     if os.getpid() == process:
         loader.stop()
-        plan.stop()
         text = "an iteration over open_images was neither finished nor closed: use `with`"
         warnings.warn(text, ResourceWarning, stacklevel=2)

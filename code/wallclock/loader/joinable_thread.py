@@ -32,4 +32,7 @@ class JoinableThread:
 
     def _begin(self) -> None:
         self._running.set()
-        self._run()
+        try:
+            self._run()
+        finally:
+            del self._run  # whose owner has this thread: what both hold is freed at once

@@ -146,7 +146,7 @@ def open_loader(
         if buffers.dtype is object:
             # Images of any size wait in it: enough to keep the workers busy, and one batch ahead.
             size = largest_batch(batches)
-            n = -(-threads * CHUNK // size) + 1
+            n = -(-threads * CHUNK // size) + 1 + options.spare
             buffers = replace(buffers, made=[np.empty((size, 1), object) for _ in range(n)])
         return open_threads(batches, recipe.workers, buffers)
     threads = max(threads, processes)

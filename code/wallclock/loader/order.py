@@ -7,10 +7,17 @@ image they start over, in the next epoch: of n images, those of epoch e are at e
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+
+class Place(NamedTuple):
+    """How far an iteration is: the epoch, and how many of its batches were loaded."""
+
+    epoch: int
+    batches: int
 
 
 class LazyBatches(Sequence[Sequence[int]]):
@@ -43,6 +50,15 @@ class BatchSource:
     """
 
     batch_size: int
+
+    def start(self) -> None:
+        """Begin to make them."""
+
+    def stop(self) -> None:
+        """Let whatever makes them end."""
+
+    def close(self) -> None:
+        """Stop, and wait for it."""
 
     def __next__(self) -> Sequence[int]:
         """The positions of the next batch; waits for it. Raises StopIteration."""

@@ -74,7 +74,7 @@ class Ring:
         make_buffer: Callable[[], npt.NDArray[Any]] | None = None,
     ) -> None:
         self.buffers = list(buffers)
-        self._source = ListedBatches(batches) if isinstance(batches, Sequence) else batches
+        self.source = ListedBatches(batches) if isinstance(batches, Sequence) else batches
         self._make_buffer, self._most_open = make_buffer, most_open or len(buffers)
         self._free = list(range(len(buffers)))[::-1]
         self._upcoming: Sequence[int] | None = None
@@ -106,9 +106,9 @@ class Ring:
 
     def _has_upcoming(self) -> bool:
         if self._upcoming is None and not self._ended:
-            if self._pending and not self._source.ready():
+            if self._pending and not self.source.ready():
                 return False
-            self._upcoming = next(self._source, None)
+            self._upcoming = next(self.source, None)
             self._ended = self._upcoming is None
         return self._upcoming is not None
 
@@ -137,7 +137,7 @@ class Ring:
         del self._pending[self._next]
         chunks = self._done.pop(self._next)
         self._next += 1
-        self._source.taken()
+        self.source.taken()
         return sorted(chunks, key=lambda chunk: chunk.first)
 
     def release(self, buffer: int) -> None:

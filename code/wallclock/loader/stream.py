@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from wallclock.fetch.sources import Source
 from wallclock.loader.items import as_source
 from wallclock.loader.joinable_thread import JoinableThread
-from wallclock.loader.order import BatchSource
+from wallclock.loader.order import BatchSource, Place
 
 #: A position is the epoch times this, plus the number of the item in it.
 EPOCH = 1 << 40
@@ -42,6 +42,9 @@ class StreamOrder:
     world_size: int
     drop_last: bool
     divided: bool = False
+
+    #: Unknown.
+    n = batches_per_epoch = None
 
     def shared(self) -> dict[str, Any]:
         """What all ranks have in common."""
@@ -83,13 +86,6 @@ class StreamOrder:
         yield from held
 
 
-class StreamPlace(NamedTuple):
-    """How far an iteration is: the epoch, and how many of its batches were taken."""
-
-    epoch: int
-    batches: int
-
-
 class _End(NamedTuple):
     """What the thread leaves last: the error that ended it, if one did."""
 
@@ -112,7 +108,7 @@ class StreamedBatches(BatchSource):
         self,
         open_epoch: Callable[[int], Iterable[Any]],
         order: StreamOrder,
-        first: StreamPlace,
+        first: Place,
         end: int,
         ahead: int,
     ) -> None:
@@ -123,24 +119,24 @@ class StreamedBatches(BatchSource):
         at_first = 2 * self.batch_size
         self._permits = threading.Semaphore(at_first + order.shuffle)
         self._more = max(0, ahead - at_first)
-        self._batches: queue.SimpleQueue[tuple[StreamPlace, list[Any]] | _End] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[tuple[Place, list[Any]] | _End] = queue.SimpleQueue()
         self._items: dict[int, Any] = {}
-        self._places: deque[tuple[StreamPlace, int]] = deque()
+        self._places: deque[tuple[Place, int]] = deque()
         self._stopped, self._ended = threading.Event(), threading.Event()
         self._is_over, self._admitted = False, 0
         self._thread = JoinableThread(self._read, "loader stream")
 
     def start(self) -> None:
-        """Begin to read."""
+        """See `BatchSource`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, once the user's iterable has given the next item."""
+        """See `BatchSource`: once the user's iterable has given the next item."""
         self._stopped.set()
         self._permits.release()
 
     def close(self) -> None:
-        """Stop, and wait for the thread, unless the iterable waits for something itself."""
+        """See `BatchSource`: unless the iterable waits for something itself."""
         self.stop()
         if self._ended.wait(_END_S):
             self._thread.join()
@@ -191,7 +187,7 @@ class StreamedBatches(BatchSource):
             for number, batch in enumerate(self._order.batches(items, epoch), 1):
                 n_batched += len(batch)
                 if number > passed:
-                    self._batches.put((StreamPlace(epoch, number), batch))
+                    self._batches.put((Place(epoch, number), batch))
                 else:
                     self._permits.release(len(batch))
             if self._admitted > n_batched:  # items in no batch are never taken

@@ -224,6 +224,7 @@ class ThreadLoader(LendingLoader):
 
     def __enter__(self) -> Self:
         try:
+            self._ring.source.start()
             self._dispatch()
             for worker in self._workers:
                 worker.thread.start()
@@ -234,6 +235,7 @@ class ThreadLoader(LendingLoader):
 
     def stop(self) -> None:
         """See `LendingLoader`."""
+        self._ring.source.stop()
         self._reader.stop()
         for worker in self._workers:
             worker.stopped = True
@@ -245,6 +247,7 @@ class ThreadLoader(LendingLoader):
         for worker in self._workers:
             worker.thread.join()
         self._reader.close()
+        self._ring.source.close()
 
     def take(self) -> tuple[int, Batch]:
         """See `LendingLoader`."""

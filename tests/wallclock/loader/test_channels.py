@@ -313,7 +313,7 @@ def test_lists_are_the_consumers_and_few_are_made_ahead() -> None:
         gc.collect()
         assert [reference() is not None for reference in gone] == [True, False, False, False]
         loader: Any = batches._loader
-        assert len(loader._ring.buffers) == 5, "two threads with 8 images each, and one batch ahead"
+        assert len(loader._ring.buffers) == 6, "two threads with 8 images each, and two batches"
         kept_images = [kept, *(image for batch in batches for image in batch.images)]
     assert [image.shape[1] for image in kept_images] == [30, *range(34, 90)]
     np.testing.assert_array_equal(kept_images[0], load(files[:1], preprocess="original")[0])

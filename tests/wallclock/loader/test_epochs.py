@@ -1,6 +1,7 @@
 """`as_dataloader`: every `iter` is an epoch from its start."""
 
 import json
+import threading
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -49,12 +50,58 @@ def test_a_checkpoint_in_the_middle() -> None:
     with open_images(FILES, **options) as batches:
         loader = as_dataloader(batches)
         assert positions_of(loader) == uninterrupted[0]
-        assert positions_of(islice(loader, 2)) == uninterrupted[1][:2]
+        running = iter(loader)
+        assert positions_of(islice(running, 2)) == uninterrupted[1][:2]
         state = json.loads(json.dumps(loader.state_dict()))
     with open_images(FILES, **options) as batches:
         loader = as_dataloader(batches)
         loader.load_state_dict(state)
         assert [positions_of(loader) for _ in range(2)] == [uninterrupted[1][2:], uninterrupted[2]]
+
+
+def epochs_of(n: int) -> list[list[list[int]]]:
+    with open_images(FILES, 8, 4, shuffle=True, epochs=n) as batches:
+        everything = positions_of(batches)
+    return [everything[first : first + 3] for first in range(0, 3 * n, 3)]
+
+
+def test_iterations_at_a_time_are_independent() -> None:
+    """Of one loader, of two over the same images, and of the images themselves."""
+    epochs = epochs_of(7)
+    with open_images(FILES, 8, 4, shuffle=True) as batches:
+        loader, other = as_dataloader(batches), as_dataloader(batches)
+        nested = [(list(batch.positions), positions_of(loader)) for batch in loader]
+        assert nested == [*zip(epochs[0], epochs[1:4], strict=True)]
+        pairs = [(list(a.positions), list(b.positions)) for a, b in zip(*[loader] * 2, strict=True)]
+        assert pairs == [*zip(epochs[4], epochs[5], strict=True)]
+        assert (positions_of(other), positions_of(batches)) == (epochs[0], epochs[0])
+        assert repr(loader) == "<Epochs: 10 images, 3 batches of 4, next: epoch 6>"
+        left = iter(loader)
+        next(left)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3, None])
+def test_a_state_is_what_comes_next(taken: int | None) -> None:
+    """Of an epoch that was left, the next one; of one that is running, the rest of it."""
+    epochs = epochs_of(5)
+    with open_images(FILES, 8, 4, shuffle=True) as batches:
+        loader, other = as_dataloader(batches), as_dataloader(batches)
+        loader.set_epoch(2)
+        running = iter(loader)
+        positions_of(islice(running, taken))
+        state = loader.state_dict()
+        rest = positions_of(running)
+        ended = taken is None
+        expected = [(None, epochs[3] if ended else rest), (2, epochs[2] if ended else rest)]
+        for epoch, comes in [*expected, (4, epochs[4])]:
+            other.load_state_dict(state)
+            if epoch is not None:
+                other.set_epoch(epoch)
+            assert positions_of(other) == comes
+        positions_of(islice(loader, 1))
+        other.load_state_dict(loader.state_dict())
+        assert positions_of(other) == epochs[4]
 
 
 class Stream:

@@ -332,7 +332,7 @@ def test_images_opened_by_processes(tmp_path: Path, options: dict[str, Any]) -> 
     assert by_processes == by_threads
     assert any(batch.ids for batch in by_threads)
 
-    state = {**opened[0].state_dict(), "batches": 1}
+    state = {**opened[0].state_dict(), "epoch": 0, "batches": 1}
     opened[1].load_state_dict(state)
     with opened[1]:
         assert copy_of(next(opened[1])) == by_threads[1]

@@ -1,0 +1,67 @@
+"""A saved position: what `state_dict` returns, and what `load_state_dict` refuses."""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wallclock.errors import UserError
+from wallclock.loader.delivery import Mark
+from wallclock.loader.items import ListedItems, parse_item
+from wallclock.loader.order import Place
+
+#: Ids that are hashed at a time.
+_HASHED = 4096
+_LONGEST_ERROR = 160
+
+
+def saved(mark: Mark, end: int, order: Mapping[str, Any], data: str) -> dict[str, Any]:
+    """As plain data: where to go on, the epoch before which to end, and what it belongs to."""
+    place, skip = mark
+    return {**place._asdict(), "skip": skip, "end": end, "order": dict(order), "data": data}
+
+
+def loaded(state: Any, order: Mapping[str, Any], data: str) -> tuple[Mark, int]:
+    """The mark and the end of a state. Raises UserError: it belongs to other items or settings."""
+    keys = {*Place._fields, "skip", "end", "order", "data"}
+    if not isinstance(state, Mapping) or not keys <= {*state}:
+        raise UserError("this is no state of open_images: give what state_dict() returned")
+    there = state["order"]
+    if not isinstance(there, Mapping) or set(there) != set(order):
+        raise UserError("this state is of another kind of items: a list, or a stream")
+    differing = [name for name in order if there[name] != order[name]]
+    if differing:
+        was = ", ".join(f"{name}={there[name]!r}" for name in differing)
+        raise UserError(f"this state is of another iteration: there {was}"[:_LONGEST_ERROR])
+    if state["data"] != data:
+        raise UserError("this state is of other images, or of the same ones in another order")
+    mark = Mark(Place(int(state["epoch"]), int(state["batches"])), int(state["skip"]))
+    return mark, int(state["end"])
+
+
+def digest_of(items: ListedItems | Sequence[str]) -> str:
+    """Of the ids in their order; empty where an item would have to be loaded to have its id.
+
+    Of a dataset of Hugging Face, its fingerprint. An item without an id has its position.
+    """
+    if isinstance(items, ListedItems):
+        if items.keeps:
+            return str(getattr(items.given, "_fingerprint", ""))
+        items = items.given
+    digest = hashlib.sha256()
+    for first in range(0, len(items), _HASHED):
+        ids = items[first : first + _HASHED]
+        if not all(isinstance(item, str) for item in ids):
+            ids = [_id_of(item, first + at) for at, item in enumerate(ids)]
+        digest.update("\0".join((*ids, "")).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:32]
+
+
+def _id_of(item: Any, position: int) -> str:
+    try:
+        name, where, _ = parse_item(item, position)
+    except UserError:  # raised where it is loaded
+        return f"{position}"
+    if name is not None:
+        return name
+    return os.fsdecode(where) if isinstance(where, str | os.PathLike) else f"{position}"

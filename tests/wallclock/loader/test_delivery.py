@@ -1,0 +1,146 @@
+"""What is delivered of damaged images, and from where: no batch without one, resumed exactly."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import making
+from wallclock import Output, Workers, open_images
+from wallclock.errors import UserError
+
+DAMAGED = b"no image"
+GOOD = [making.jpeg(48, 40, seed) for seed in range(4)]
+
+
+class Stream:
+    """Can be iterated again, has no length."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+def taken(batches: Any, n: int | None = None) -> list[Any]:
+    """Of each batch, which images and failures it has, its pixels, and whether they come again."""
+    rows = []
+    for batch in batches:
+        failures = [failure["id"] for failure in batch.failures]
+        pixels = str(batch.images.tolist())
+        rows.append((batch.ids, failures, batches.epoch, batch.repeated, pixels))
+        batch.images[...] = 0  # the consumer's: no later batch shows it
+        if len(rows) == n:
+            break
+    return rows
+
+
+@settings(max_examples=200)
+@given(
+    damaged=st.lists(st.booleans(), min_size=1, max_size=16),
+    batch=st.integers(1, 3),
+    world=st.integers(1, 3),
+    epochs=st.integers(1, 3),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+    streamed=st.booleans(),
+    data=st.data(),
+)
+def test_damage_anywhere_and_resumed_anywhere(
+    damaged: list[bool],
+    batch: int,
+    world: int,
+    epochs: int,
+    shuffle: bool,
+    drop_last: bool,
+    streamed: bool,
+    data: st.DataObject,
+) -> None:
+    """Each image and failure once an epoch; interrupted at any batch, the same ones follow."""
+    items = [(f"{at}", DAMAGED if bad else GOOD[at % 4]) for at, bad in enumerate(damaged)]
+    options: dict[str, Any] = {"batch": batch, "epochs": epochs, "shuffle": shuffle, "workers": 2}
+    options |= {"drop_last": drop_last}
+    seen, lengths, is_complete = Counter[str](), set[int](), True
+
+    def opened(rank: int) -> Any:
+        return open_images(Stream(items) if streamed else items, 8, shard=(rank, world), **options)
+
+    for rank in range(world):
+        with opened(rank) as batches:
+            try:
+                whole = taken(batches)
+            except UserError:
+                assert shuffle or drop_last or all(damaged[rank::world])
+                is_complete = False
+                continue
+        lengths.add(len(whole))
+        assert all(ids for ids, *_ in whole)
+        for ids, failures, _, repeated, _ in whole:
+            assert repeated in (0, len(ids))
+            seen.update([*([] if repeated else ids), *failures])
+        stop = data.draw(st.integers(0, len(whole)))
+        with opened(rank) as batches:
+            before = taken(batches, stop) if stop else []
+            state = json.loads(json.dumps(batches.state_dict()))
+        with opened(rank) as batches:
+            batches.load_state_dict(state)
+            assert before + (taken(batches) if stop < len(whole) else []) == whole
+        if not (drop_last and world > 1):
+            assert not any(repeated for *_, repeated, _ in whole)
+    if drop_last and world > 1:
+        assert len(lengths) <= 1, "as many batches of every rank that has an image"
+    if is_complete and not drop_last:
+        assert seen == Counter({name: epochs for name, _ in items})
+
+
+@pytest.mark.parametrize("workers", [Workers(2), Workers(2, processes=2)])
+def test_failures_beside_a_batch_join_it(workers: Workers) -> None:
+    """At the start they join the next one, else the one before, in the same epoch."""
+    names = [str(at) for at in range(80)]  # more than there are buffers
+    items = [(name, GOOD[0] if name in ("2", "3", "7") else DAMAGED) for name in names]
+    with open_images(items, 8, 2, epochs=2, workers=workers) as batches:
+        rows = [(ids, failures) for ids, failures, *_ in taken(batches)]
+        assert batches.is_last
+    first, second = (["2", "3"], ["0", "1", "4", "5"]), (["7"], ["6", *names[8:]])
+    assert rows == [first, second] * 2
+
+
+@pytest.mark.parametrize(
+    "output", [Output(), Output("float32", "torch"), Output("bfloat16", "torch", hold=1)]
+)
+def test_a_rank_without_a_batch_repeats_images(output: Output) -> None:
+    items = [(f"{at}", DAMAGED if at in (0, 2, 8, 10) else GOOD[at % 4]) for at in range(13)]
+    options: dict[str, Any] = {"output": output, "shard": (0, 2), "drop_last": True}
+    with open_images(items, 8, 2, **options) as batches:
+        rows = taken(batches)
+    assert [(ids, repeated, failures) for ids, failures, _, repeated, _ in rows] == [
+        (["4", "6"], 2, ["0", "2"]),
+        (["4", "6"], 0, []),
+        (["4", "6"], 2, ["8", "10"]),
+    ]
+    assert len({pixels for *_, pixels in rows}) == 1
+
+
+def test_images_of_their_own_size_are_repeated_too() -> None:
+    items = [making.jpeg(30, 20), DAMAGED, DAMAGED, DAMAGED]
+    options: dict[str, Any] = {"shard": (0, 2), "drop_last": True, "preprocess": "original"}
+    with open_images(items, batch=1, **options) as batches:
+        first, second = ([image.copy() for image in batch.images] for batch in batches)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_an_iteration_without_an_image_is_one_line(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        (tmp_path / name).write_bytes(making.jpeg()[:200])
+    none = r"^none of 3 images could be read; the first, a\.jpg, in "
+    with pytest.raises(UserError, match=none) as caught, open_images(tmp_path, 8, 2) as batches:
+        next(batches)
+    assert "\n" not in str(caught.value)
+    assert taken(open_images([], 8)) == []
