@@ -7,7 +7,7 @@ between them join it. Where ranks need as many batches as one another, copies ta
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from wallclock.errors import UserError, describe
 from wallclock.loader.batch import Batch
@@ -17,21 +17,14 @@ from wallclock.loader.order import Place
 NO_BUFFER = -1
 
 
-class Mark(NamedTuple):
-    """Where to go on: load from `place`, and pass over the first `skip` that are delivered."""
-
-    place: Place
-    skip: int = 0
-
-
 @dataclass
 class Delivery:
-    """A batch, the number of its buffer, the place before it and the mark behind it."""
+    """A batch, the number of its buffer, and the places before and behind it."""
 
     batch: Batch[Any]
     number: int
     before: Place
-    behind: Mark
+    behind: Place
     is_last: bool = False
 
     @property
@@ -95,5 +88,5 @@ def _settle(base: Delivery, group: list[Delivery], repeats: bool) -> Iterator[De
             one.batch = replace(batch, images=deepcopy(images), failures=failures, repeated=n)
             one.number = NO_BUFFER
         if one is not group[-1]:
-            one.behind = Mark(first, number)
+            one.behind = first._replace(skip=number)
         yield one

@@ -6,7 +6,6 @@ others begin again instead: they look at two batches before they train, or stop 
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar, overload
@@ -24,16 +23,21 @@ class Epochs(Generic[T]):
     """
 
     def __init__(self, images: Images[Any], convert: Callable[[Batch[Any]], T]) -> None:
-        self._next, self._convert = images.copy(), convert
-        self._next.set_epoch(images.epoch)  # from its start, unless a state was loaded
+        #: Where the next iteration begins.
+        self.images, self._convert = images.copy(), convert
+        self.images.set_epoch(images.epoch)  # from its start, unless a state was loaded
         self._running: list[Images[Any]] = []
+        # What trainers read of a DataLoader. Lightning tells the sampler the epoch; Accelerate, for
+        # transformers too, makes a DataLoader of the others, which passes over batches to resume.
+        self.sampler, self.batch_sampler, self.dataset = self, _BatchSampler(self), _Dataset(self)
+        self.collate_fn, self.prefetch_factor = _unchanged, None
 
     def __repr__(self) -> str:
-        return f"<Epochs: {self._next.plan!r}, next: epoch {self._next.epoch}>"
+        return f"<Epochs: {self.images.plan!r}, next: epoch {self.images.epoch}>"
 
     def __len__(self) -> int:
         """Batches of one iteration. Raises TypeError: of a stream."""
-        return len(self._next)
+        return len(self.images)
 
     def __iter__(self) -> Iterator[T]:
         """The next epoch from its start; the first after `load_state_dict` goes on in its own."""
@@ -41,11 +45,11 @@ class Epochs(Generic[T]):
 
     def behind(self, skip: int) -> Iterator[T]:
         """The next epoch without its first `skip` batches, which are not loaded."""
-        images = self._next.copy(skip)
-        self._next.finish()
+        images = self.images.copy(skip)
+        self.images.finish()
         self._running.append(images)
         try:
-            with images, _in_accelerate() as loader:
+            with images, _InAccelerate() as loader:
                 for batch in images:
                     loader.end_of_dataloader = images.is_last
                     yield self._convert(batch)
@@ -54,38 +58,15 @@ class Epochs(Generic[T]):
 
     def set_epoch(self, epoch: int) -> None:
         """See `Images`."""
-        self._next.set_epoch(epoch)
+        self.images.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Which batch comes next: of the iteration that was begun last, or else of the next one."""
-        return (self._running or [self._next])[-1].state_dict()
+        return (self._running or [self.images])[-1].state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `Images`."""
-        self._next.load_state_dict(state)
-
-    # What trainers read of a DataLoader. Lightning tells the sampler the epoch; Accelerate, for
-    # transformers too, makes a DataLoader of the others, which resumes behind some batches.
-
-    @property
-    def sampler(self) -> "Epochs[T]":
-        """Itself: it has `set_epoch`."""
-        return self
-
-    @property
-    def batch_sampler(self) -> "_BatchSampler[T]":
-        """See `_BatchSampler`."""
-        return _BatchSampler(self)
-
-    @property
-    def dataset(self) -> "_Dataset":
-        """See `_Dataset`."""
-        return _Dataset(self._next)
-
-    @staticmethod
-    def collate_fn(batch: T) -> T:
-        """A batch is one already."""
-        return batch
+        self.images.load_state_dict(state)
 
 
 class _BatchSampler(Generic[T]):
@@ -110,41 +91,35 @@ class _BatchSampler(Generic[T]):
 
 
 class _Dataset:
-    """The images: a length, and whatever a `_BatchSampler` asks for."""
+    """What a `_BatchSampler` asks for; its length is the number of images."""
 
-    def __init__(self, images: Images[Any]) -> None:
-        self._images = images
+    def __init__(self, epochs: Epochs[Any]) -> None:
+        self._epochs = epochs
 
     def __len__(self) -> int:
-        """Images of an epoch, of all ranks. Raises TypeError: of a stream."""
-        return self._images.plan.order.n  # type: ignore[return-value] # None raises it
+        return self._epochs.images.plan.order.n  # type: ignore[return-value] # None raises TypeError
 
     def __getitems__(self, take: Callable[[], T]) -> T:
         return take()
 
 
 class _InAccelerate:
-    """An iteration as Accelerate sees it: it applies gradients at the end of an epoch."""
+    """An iteration as Accelerate sees it, where it is imported: it applies the last gradients."""
 
     end_of_dataloader = False
     remainder = 0  # images that were added to fill the last batch
 
+    def __enter__(self) -> "_InAccelerate":
+        accelerate = sys.modules.get("accelerate.state")
+        self._state = accelerate and accelerate.GradientState()
+        if self._state:
+            self._state.dataloader_references += [self]
+        return self
 
-@contextmanager
-def _in_accelerate() -> Iterator[_InAccelerate]:
-    """While an iteration runs, Accelerate, if it is imported, knows of it."""
-    loader = _InAccelerate()
-    accelerate = sys.modules.get("accelerate.state")
-    if accelerate is None:
-        yield loader
-        return
-    state = accelerate.GradientState()
-    state.dataloader_references += [loader]
-    try:
-        yield loader
-    finally:
-        others = [other for other in state.dataloader_references if other is not loader]
-        state.dataloader_references = others
+    def __exit__(self, *_: object) -> None:
+        if self._state:
+            others = [other for other in self._state.dataloader_references if other is not self]
+            self._state.dataloader_references = others
 
 
 @overload
@@ -166,5 +141,5 @@ def as_dataloader(images: Images[Any], convert: Any = None) -> Epochs[Any]:
     return Epochs(images, convert or _unchanged)
 
 
-def _unchanged(batch: Batch[ImagesT]) -> Batch[ImagesT]:
+def _unchanged(batch: T) -> T:
     return batch

@@ -5,14 +5,14 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
 from typing import Any, Generic, TypeAlias
 
 from wallclock.loader.batch import Batch, ImagesT
-from wallclock.loader.delivery import NO_BUFFER, Delivery, Mark, deliver
+from wallclock.loader.delivery import NO_BUFFER, Delivery, deliver
 from wallclock.loader.items import ListedItems
 from wallclock.loader.lease import Lender
 from wallclock.loader.opener import LoaderOptions, open_loader
@@ -30,11 +30,11 @@ Open: TypeAlias = Callable[[Place, int], tuple[LendingLoader, Callable[[], Place
 class Plan:
     """Which batches come: what all iterations over the same items have in common.
 
-    `items`: those with random access; of a stream, the names of its files, if it has some.
+    `items`: `ListedItems`, or of a stream the names of its files, if it has some.
     `epochs`: how many one iteration takes.
     """
 
-    items: ListedItems | Sequence[str]
+    items: Any
     order: Order | StreamOrder
     epochs: int
     open: Open
@@ -52,12 +52,6 @@ class Plan:
     def digest(self) -> str:
         """Of the images, as far as they can be told apart."""
         return digest_of(self.items)
-
-    def items_of(self, batch: Batch) -> Sequence[Any]:
-        """What the user gave, one for each row."""
-        if batch.extras.given or not isinstance(self.items, ListedItems):
-            return batch.extras.given
-        return [self.items.given[at] for at in batch.positions]
 
 
 def open_listed(
@@ -131,26 +125,24 @@ class Images(Generic[ImagesT]):
         Behind `load_state_dict`, the epoch of the state goes on where it was.
         """
         self._close()
-        if epoch != self._resumed:
+        if not (self._resumes and self._at.epoch == epoch):
             self._begin(epoch)
         self.epoch = epoch
 
     def finish(self) -> None:
         """Begin the next iteration with the epoch behind this one's last."""
         self._begin(self._end)
-        self.epoch = self._mark.place.epoch
+        self.epoch = self._at.epoch
 
     def _begin(self, epoch: int) -> None:
-        self._mark, self._end = Mark(Place(epoch, 0)), epoch + self.plan.epochs
-        self._resumed: int | None = None
-        self._exhausted = False
+        self._at, self._end = Place(epoch, 0), epoch + self.plan.epochs
+        self._resumes = self._exhausted = False
 
     def copy(self, skip: int = 0) -> "Images[ImagesT]":
         """Another iteration, from `skip` batches behind here; closed with this one."""
         copy: Images[ImagesT] = Images(self.plan, self._make_lender, self._bind_to_thread)
-        epoch, batches = self._mark.place
-        copy._mark, copy._end = self._mark._replace(place=Place(epoch, batches + skip)), self._end
-        copy.epoch, copy._resumed = epoch, self._resumed
+        copy._at = self._at._replace(batches=self._at.batches + skip)
+        copy._end, copy._resumes, copy.epoch = self._end, self._resumes, self._at.epoch
         self._copies.add(copy)
         return copy
 
@@ -188,15 +180,13 @@ class Images(Generic[ImagesT]):
             if number != NO_BUFFER:
                 loader.release(number)
         delivery = next(self._deliveries)
-        # A batch of its own: the generator keeps the delivery until the next one.
-        batch = replace(
-            delivery.batch,
-            images=self._lender.lend(delivery.batch.images, delivery.number),
-            items=self.plan.items_of(delivery.batch),
-        )
-        self._mark, self._resumed = delivery.behind, None
+        batch = delivery.batch
+        items = batch.extras.given or [self.plan.items.given[at] for at in batch.positions]
+        images = self._lender.lend(batch.images, delivery.number)
+        self._at, self._resumes = delivery.behind, False
         self.epoch, self.is_last = delivery.epoch, delivery.is_last
-        return batch
+        # Another batch: the generator keeps the delivery until the next one.
+        return replace(batch, images=images, items=items)
 
     async def __aiter__(self) -> AsyncIterator[Batch[ImagesT]]:
         """The batches, each waited for in another thread."""
@@ -225,7 +215,7 @@ class Images(Generic[ImagesT]):
 
     def state_dict(self) -> dict[str, Any]:
         """Which batch comes next, and of which images in which order."""
-        return saved(self._mark, self._end, self.plan.order.shared(), self.plan.digest)
+        return saved(self._at, self._end, self.plan.order.shared(), self.plan.digest)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind the last batch of the iteration that `state_dict` describes.
@@ -233,20 +223,20 @@ class Images(Generic[ImagesT]):
         Raises:
             UserError: that one was over other images, or in another order.
         """
-        mark, end = loaded(state, self.plan.order.shared(), self.plan.digest)
+        at, end = loaded(state, self.plan.order.shared(), self.plan.digest)
         self._close()
-        self._mark, self._end, self._exhausted = mark, end, False
-        self._resumed = self.epoch = mark.place.epoch
+        self._at, self._end, self.epoch = at, end, at.epoch
+        self._resumes, self._exhausted = True, False
 
     def _open(self) -> LendingLoader:
         self._lender = self._make_lender()
-        loader, place = self.plan.open(self._mark.place, self._end)
+        loader, place = self.plan.open(self._at, self._end)
         self._loader, self._process = loader.__enter__(), os.getpid()
         self._unclosed = weakref.finalize(self, _abandoned, loader, self._process)
         order = self.plan.order
         repeats = order.drop_last and order.world_size > 1
         self._deliveries = deliver(_taken(loader, place), loader.release, repeats)
-        for passed in islice(self._deliveries, self._mark.skip):
+        for passed in islice(self._deliveries, self._at.skip):
             if passed.number != NO_BUFFER:
                 loader.release(passed.number)
         return self._loader
@@ -258,8 +248,8 @@ def _taken(loader: LendingLoader, place: Callable[[], Place]) -> Iterator[Delive
             number, batch = loader.take()
         except StopIteration:
             return
-        epoch, batches = behind = place()
-        yield Delivery(batch, number, Place(epoch, batches - 1), Mark(behind))
+        behind = place()
+        yield Delivery(batch, number, behind._replace(batches=behind.batches - 1), behind)
 
 
 def _abandoned(loader: LendingLoader, process: int) -> None:

@@ -14,10 +14,14 @@ import numpy.typing as npt
 
 
 class Place(NamedTuple):
-    """How far an iteration is: the epoch, and how many of its batches were loaded."""
+    """How far an iteration is: the epoch, and how many of its batches were loaded.
+
+    `skip`: of what comes of those behind them, as many were delivered (`delivery.py`).
+    """
 
     epoch: int
     batches: int
+    skip: int = 0
 
 
 class LazyBatches(Sequence[Sequence[int]]):

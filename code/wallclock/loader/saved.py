@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wallclock.errors import UserError
-from wallclock.loader.delivery import Mark
 from wallclock.loader.items import ListedItems, parse_item
 from wallclock.loader.order import Place
 
@@ -15,15 +14,14 @@ _HASHED = 4096
 _LONGEST_ERROR = 160
 
 
-def saved(mark: Mark, end: int, order: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """As plain data: where to go on, the epoch before which to end, and what it belongs to."""
-    place, skip = mark
-    return {**place._asdict(), "skip": skip, "end": end, "order": dict(order), "data": data}
+def saved(at: Place, end: int, order: Mapping[str, Any], data: str) -> dict[str, Any]:
+    """As plain data: where to go on, the epoch before which to end, and of which images."""
+    return {**at._asdict(), "end": end, "order": dict(order), "data": data}
 
 
-def loaded(state: Any, order: Mapping[str, Any], data: str) -> tuple[Mark, int]:
-    """The mark and the end of a state. Raises UserError: it belongs to other items or settings."""
-    keys = {*Place._fields, "skip", "end", "order", "data"}
+def loaded(state: Any, order: Mapping[str, Any], data: str) -> tuple[Place, int]:
+    """The place and the end of a state. Raises UserError: it is of other images or settings."""
+    keys = {*Place._fields, "end", "order", "data"}
     if not isinstance(state, Mapping) or not keys <= {*state}:
         raise UserError("this is no state of open_images: give what state_dict() returned")
     there = state["order"]
@@ -35,8 +33,7 @@ def loaded(state: Any, order: Mapping[str, Any], data: str) -> tuple[Mark, int]:
         raise UserError(f"this state is of another iteration: there {was}"[:_LONGEST_ERROR])
     if state["data"] != data:
         raise UserError("this state is of other images, or of the same ones in another order")
-    mark = Mark(Place(int(state["epoch"]), int(state["batches"])), int(state["skip"]))
-    return mark, int(state["end"])
+    return Place(*(state[name] for name in Place._fields)), state["end"]
 
 
 def digest_of(items: ListedItems | Sequence[str]) -> str:

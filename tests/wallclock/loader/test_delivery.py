@@ -44,11 +44,11 @@ def taken(batches: Any, n: int | None = None) -> list[Any]:
 
 @settings(max_examples=200)
 @given(
-    damaged=st.lists(st.booleans(), min_size=1, max_size=16),
+    damaged=st.lists(st.booleans(), max_size=16),
     batch=st.integers(1, 3),
     world=st.integers(1, 3),
     epochs=st.integers(1, 3),
-    shuffle=st.booleans(),
+    shuffle=st.integers(0, 9),
     drop_last=st.booleans(),
     streamed=st.booleans(),
     data=st.data(),
@@ -58,7 +58,7 @@ def test_damage_anywhere_and_resumed_anywhere(
     batch: int,
     world: int,
     epochs: int,
-    shuffle: bool,
+    shuffle: int,
     drop_last: bool,
     streamed: bool,
     data: st.DataObject,
@@ -82,6 +82,8 @@ def test_damage_anywhere_and_resumed_anywhere(
                 continue
         lengths.add(len(whole))
         assert all(ids for ids, *_ in whole)
+        if drop_last and not any(damaged):
+            assert {len(ids) for ids, *_ in whole} <= {batch}
         for ids, failures, _, repeated, _ in whole:
             assert repeated in (0, len(ids))
             seen.update([*([] if repeated else ids), *failures])

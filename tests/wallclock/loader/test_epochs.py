@@ -1,6 +1,5 @@
 """`as_dataloader`: every `iter` is an epoch from its start."""
 
-import json
 import threading
 from collections.abc import Iterator
 from itertools import islice
@@ -28,35 +27,6 @@ def test_an_iteration_that_is_left_is_not_continued() -> None:
         assert len(loader) == 3
         for n in (2, 1, 3):
             assert positions_of(islice(loader, n)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]][:n]
-
-
-def test_epochs_follow_one_another() -> None:
-    with open_images(FILES, 8, 4, shuffle=True, epochs=4) as batches:
-        everything = positions_of(batches)
-    with open_images(FILES, 8, 4, shuffle=True) as batches:
-        loader = as_dataloader(batches)
-        assert positions_of(loader) == everything[:3]
-        assert positions_of(islice(loader, 1)) == everything[3:4]
-        assert positions_of(loader) == everything[6:9]
-        loader.set_epoch(3)
-        assert positions_of(loader) == everything[9:]
-
-
-def test_a_checkpoint_in_the_middle() -> None:
-    options: dict[str, Any] = {"size": 8, "batch": 4, "shuffle": True, "seed": 3}
-    with open_images(FILES, **options) as batches:
-        loader = as_dataloader(batches)
-        uninterrupted = [positions_of(loader) for _ in range(3)]
-    with open_images(FILES, **options) as batches:
-        loader = as_dataloader(batches)
-        assert positions_of(loader) == uninterrupted[0]
-        running = iter(loader)
-        assert positions_of(islice(running, 2)) == uninterrupted[1][:2]
-        state = json.loads(json.dumps(loader.state_dict()))
-    with open_images(FILES, **options) as batches:
-        loader = as_dataloader(batches)
-        loader.load_state_dict(state)
-        assert [positions_of(loader) for _ in range(2)] == [uninterrupted[1][2:], uninterrupted[2]]
 
 
 def epochs_of(n: int) -> list[list[list[int]]]:

@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests import making
 from tests.conftest import ROOT
@@ -52,43 +50,6 @@ class Items:
 
 def labels_of(batches: Any) -> list[list[int]]:
     return [batch.labels for batch in batches]
-
-
-@settings(max_examples=25)
-@given(
-    n=st.integers(0, 23),
-    batch=st.integers(1, 6),
-    world=st.integers(1, 3),
-    epochs=st.integers(1, 3),
-    shuffle=st.integers(0, 9),
-    drop_last=st.booleans(),
-    data=st.data(),
-)
-def test_ranks_epochs_and_resume(
-    n: int, batch: int, world: int, epochs: int, shuffle: int, drop_last: bool, data: st.DataObject
-) -> None:
-    """Each item once per epoch over all ranks; interrupted anywhere, the same batches follow."""
-    options: dict[str, Any] = {"batch": batch, "epochs": epochs, "shuffle": shuffle, "workers": 2}
-    options |= {"drop_last": drop_last, "seed": 5}
-    seen = []
-    for rank in range(world):
-        shard = rank, world
-        with open_images(Items(n), 8, shard=shard, **options) as batches:
-            uninterrupted = labels_of(batches)
-        seen.append(uninterrupted)
-        stop = data.draw(st.integers(0, len(uninterrupted)))
-        with open_images(Items(n), 8, shard=shard, **options) as batches:
-            before = [next(batches).labels for _ in range(stop)]
-            state = json.loads(json.dumps(batches.state_dict()))
-        with open_images(Items(n), 8, shard=shard, **options) as batches:
-            batches.load_state_dict(state)
-            assert before + labels_of(batches) == uninterrupted
-    every = sorted(label for of_rank in seen for labels in of_rank for label in labels)
-    if drop_last:
-        assert len({len(of_rank) for of_rank in seen}) == 1
-        assert all(len(labels) == batch for of_rank in seen for labels in of_rank)
-    else:
-        assert every == sorted(list(range(n)) * epochs)
 
 
 def test_an_unshuffled_stream_is_the_list() -> None:

@@ -16,6 +16,7 @@ from tests import making
 from tests.wallclock.trace import traces
 from tests.wallclock.trace.programs import write
 from tests.wallclock.trace.test_command import finish, start
+from wallclock.errors import UserError
 from wallclock.loader.images import open_images
 from wallclock.predict.pictures import Target
 from wallclock.trace import trial
@@ -232,8 +233,8 @@ def test_the_loader_itself(tmp_path: Path) -> None:
     assert (done.n_files, done.failures) == (4, 1)
     assert done.reason.startswith(paths[2])
     assert [each.images for each in done.passes] == [4, 4, 4]
-    bad = measure(paths[2:3], open_batches, clock, clock)
-    assert (bad.passes, bad.n_files, bad.failures) == ((), 0, 1)
+    with pytest.raises(UserError, match="none of 1 images could be read"):
+        measure(paths[2:3], open_batches, clock, clock)
 
 
 def test_a_mistake_in_its_process_is_a_sentence(tmp_path: Path) -> None:
