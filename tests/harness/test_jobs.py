@@ -33,7 +33,7 @@ def test_samples_are_taken_while_it_runs(tmp_path: Path, monkeypatch: pytest.Mon
         sampled.append((psutil.pid_exists(pid), output.read_text()))
 
     run = jobs.run_job(
-        command("print('x', flush=True); import time; time.sleep(1)"), output, sample
+        command("print('x', flush=True); import time; time.sleep(0.4)"), output, sample
     )
     assert run.status == 0
     assert (True, "x\n") in sampled

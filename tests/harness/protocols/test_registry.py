@@ -1,6 +1,7 @@
 """Protocols by name, and what a record's digest covers."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec, Recipe
 
 PROTOCOLS = sorted(registry.PROTOCOLS)
+digest = cache(files.sha256_file)
 #: Of the product's modules in no package, those that no timed loop runs.
 NOT_TIMED = {"checkpoint", "constraints", "metrics", "processor", "progress", "recipe"}
 
@@ -55,7 +57,8 @@ def keys() -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def _fresh_digests() -> Iterator[None]:
+def _fresh_digests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(provenance, "sha256_file", digest)
     yield
     provenance.code_digest.cache_clear()
 
@@ -79,7 +82,7 @@ def _fresh_digests() -> Iterator[None]:
 def test_an_edit_changes_the_keys_of_what_times_it(
     edited: str, protocols: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, digest = keys(), files.sha256_file
+    before = keys()
 
     def edited_digest(path: Path) -> str:
         changed = path == provenance.CODE / edited

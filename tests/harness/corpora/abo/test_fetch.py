@@ -59,7 +59,7 @@ def test_png_is_detected_by_content(corpus: Corpus) -> None:
 @pytest.mark.parametrize("faults", [*((fault,) for fault in MENDABLE), MENDABLE])
 def test_mendable_faults(corpus: Corpus, store: FaultyStore, faults: tuple[str, ...]) -> None:
     store.decide = first(faults, share=0.5) if len(faults) == 1 else first(faults, times=2)
-    manifest = corpus(attempts=6, read_timeout_s=0.4 if {*faults} & SILENT else 10.0)
+    manifest = corpus(attempts=6, read_timeout_s=0.2 if {*faults} & SILENT else 10.0)
     assert store.faults.total() > N / 4
     assert len(store.faults) >= min(len(faults), 8)
     assert len(manifest.valid) == N

@@ -114,6 +114,7 @@ def test_journal_survives_a_torn_line(tmp_path: Path) -> None:
         append(file, [replace(items[0], bytes=99), *items[:3]])
     data = path.read_bytes()
     for cut in range(len(data) + 1):
+        path = tmp_path / f"{cut}"  # writing one file anew waits for the disk
         path.write_bytes(data[:cut])
         with path.open("ab", buffering=0) as file:
             append(file, items[3:])
