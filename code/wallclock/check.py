@@ -4,13 +4,12 @@ Decoders differ in what they forgive: OpenCV returns grey below a truncation, Pi
 entropy data, libjpeg-turbo warns. A speed comparison needs one answer for all, so every file is
 validated before any decoder sees it: first by its header (format, size, scans, segments: bounded
 time and memory), then by one strict libjpeg-turbo pass at 1/8 scale, which decodes all the
-entropy-coded data and treats every warning as damage, and by Pillow, which must identify it too.
+entropy-coded data and treats its warnings as damage, and by Pillow, which must identify it too.
 Whatever a library raises about a file is that file's failure.
 """
 
 import hashlib
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
@@ -18,26 +17,30 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
 import simplejpeg
-from PIL import Image as PillowImage
 
 from wallclock import budget, jpeg
 from wallclock.errors import ImageError, reason_of
 from wallclock.formats import HEAD_BYTES, KINDS, coding_of, declared_sizes, sniff
 from wallclock.formats import Header as Header
 from wallclock.formats import is_plain_jpeg as is_plain_jpeg
-from wallclock.orientation import UPRIGHT, orientation_of, valid
+from wallclock.orientation import UPRIGHT, orientation_of
 from wallclock.recipe import Limits
 from wallclock.stages.augment import Augmentation
 from wallclock.stages.decode import DECODERS
-from wallclock.stages.decode.pil import admit_pixels, load_stored, open_image
+from wallclock.stages.decode.pil import (
+    admit_pixels,
+    load_stored,
+    open_image,
+    quiet,
+    stated_orientation,
+)
 
 #: Larger images are decoded one at a time in a process: 100 megapixels take Pillow 1.5 GB.
 LARGE_PIXELS = 20_000_000
 #: hashlib: HASHLIB_GIL_MINSIZE; and bytes of a small file, tens of microseconds of hashing.
 _HASHED_AT_ONCE, _SMALL = 2047, 1 << 15
 _one_large = threading.Lock()
-#: EXIF's tag, and what begins a chunk of a PNG that may have it.
-_ORIENTATION = 0x0112
+#: What begins a chunk of a PNG that may have EXIF.
 _PNG_EXIF = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 
@@ -130,34 +133,6 @@ class ImageInfo:
 _values_of = attrgetter(*(field.name for field in fields(ImageInfo)))
 
 
-class _Quiet:
-    """Ignores warnings, about damage that the strict pass judges or sizes that our limits judge.
-
-    `catch_warnings` is not safe in threads: the second to leave would restore what the first had
-    set. Here the first to enter sets it, the last to leave restores it.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.simplefilter("ignore")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._filters.__exit__(None, None, None)
-
-
-_quiet = _Quiet()
-
-
 def validate(data: bytes, limits: Limits) -> Header:
     """Return the header of a valid image; raise `ImageError` for a damaged or dangerous one.
 
@@ -174,21 +149,22 @@ def check_body(data: bytes, header: Header, *, decodes: bool = True) -> None:
 
     `decodes`: whether Pillow decodes what is no plain JPEG, or only opens it.
     """
-    # libjpeg-turbo's own interface refuses odd subsamplings, which libjpeg decodes.
-    odd = header.components == 3 and header.sampling == "other"
-    if header.format == "jpeg" and not odd:
-        with _failures("JPEG"):
-            # The smallest image that libjpeg-turbo makes (1/8): all entropy-coded data is
-            # still decoded, and `strict` turns each of its warnings into an error.
-            simplejpeg.decode_jpeg(
-                data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True
-            )
+    # libjpeg-turbo's own interface refuses subsamplings that libjpeg decodes.
+    if header.format == "jpeg" and header.sampling != "other":
+        with _failures("jpeg"):
+            jpeg.strictly(_decode_eighth, data)
     admit_pixels(header.width * header.height)
     with _failures(header.format), open_image(data, header.format) as image:
         _compare_sizes(image, header.width, header.height)
         if decodes and not header.plain_jpeg:
             with _one_large if header.width * header.height > LARGE_PIXELS else nullcontext():
                 load_stored(image)
+
+
+def _decode_eighth(data: bytes) -> None:
+    # The smallest image that libjpeg-turbo makes: all entropy-coded data is still decoded, and
+    # `strict` turns each of its warnings into an error.
+    simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
 
 
 def _compare_sizes(image: Any, width: int, height: int) -> None:
@@ -252,26 +228,25 @@ def _other_header(data: bytes, format: str, limits: Limits, rotate: bool) -> Hea
 
 def _orientation_of(image: Any, data: bytes) -> int:
     """Of an opened image; a PNG is decoded first where its EXIF or XMP lies behind the pixels."""
-    if image.format != "PNG":
-        return valid(image.getexif().get(_ORIENTATION))
-    pixels = data.find(b"IDAT")
-    if any(data.find(word, pixels) >= 0 for word in _PNG_EXIF):
-        with _one_large if image.width * image.height > LARGE_PIXELS else nullcontext():
-            image.load()
-    # Pillow's own method for PNG decodes whatever has no EXIF.
-    return valid(PillowImage.Image.getexif(image).get(_ORIENTATION))
+    if image.format == "PNG":
+        pixels = data.find(b"IDAT")
+        if any(data.find(word, pixels) >= 0 for word in _PNG_EXIF):
+            with _one_large if image.width * image.height > LARGE_PIXELS else nullcontext():
+                image.load()
+    return stated_orientation(image)
 
 
 @contextmanager
 def _failures(format: str) -> Iterator[None]:
     """Turn whatever a library raises about an image into its `ImageError`."""
     try:
-        with _quiet:
+        with quiet:
             yield
     except ImageError:
         raise
     except Exception as error:
-        raise ImageError("decode", f"damaged {format}: {reason_of(error)}") from error
+        # Damaged, or of a kind that the library does not decode: it does not say which.
+        raise ImageError("decode", f"cannot decode this {format}: {reason_of(error)}") from error
 
 
 def sha256(data: bytes) -> bytes:

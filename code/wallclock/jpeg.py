@@ -2,14 +2,16 @@
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from wallclock.errors import ImageError
 from wallclock.formats import Header
 from wallclock.recipe import Limits
 
+T = TypeVar("T")
 #: The next marker in or behind entropy-coded data; FF 00 is a data byte, FF D0 to D7 only restart.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 #: Markers with a length and a payload.
@@ -20,8 +22,8 @@ ANY_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 #: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
 _READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
 _READABLE_SOF |= {0xC9: "arithmetic", 0xCA: "arithmetic"}
-#: Sampling factors of Y, Cb and Cr in a frame header.
-_SAMPLINGS: dict[tuple[int, ...], str] = {
+#: Sampling factors of Y, Cb and Cr in a frame header; of four components, where all are whole.
+_SAMPLINGS: dict[tuple[int, ...], str] = {(0x11,) * 4: "4:4:4"} | {
     (luma, 0x11, 0x11): name
     for luma, name in {
         0x11: "4:4:4",
@@ -31,6 +33,10 @@ _SAMPLINGS: dict[tuple[int, ...], str] = {
         0x41: "4:1:1",
     }.items()
 }
+_METADATA = frozenset((*range(0xE0, 0xF0), 0xFE))
+#: Of them, those that say how to convert colours: what libjpeg wants them to begin with, and their
+#: least bytes.
+_COLOURS = {0xE0: (b"JFIF\0", 14), 0xEE: (b"Adobe", 12)}
 #: Bytes between two segments of a header; encoders write none, or a few to align.
 _MAX_FILL_BYTES = 65_536
 
@@ -81,6 +87,39 @@ def first_scan(data: bytes, most: int) -> tuple[int, bytes, bytes] | None:
     except IndexError:
         pass
     return None
+
+
+def bare(data: bytes) -> bytes:
+    """The JPEG without EXIF, XMP, profiles and comments, and without bytes between its segments.
+
+    The pixels and the conversion of their colours are the same.
+    """
+    kept = [data[:2]]
+    for marker, at, start, end in segments(data):
+        if marker == SOS:
+            kept.append(data[at:])
+            break
+        body = data[start + 2 : end]
+        name, least = _COLOURS.get(marker, (b"", 0))
+        if marker not in _METADATA or (name and body.startswith(name) and len(body) >= least):
+            # libjpeg takes every version of JFIF for 1, with a warning.
+            version = b"\1" if marker == 0xE0 else body[len(name) : len(name) + 1]
+            kept += data[at : start + 2], name, version, body[len(name) + 1 :]
+    return b"".join(kept)
+
+
+def strictly(decode: Callable[[bytes], T], data: bytes) -> T:
+    """`decode`, for which each of libjpeg-turbo's warnings is an error, but of the `bare` JPEG.
+
+    The library warns of a bad colour profile, too, which nothing here applies.
+    """
+    try:
+        return decode(data)
+    except Exception:
+        without = bare(data)
+        if without == data:
+            raise
+        return decode(without)
 
 
 def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Header:

@@ -1,5 +1,6 @@
 """Validation refuses damaged and dangerous files before any decoder, fast and in little memory."""
 
+import io
 import random
 import struct
 import threading
@@ -8,16 +9,19 @@ import warnings
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, features
 
 from tests import making
 from wallclock import jpeg
-from wallclock.check import Header, _quiet, read_header, validate
+from wallclock.check import Header, Inspector, read_header, validate
 from wallclock.errors import ImageError
 from wallclock.recipe import Limits
+from wallclock.stages import decode
+from wallclock.stages.decode.pil import quiet
 
 SOUND = making.jpeg(120, 90)
 #: Where its first Huffman table begins.
@@ -59,6 +63,7 @@ def test_torture_files_as_expected(torture: list[tuple[Path, str]]) -> None:
     either = (
         "valid JPEG, process many decoders lack: pixels or a clean error",
         "decoders disagree: pixels or error, never a crash",
+        "decodes, with a warning (strict decoders refuse)",  # of bytes between segments
     )
     assert len(torture) == 56
     wrong = [
@@ -83,7 +88,7 @@ def test_real_photos_are_valid(photos: list[Path]) -> None:
         (SOUND, Header("jpeg", 120, 90, 3, "baseline", 1, "4:2:0")),
         (making.oriented(6), Header("jpeg", 64, 48, 3, "baseline", 1, "4:2:0")),
         (making.jpeg(mode="L"), Header("jpeg", 64, 48, 1, "baseline", 1, "gray")),
-        (making.jpeg(mode="CMYK"), Header("jpeg", 64, 48, 4, "baseline", 1, "other")),
+        (making.jpeg(mode="CMYK"), Header("jpeg", 64, 48, 4, "baseline", 1, "4:4:4")),
         (making.jpeg(progressive=True), Header("jpeg", 64, 48, 3, "progressive", 10, "4:2:0")),
         (making.encode(making.picture(), "PNG"), Header("png", 64, 48)),
         (making.encode(making.picture(), "PNG", "RGBA"), Header("png", 64, 48, 4)),
@@ -121,12 +126,12 @@ def test_other_truncated_formats_are_refused(kind: str) -> None:
 def test_threads_leave_the_warning_filters_as_they_were() -> None:
     """Two that overlap: the first to leave must not restore, nor the second what the first set."""
     before = list(warnings.filters)
-    with _quiet:
-        other = threading.Thread(target=_quiet.__enter__)
+    with quiet:
+        other = threading.Thread(target=quiet.__enter__)
         other.start()
         other.join()
     assert warnings.filters[0][0] == "ignore"
-    _quiet.__exit__()
+    quiet.__exit__()
     assert list(warnings.filters) == before
 
 
@@ -144,12 +149,11 @@ def test_junk_after_the_end_is_ignored(junk: bytes) -> None:
         (b"\xff\xd8\xff\xd9", "decode", "ends before its first scan"),
         (b"\n" + SOUND, "decode", "not a JPEG"),
         (SOUND[:2] + b"junk" + SOUND[2:], "decode", "not a JPEG"),
-        (SOUND[:20] + b"junk" + SOUND[20:], "decode", "damaged JPEG"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(30), "decode", "damaged png"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(30), "decode", "cannot decode this png"),
         (making.claiming(SOUND, 0, 40), "decode", "header claims 0x40 pixels"),
         (making.claiming(SOUND, 40, 0), "decode", "header claims 40x0 pixels"),
-        (SOUND[:TABLE] + b"\xff" * 16 + SOUND[TABLE + 16 :], "decode", "damaged JPEG"),
-        (SOUND[:-600] + bytes(200) + SOUND[-400:], "decode", "damaged JPEG"),
+        (SOUND[:TABLE] + b"\xff" * 16 + SOUND[TABLE + 16 :], "decode", "cannot decode this jpeg"),
+        (SOUND[:-600] + bytes(200) + SOUND[-400:], "decode", "cannot decode this jpeg"),
     ],
 )
 def test_no_image_has_a_reason(data: bytes, stage: str, words: str) -> None:
@@ -244,3 +248,125 @@ def test_pixel_limit_is_exact(width: int, height: int) -> None:
     data = making.jpeg(width, height)
     assert validate(data, Limits(max_pixels=width * height)).width == width
     assert "over the limit" in refusal_of(data, Limits(max_pixels=width * height - 1)).reason
+
+
+# --- what no pixel depends on --------------------------------------------------------------------
+
+PLAIN = making.jpeg(40, 24)
+#: Where a segment may stand, or stray bytes: behind each segment of the header.
+BETWEEN = [end for _, _, _, end in jpeg.segments(PLAIN) if end < PLAIN.index(b"\xff\xda")]
+PROFILE = b"ICC_PROFILE\0"
+
+
+def segment(marker: int, body: bytes) -> bytes:
+    return bytes((0xFF, marker)) + struct.pack(">H", len(body) + 2) + body
+
+
+METADATA = st.builds(
+    segment,
+    st.sampled_from([0xE0, 0xE1, 0xE2, 0xE3, 0xED, 0xEE, 0xFE]),
+    st.builds(
+        bytes.__add__,
+        st.sampled_from([b"", PROFILE, b"Exif\0\0", b"JFIF\0", b"Adobe"]),
+        st.binary(max_size=6),
+    ),
+)
+STRAY = st.binary(max_size=6).map(lambda data: data.replace(b"\xff", b"\0"))
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.sampled_from(BETWEEN), STRAY | METADATA), max_size=4),
+    st.binary(min_size=2, max_size=2),
+)
+def test_metadata_and_stray_bytes_damage_no_jpeg(
+    added: list[tuple[int, bytes]], version: bytes
+) -> None:
+    """The pixels are the same, for strict decoders too; a damaged scan is seen as before."""
+    data = PLAIN
+    for at, more in sorted(added, key=lambda each: -each[0]):
+        data = data[:at] + more + data[at:]
+    at = data.index(b"JFIF\0") + 5
+    data = data[:at] + version + data[at + 2 :]
+    assert validate(data, Limits()).width == 40
+    np.testing.assert_array_equal(decode.make("simplejpeg")(data), decode.make("pil")(PLAIN))
+    assert verdict(data[:-30]) == "failed"
+    for damaged in (data[:-30] + b"\xff\xd9", data[:-40] + bytes(38) + data[-2:]):
+        with pytest.raises(ImageError):
+            decode.make("simplejpeg")(damaged)
+
+
+def with_exif(kind: str, exif: bytes) -> bytes:
+    """A picture in a format, with these bytes as its EXIF; of a TIFF they say where that lies."""
+    pixels = making.picture(40, 24)
+    if kind == "PNG":
+        data = making.encode(pixels, kind)
+        chunk = b"eXIf" + exif
+        chunk = struct.pack(">I", len(exif)) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        return data[:33] + chunk + data[33:]
+    if kind == "JPEG":
+        return PLAIN[:2] + segment(0xE1, b"Exif\0\0" + exif) + PLAIN[2:]
+    if kind == "WEBP":
+        return making.encode(pixels, kind, exif=exif)
+    if kind == "AVIF":
+        at = AVIF.rindex(b"II*\0")  # Pillow has made a box of the orientation
+        return AVIF[:at] + exif[: len(SIX)] + AVIF[at + len(exif[: len(SIX)]) :]
+    directory = int.from_bytes(exif[-4:], "little")
+    return making.encode(pixels, kind, tiffinfo={0x112: 6, 0x8769: directory})
+
+
+SIX = b"II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0"
+TWO = SIX[:8] + b"\2" + SIX[9:22] + b"\x0f\1\2\0\x14\0\0\0\x26\0\0\0" + bytes(4) + b"mine" * 5
+AVIF = making.encode(making.picture(40, 24), "AVIF", exif=TWO) if features.check("avif") else b""
+CHANGED = st.tuples(st.integers(0, len(SIX) - 1), st.binary(max_size=3)).map(
+    lambda edit: SIX[: edit[0]] + edit[1] + SIX[edit[0] + len(edit[1]) :]
+)
+
+
+KINDS = ["JPEG", "PNG", "WEBP", "TIFF", *(["AVIF"] if AVIF else [])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60)
+@given(exif=st.binary(min_size=1, max_size=60) | CHANGED)
+def test_no_exif_damages_an_image(kind: str, exif: bytes) -> None:
+    """It is turned as EXIF says that can be read, or not at all, and has the pixels it had."""
+    data, plain = with_exif(kind, exif), with_exif(kind, SIX)
+    validate(data, Limits())
+    for rotate in (True, False):
+        info, _ = Inspector(Limits(), "pil", rotate=rotate)(0, "a", data)
+        assert info.orientation in (range(1, 9) if rotate else (1,))
+    assert info.current_size == (40, 24)
+    np.testing.assert_array_equal(decode.decode_other(data), decode.decode_other(plain))
+
+
+def test_exif_that_can_be_read_is_obeyed() -> None:
+    for kind in KINDS:
+        info, _ = Inspector(Limits(), "pil", rotate=True)(0, "a", with_exif(kind, SIX))
+        assert info.orientation == 6
+
+
+@pytest.mark.parametrize("sampling", [0, 1, 2])
+def test_cmyk_of_any_sampling(sampling: int) -> None:
+    data = making.jpeg(mode="CMYK", subsampling=sampling)
+    validate(data, Limits())
+    info, _ = Inspector(Limits(), "simplejpeg")(0, "a", data)
+    assert not info.plain_jpeg
+    pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    np.testing.assert_array_equal(decode.decode_other(data), pixels)
+    assert verdict(data[:-200]) == "failed"
+
+
+def test_libraries_say_nothing(
+    capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    """No warning without a file's name, about damage or about what is only odd."""
+    tagged = making.encode(
+        making.picture(), "TIFF", compression="tiff_lzw", tiffinfo={65_000: "mine"}
+    )
+    palette = making.encode(making.picture(), "PNG", "P", transparency=bytes(range(256)))
+    for data in (tagged, palette, tagged[:200] + bytes(50) + tagged[250:]):
+        if verdict(data) == "valid":
+            decode.decode_other(data)
+    assert capfd.readouterr() == ("", "")
+    assert not [*recwarn]

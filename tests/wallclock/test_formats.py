@@ -237,10 +237,10 @@ def test_pillows_own_limit_is_raised_and_never_lifted(monkeypatch: pytest.Monkey
         (tiff_of((256, 16), (257, 16), (50706, 1)), "a camera's raw file"),
         (b"II*\0\x10\0\0\0CR\2\0" + bytes(4) + tiff_of((256, 16))[8:], "a camera's raw file"),
         (b"MM\0+\0\x08\0\0" + bytes(20), "no big-endian BigTIFF"),
-        (tiff_of((256, 16)), "damaged tiff"),
+        (tiff_of((256, 16)), "cannot decode this tiff"),
         (gif(9, 9)[:19] + b"\x21\xfe" + b"\1x" * 20_000 + b"\0" + gif(9, 9)[19:], "GIF blocks"),
         (b"GIF89a" + bytes(20_000), "GIF blocks"),
-        (HEIC[:40], "HEIC needs|damaged heic"),
+        (HEIC[:40], "HEIC needs|cannot decode this heic"),
     ],
 )
 def test_refused_with_a_reason(data: bytes, reason: str) -> None:

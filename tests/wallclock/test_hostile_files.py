@@ -60,7 +60,6 @@ REFUSED = {
     "comments": (JPEG[:2] + COMMENT * 20_000 + JPEG[2:], "more JPEG segments"),
     "comments behind the scan": (JPEG[:-2] + COMMENT * 20_000 + JPEG[-2:], "more JPEG segments"),
     "fill bytes": (JPEG[:2] + b"\xff" * 200_000 + JPEG[2:], "junk between"),
-    "APP14 too short": (JPEG[:2] + b"\xff\xee\x00\x07Adobe" + JPEG[2:], "damaged jpeg"),
 }
 
 

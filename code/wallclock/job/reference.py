@@ -14,15 +14,19 @@ import numpy.typing as npt
 
 from wallclock import checkpoint
 from wallclock.check import read_header
-from wallclock.errors import first_line, import_extra
+from wallclock.errors import first_line, image_errors, import_extra
 from wallclock.orientation import orientation_of
 from wallclock.preprocess import Preprocess
 from wallclock.recipe import Limits, ModelSpec
-from wallclock.stages.decode.pil import load_stored, open_image, without_metadata
+from wallclock.stages.decode.pil import (
+    load_stored,
+    open_image,
+    stated_orientation,
+    turn_upright,
+    without_metadata,
+)
 from wallclock.stages.forward.networks import load_network
 
-#: EXIF's tag.
-_ORIENTATION = 0x0112
 #: An image to the network's input, float32 (1, 3, h, w).
 _Prepare: TypeAlias = Callable[[Any], Any]
 
@@ -55,9 +59,10 @@ class Reference:
     def open(self, data: bytes) -> Any:
         """An image file as Pillow's RGB image, upright if the geometry says so.
 
-        Raises ImageError: it is over the limits. Also raises whatever Pillow raises about it.
+        Raises ImageError: it is over the limits, or Pillow does not read it.
         """
-        return _open(data, rotate=self._geometry.rotate)
+        image: Any = image_errors("decode", "Pillow", _open)(data, rotate=self._geometry.rotate)
+        return image
 
     def vector(self, image: Any) -> npt.NDArray[np.float32]:
         """The vector (dim,) of an image that `open` returned."""
@@ -102,7 +107,7 @@ class Reference:
 
 def _open(data: bytes, *, rotate: bool) -> Any:
     """As transformers' `load_image` does; of 16-bit samples the high byte, as our policy has it."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     header = read_header(data, Limits())
     with open_image(data, header.format) as image:
@@ -110,9 +115,9 @@ def _open(data: bytes, *, rotate: bool) -> Any:
             upright = load_stored(image)
         else:
             image.load()
-            if header.format == "jpeg" and without_metadata(data) is not data:
-                image.getexif()[_ORIENTATION] = orientation_of(data)
-            upright = ImageOps.exif_transpose(image)
+            is_cut = header.format == "jpeg" and without_metadata(data) is not data
+            turned = orientation_of(data) if is_cut else stated_orientation(image)
+            upright = turn_upright(image, turned)
         if upright.mode.startswith("I"):
             high = np.asarray(upright).astype(np.uint32) >> 8
             upright = Image.fromarray(high.astype(np.uint8))

@@ -80,6 +80,23 @@ def test_upright_where_the_geometry_says_so(kind: str, orientation: int) -> None
     np.testing.assert_array_equal(reference(UPRIGHT).open(data), plain)
 
 
+def test_verify_of_odd_metadata(tmp_path: Path) -> None:
+    """What embed takes: EXIF that cannot be written anew, an empty JFIF, damage after embedding."""
+    plain = making.jpeg(64, 48)
+    tags = struct.pack("<HHIHH", 0x112, 3, 1, 6, 0) + struct.pack("<HHI4s", 340, 1, 3, bytes(4))
+    body = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + tags + bytes(4)
+    odd = plain[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + plain[2:]
+    empty = plain[:2] + b"\xff\xe0\0\7JFIF\0" + plain[20:]
+    (tmp_path / "in").mkdir()
+    for name, data in {"odd": odd, "empty": empty, "changed": plain}.items():
+        (tmp_path / "in" / f"{name}.jpg").write_bytes(data)
+    values: dict[str, Any] = {"model": "null", "preprocess": UPRIGHT, "recipe": "pillow"}
+    embed(tmp_path / "in", tmp_path / "out", **values)
+    (tmp_path / "in" / "changed.jpg").write_bytes(making.encode(making.picture(), "PNG")[:60])
+    verdict = verify(tmp_path / "out")
+    assert (verdict.compared, verdict.changed, verdict.faults) == (2, 1, ())
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

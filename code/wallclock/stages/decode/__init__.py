@@ -8,7 +8,8 @@ One policy for all of them:
 - EXIF orientation is ignored: pixels come as they are stored. (Pillow and libjpeg-turbo do so by
   default; OpenCV rotates unless a flag forbids it.)
 - The accurate integer DCT and smooth ("fancy") chroma upsampling, libjpeg-turbo's defaults.
-- Damage is an error: libjpeg-turbo's warnings included.
+- Damage is an error: libjpeg-turbo's warnings included, but not damage in bytes on which no pixel
+  depends: metadata, and what lies between the segments of a JPEG's header.
 - Anything but a 1- or 3-component JPEG (PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000, HEIC, CMYK) is
   decoded by Pillow in every recipe; the records count such images.
 
@@ -35,9 +36,11 @@ Importing this package imports no image library: a decoder imports its own when 
 product has two decoders; `register` adds others, as the benchmark suite does.
 """
 
+from functools import wraps
 from typing import Any
 
 from wallclock.errors import Unavailable, check_name, image_errors
+from wallclock.jpeg import strictly
 from wallclock.stages.decode import pil, simplejpeg
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder, Scaling
 from wallclock.stages.decode.pil import admit_pixels, make_image
@@ -100,7 +103,17 @@ def make(
         decode = decoder.make(reuse) if mode == "RGB" else decoder.make(reuse, mode)
     except ImportError as error:
         raise Unavailable(f"decoder={name}: {error}") from error
-    return image_errors("decode", decoder.label, decode)
+    return image_errors("decode", decoder.label, _forgiving(decode) if decoder.strict else decode)
+
+
+def _forgiving(decode: Decode) -> Decode:
+    @wraps(decode)
+    def decode_anyway(
+        data: bytes, scale: int = 1, size: tuple[int, int] | None = None
+    ) -> PixelArray:
+        return strictly(lambda data: decode(data, scale, size), data)
+
+    return decode_anyway
 
 
 def name_of(decode: Any) -> str:

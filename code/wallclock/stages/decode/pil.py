@@ -4,7 +4,11 @@ Every other format than JPEG is read here too, in every recipe. `open_image` is 
 opens a file by Pillow: by the one format that its bytes announce, and no other.
 """
 
+import ctypes
 import io
+import re
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -14,24 +18,51 @@ from typing import Any
 from wallclock import jpeg
 from wallclock.errors import ImageError
 from wallclock.formats import HEAD_BYTES, sniff
+from wallclock.orientation import UPRIGHT, valid
 from wallclock.recipe import Limits
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder
 from wallclock.stages.pixels import PixelArray
 
-#: Format → what Pillow calls it; an MPO is a JPEG with more pictures behind it.
-_FORMATS = {"jpeg": ("JPEG", "MPO"), "jp2": ("JPEG2000",), "heic": ("HEIF",)}
+#: Format → what Pillow calls it, where that is another name.
+_FORMATS = {"jp2": "JPEG2000", "heic": "HEIF"}
 _NEEDS = {"HEIF": "HEIC needs pillow-heif: pip install pillow-heif"}
 _ORIENTATION, _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 0x0112, 258, 262, 0
-
+#: An item's entry in the list of an AVIF: libavif decodes none whose EXIF it cannot read.
+_AVIF_EXIF = re.compile(rb"(infe[\2\3].{7,9})Exif", re.DOTALL)
 
 #: Above so many pixels an image is converted in strips of so many.
 _AT_ONCE, _STRIP = 20_000_000, 1 << 20
 #: Pillow joins the metadata segments of a JPEG one by one, each time copying all before it: above
 #: so many bytes they are cut out.
 _MOST_METADATA = 1 << 20
-#: Segments that say how to convert colours: JFIF's and Adobe's. Others, comments too, are metadata.
-_COLOUR_MARKERS = frozenset((0xE0, 0xEE))
-_METADATA = frozenset((*range(0xE0, 0xF0), 0xFE)) - _COLOUR_MARKERS
+
+
+class _Quiet:
+    """Ignores warnings, about damage that the strict pass judges or sizes that our limits judge.
+
+    `catch_warnings` is not safe in threads: the second to leave would restore what the first had
+    set. Here the first to enter sets it, the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._filters.__exit__(None, None, None)
+
+
+quiet = _Quiet()
 
 
 def admit_pixels(most: int) -> None:
@@ -50,6 +81,15 @@ def _register_heif() -> None:
         import_module("pillow_heif").register_heif_opener(thumbnails=False)
 
 
+@cache
+def _silence_libtiff() -> None:
+    """It writes to standard error, without the file's name; of damage, Pillow raises it as well."""
+    library = ctypes.CDLL(import_module("PIL._imaging").__file__)
+    for name in ("TIFFSetWarningHandler", "TIFFSetErrorHandler"):
+        with suppress(AttributeError):  # a Pillow without libtiff, or Windows
+            getattr(library, name)(None)
+
+
 def open_image(data: bytes, format: str) -> Any:
     """Pillow's image of a file of this format of `formats.sniff`; its pixels are not decoded yet.
 
@@ -61,35 +101,61 @@ def open_image(data: bytes, format: str) -> Any:
 
     if format == "heic":
         _register_heif()
-    names = _FORMATS.get(format, (format.upper(),))
-    if names[0] not in Image.OPEN:
+    if format == "tiff":
+        _silence_libtiff()
+    name = _FORMATS.get(format, format.upper())
+    if name not in Image.OPEN:
         Image.init()
-    if names[0] not in Image.OPEN:
-        needs = _NEEDS.get(names[0], f"this Pillow reads no {names[0]}: pip install -U pillow")
+    if name not in Image.OPEN:
+        needs = _NEEDS.get(name, f"this Pillow reads no {name}: pip install -U pillow")
         raise ImageError("decode", needs)
     if format == "jpeg":
         data = without_metadata(data)
-    return Image.open(io.BytesIO(data), formats=names)
+    try:
+        return Image.open(io.BytesIO(data), formats=(name,))
+    except Exception:
+        without = data
+        if format == "jpeg":
+            without = jpeg.bare(data)
+        elif format == "avif":
+            without = _AVIF_EXIF.sub(rb"\1skip", data)
+        if without == data:
+            raise
+        return Image.open(io.BytesIO(without), formats=(name,))
 
 
 def without_metadata(data: bytes) -> bytes:
-    """The JPEG without EXIF, XMP, profiles and comments, where these are over a megabyte.
-
-    The pixels and the conversion of their colours are the same.
-    """
+    """The bare JPEG, where its metadata are over a megabyte."""
     if len(data) <= _MOST_METADATA:
         return data
-    spans: list[tuple[int, int]] = []
-    for marker, at, _, end in jpeg.segments(data):
-        if marker == jpeg.SOS:
-            break
-        if marker in _METADATA:
-            spans.append((at, end))
-    if sum(end - at for at, end in spans) <= _MOST_METADATA:
-        return data
-    starts = (0, *(end for _, end in spans))
-    ends = (*(at for at, _ in spans), len(data))
-    return b"".join(memoryview(data)[a:b] for a, b in zip(starts, ends, strict=True))
+    bare = jpeg.bare(data)
+    return bare if len(data) - len(bare) > _MOST_METADATA else data
+
+
+def stated_orientation(image: Any) -> int:
+    """The orientation, 1 to 8, that Pillow reads of an opened image; 1 where it cannot."""
+    from PIL.Image import Image
+
+    with suppress(Exception):
+        # Its method for PNG decodes whatever has no EXIF.
+        return valid(Image.getexif(image).get(_ORIENTATION))
+    return UPRIGHT
+
+
+def turn_upright(image: Any, orientation: int) -> Any:
+    """As `ImageOps.exif_transpose`, which fails where it cannot write the other EXIF again."""
+    from PIL.Image import Transpose
+
+    method = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }.get(orientation)
+    return image if method is None else image.transpose(method)
 
 
 def load_stored(image: Any) -> Any:
@@ -97,23 +163,9 @@ def load_stored(image: Any) -> Any:
 
     Pillow turns a TIFF upright when it decodes it, and nothing else: a TIFF is turned back.
     """
-    from PIL.Image import Transpose
-
-    if image.format != "TIFF":
-        image.load()
-        return image
-    orientation = image.getexif().get(_ORIENTATION, 1)
+    orientation = stated_orientation(image) if image.format == "TIFF" else UPRIGHT
     image.load()
-    back = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_90,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_270,
-    }.get(orientation)
-    return image if back is None else image.transpose(back)
+    return turn_upright(image, {6: 8, 8: 6}.get(orientation, orientation))
 
 
 def _make(reuse: bool, mode: str = "RGB") -> Decode:
@@ -147,7 +199,7 @@ def make_image(mode: str = "RGB") -> Callable[..., Any]:
 def _stored(data: bytes, scale: int) -> Iterator[Any]:
     """Pillow's image of a file of any format, its pixels decoded at 1/`scale`."""
     # What is no image at all, Pillow refuses in its own words.
-    with open_image(data, sniff(data[:HEAD_BYTES]) or "jpeg") as image:
+    with quiet, open_image(data, sniff(data[:HEAD_BYTES]) or "jpeg") as image:
         if scale > 1:
             image.draft("RGB", (image.width // scale, image.height // scale))
         _check_samples(image)
