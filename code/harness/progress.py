@@ -87,8 +87,9 @@ class Estimator:
         return fixed + (earlier_s - fixed) * (_images(cell) / earlier_n if earlier_n else 1)
 
     def _from_paper(self, cell: Cell) -> float:
-        if cell.protocol == "cluster":
-            return _whole_job_s(cell)
+        if cell.protocol == "cluster":  # a pass that tells how long one lasts, then that one
+            least_s = float(cell.params.get("least_s", 0))
+            return 2 * _START_JOB_S + least_s if least_s else _START_JOB_S
         embeds = cell.protocol in _EMBEDS
         n, recipe = _images(cell), cell.recipe
         load = 0.0
@@ -124,22 +125,15 @@ class Estimator:
             "step": 3,
             "train_step": 3,
             "train": 2,
+            "forms": 4 * len(cell.params.get("where", ())),
         }
         passes = passes_of.get(cell.protocol, 1)
-        if cell.protocol == "forms":
-            passes = 4 * len(cell.params["where"])
         timed = passes * float(cell.params.get("seconds", 0))
         starts_torch = embeds or cell.protocol.startswith("train")
         start = _START_TORCH_S if starts_torch else _START_S
         if cell.protocol == "loading":
             start, n = _START_LOADER_S, max(n, int(cell.params.get("min_images", 0)))
         return start + max(n * seconds, timed)
-
-
-def _whole_job_s(cell: Cell) -> float:
-    """Seconds of a `cluster` cell: a pass that tells how long one lasts, then that one."""
-    least_s = float(cell.params.get("least_s", 0))
-    return 2 * _START_JOB_S + least_s if least_s else _START_JOB_S
 
 
 def _images(cell: Cell) -> int:

@@ -6,7 +6,7 @@
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from harness.testbed import serving
 from wallclock.clock import gc_disabled
-from wallclock.errors import ImageError
+from wallclock.errors import ImageError, Unavailable
 from wallclock.fetch import Reader
 from wallclock.loader import in_place_stages
 from wallclock.machine import set_threads
@@ -121,19 +121,19 @@ def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
             for threads in (1, int(cell.params["in_flight"])):
                 for finish in FINISHES:
                     name = f"{where}/{threads}/{finish}"
-                    run = _Run(cell, manifest, where, finish, threads)
+                    finishes = [_finish(cell, manifest, finish) for _ in range(threads)]
+                    reader = readers.make(manifest)
+                    if where.startswith("http-"):
+                        late_s = float(where.removeprefix("http-")) / 1e3
+                        reader = LateReader(url, late_s, threads)
                     try:
-                        ns, passes[name] = run.passes(url, paths)
-                    except _NotColdError as error:
+                        ns, passes[name] = _passes(cell, manifest, where, reader, finishes)
+                    except Unavailable as error:
                         unavailable[name] = str(error)
                         continue
                     samples[name] = [ns]
                     progress(passes[name]["n"])
     return Measurement(samples, sizes | {"passes": passes, "unavailable": unavailable})
-
-
-class _NotColdError(Exception):
-    """Pages that were evicted are in memory."""
 
 
 def _packed(files: Manifest, form: str, folder: Path, progress: Progress) -> Manifest:
@@ -143,79 +143,66 @@ def _packed(files: Manifest, form: str, folder: Path, progress: Progress) -> Man
     return pack.ensure(files, form, path, lambda done, total, step: progress(done))
 
 
-class _Run:
-    """One condition: where from, by how many threads, how far."""
+def _passes(
+    cell: Cell, manifest: Manifest, where: str, reader: Reader, finishes: Sequence[_Finish]
+) -> tuple[int, dict[str, Any]]:
+    """Passes, a thread for each finish, until the time is over: their ns, and their values.
 
-    def __init__(
-        self, cell: Cell, manifest: Manifest, where: str, finish: str, threads: int
-    ) -> None:
-        self._cell = cell
-        self._manifest = manifest
-        self._where = where
-        self._finishes = [_finish(cell, manifest, finish) for _ in range(threads)]
-        self._items = manifest.valid
+    Raises:
+        Unavailable: evicted pages are in memory.
+    """
+    budget = int(float(cell.params["seconds"]) * 1e9)
+    cold, all_items = where == "cold", manifest.valid
+    paths = readers.stored_files(manifest)
+    # A library's first calls load and allocate.
+    finishes[0](all_items[0], reader(all_items[0]))
+    share = None
+    sums = Counter[str]()
+    for _ in range(_COLD_PASSES if cold else 1):
+        if cold:
+            readers.evict(paths)
+            share = readers.cached_share(paths)
+            reason = protocol.not_cold(share)
+            if reason:
+                raise Unavailable(reason)
+        fetched_before = readers.disk_bytes()
+        cpu_before = process_time_ns()
+        items = all_items if cold else cycle(all_items)
+        sums.update(_pass(reader, items, finishes, 0 if cold else budget))
+        sums["cpu"] += process_time_ns() - cpu_before
+        sums["fetched"] += readers.disk_bytes() - fetched_before
+        if sums["ns"] >= budget:
+            break
+    reader.close()
+    is_local = not where.startswith("http")
+    return sums["ns"], {
+        "n": sums["n"],
+        "cpu_ms": sums["cpu"] / sums["n"] / 1e6,
+        "cached_share": share,
+        "from_disk_share": sums["fetched"] / sums["bytes"] if is_local else None,
+    }
 
-    def passes(self, url: str, paths: list[Path]) -> tuple[int, dict[str, Any]]:
-        """Passes until the time is over: their ns, and what the record holds of them.
 
-        Raises:
-            _NotColdError: evicted pages are in memory.
-        """
-        budget = int(float(self._cell.params["seconds"]) * 1e9)
-        cold = self._where == "cold"
-        reader, first = self._open(url), self._items[0]
-        # A library's first calls load and allocate.
-        self._finishes[0](first, reader(first))
-        share = None
-        sums = Counter[str]()
-        for _ in range(_COLD_PASSES if cold else 1):
-            if cold:
-                readers.evict(paths)
-                share = readers.cached_share(paths)
-                reason = protocol.not_cold(share)
-                if reason:
-                    raise _NotColdError(reason)
-            fetched_before = readers.disk_bytes()
-            cpu_before = process_time_ns()
-            items = self._items if cold else cycle(self._items)
-            sums.update(self._pass(reader, items, 0 if cold else budget))
-            sums["cpu"] += process_time_ns() - cpu_before
-            sums["fetched"] += readers.disk_bytes() - fetched_before
-            if sums["ns"] >= budget:
+def _pass(
+    reader: Reader, items: Iterable[Item], finishes: Sequence[_Finish], budget: int
+) -> Counter[str]:
+    """`n` images, `bytes` and `ns` of all, or of as many as begin within a budget."""
+    # One iterator for all threads: a list's and a cycle's are advanced under the GIL.
+    shared, began = iter(items), perf_counter_ns()
+
+    def work(finish: _Finish) -> Counter[str]:
+        n, n_bytes = 0, 0
+        for item in shared:
+            finish(item, reader(item))
+            n += 1
+            n_bytes += item.bytes
+            if budget and perf_counter_ns() - began > budget:
                 break
-        reader.close()
-        local = not self._where.startswith("http")
-        return sums["ns"], {
-            "n": sums["n"],
-            "cpu_ms": sums["cpu"] / sums["n"] / 1e6,
-            "cached_share": share,
-            "from_disk_share": sums["fetched"] / sums["bytes"] if local else None,
-        }
+        return Counter(n=n, bytes=n_bytes)
 
-    def _pass(self, reader: Reader, items: Iterable[Item], budget: int) -> Counter[str]:
-        """`n` images, `bytes` and `ns` of all, or of as many as begin within a budget."""
-        # One iterator for all threads: a list's and a cycle's are advanced under the GIL.
-        shared, began = iter(items), perf_counter_ns()
-
-        def work(finish: _Finish) -> Counter[str]:
-            n, n_bytes = 0, 0
-            for item in shared:
-                finish(item, reader(item))
-                n += 1
-                n_bytes += item.bytes
-                if budget and perf_counter_ns() - began > budget:
-                    break
-            return Counter(n=n, bytes=n_bytes)
-
-        with ThreadPoolExecutor(len(self._finishes)) as pool:
-            counts = sum(pool.map(work, self._finishes), Counter[str]())
-        return counts + Counter(ns=perf_counter_ns() - began)
-
-    def _open(self, url: str) -> Reader:
-        if self._where.startswith("http-"):
-            latency_s = float(self._where.removeprefix("http-")) / 1e3
-            return LateReader(url, latency_s, len(self._finishes))
-        return readers.make(self._manifest)
+    with ThreadPoolExecutor(len(finishes)) as pool:
+        counts = sum(pool.map(work, finishes), Counter[str]())
+    return counts + Counter(ns=perf_counter_ns() - began)
 
 
 class LateReader(Reader):
