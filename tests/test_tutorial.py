@@ -80,13 +80,8 @@ def test_training(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     for name in ("a", "b"):
         (tmp_path / "photos" / f"{name}.jpg").write_bytes(making.jpeg(320, 240))
-    printed = [
-        run(sys.executable, "-W", "error", "-c", text, cwd=tmp_path)
-        for language, text in BLOCK.findall(TRAINING)
-        if language == "python"
-    ]
-    trained, resumed = printed
-    assert trained == "2 torch.Size([])\n"
+    (text,) = [text for language, text in BLOCK.findall(TRAINING) if language == "python"]
+    resumed = run(sys.executable, "-W", "error", "-c", text, cwd=tmp_path)
     # Three epochs of two images: all six, each once an epoch.
     ids = re.findall(r"photos/(\w)\.jpg", resumed)
     assert len(ids) == 6

@@ -27,9 +27,8 @@ class Epochs(Generic[T]):
         self.images, self._convert = images.copy(), convert
         self.images.set_epoch(images.epoch)  # from its start, unless a state was loaded
         self._running: list[Images[Any]] = []
-        # What trainers read of a DataLoader. Lightning tells the sampler the epoch; Accelerate, for
-        # transformers too, makes a DataLoader of the others, which passes over batches to resume.
-        self.sampler, self.batch_sampler, self.dataset = self, _BatchSampler(self), _Dataset(self)
+        # Of these Accelerate, also for transformers, makes a DataLoader that begins behind others.
+        self.batch_sampler, self.dataset = _BatchSampler(self), _Dataset(self)
         self.collate_fn, self.prefetch_factor = _unchanged, None
 
     def __repr__(self) -> str:
@@ -56,6 +55,13 @@ class Epochs(Generic[T]):
         finally:
             self._running.remove(images)
 
+    @property
+    def sampler(self) -> Any:
+        """By its type, Lightning knows whether the first batches are the same in every epoch."""
+        from torch.utils.data import SequentialSampler
+
+        return None if self.images.plan.order.shuffle else SequentialSampler(())
+
     def set_epoch(self, epoch: int) -> None:
         """See `Images`."""
         self.images.set_epoch(epoch)
@@ -73,18 +79,18 @@ class _BatchSampler(Generic[T]):
     """What loads the batches of an epoch, one after another, from the first that is called."""
 
     def __init__(self, epochs: Epochs[T]) -> None:
-        self._epochs = epochs
-        self.set_epoch = epochs.set_epoch
+        # Lightning tells the sampler the epoch, transformers this.
+        self.sampler, self.set_epoch = epochs, epochs.set_epoch
 
     def __len__(self) -> int:
-        return len(self._epochs)
+        return len(self.sampler)
 
     def __iter__(self) -> Iterator[Callable[[], T]]:
         begun: list[Iterator[T]] = []
 
         def take(number: int) -> T:
             if not begun:
-                begun.append(self._epochs.behind(number))
+                begun.append(self.sampler.behind(number))
             return next(begun[0])  # StopIteration ends a DataLoader's iteration too
 
         return (partial(take, number) for number in count())

@@ -154,6 +154,8 @@ def test_lightning(limit: int | None, tmp_path: Path, everything: list[list[int]
     whole, weights = by_lightning(tmp_path, limit)
     epochs = [everything[first : first + STEPS] for first in range(0, EPOCHS * STEPS, STEPS)]
     assert whole == [positions for epoch in epochs for positions in epoch[:limit]]
+    with open_images(ITEMS, **OPTIONS) as images:  # what Lightning reads to overfit, and not to
+        assert isinstance(as_dataloader(images).sampler, torch.utils.data.SequentialSampler)
     for step in (3, limit or STEPS, 9):
         saved = tmp_path / f"step={step}.ckpt"
         after, resumed = by_lightning(tmp_path / f"{step}", limit, ckpt_path=saved)
