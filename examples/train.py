@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 import wallclock
 from examples import arguments
 from examples.replace_dataloader import normalize, to_tensor
+from examples.trainers import pairs_of
 from wallclock import Workers
 from wallclock.stages import augment
 
@@ -66,35 +67,36 @@ def after(paths: Sequence[str], workers: int = 2) -> Iterator[torch.Tensor]:
 
 
 def main(folder: str, stop_after: int = 0) -> None:
-    """Three epochs of a toy network, which learns whether an image's upper half is brighter."""
+    """Three epochs of a linear network on thumbnails; an image's class is its subfolder."""
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    network = torch.nn.Sequential(
-        torch.nn.AvgPool2d(56), torch.nn.Flatten(), torch.nn.Linear(48, 1)
-    )
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-    saved = Path(f"{folder}/checkpoint-{rank}.pt")
-    options: dict[str, Any] = {"shuffle": True, "drop_last": world > 1, "shard": (rank, world)}
-    with wallclock.open_images(
-        folder, 224, 8, epochs=3, augment=True, output="torch", **options
-    ) as batches:
+    options: dict[str, Any] = {"augment": True, "shuffle": True, "epochs": 3, "output": "torch"}
+    if world > 1:
+        torch.distributed.init_process_group("gloo")
+        options |= {"shard": (rank, world), "drop_last": True}
+    pairs = pairs_of(folder)
+    linear = torch.nn.Linear(48, 1 + max(label for _, label in pairs))
+    network = torch.nn.Sequential(torch.nn.AvgPool2d(56), torch.nn.Flatten(), linear)
+    model = torch.nn.parallel.DistributedDataParallel(network) if world > 1 else network
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    with wallclock.open_images(pairs, 224, 8, **options) as batches:
+        parts: dict[str, Any] = {"network": network, "optimizer": optimizer, "images": batches}
+        saved = Path(folder, "checkpoint.pt")
         if saved.exists():
-            state = torch.load(saved)
-            network.load_state_dict(state["network"])
-            batches.load_state_dict(state["images"])
+            for name, state in torch.load(saved).items():
+                parts[name].load_state_dict(state)
         for step, batch in enumerate(batches, 1):
-            pixels = normalize(batch.images)
-            labels = (pixels[:, :, :112].mean((1, 2, 3)) > pixels.mean((1, 2, 3))).float()
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                network(pixels)[:, 0], labels
-            )
+            logits = model(normalize(batch.images))
+            loss = torch.nn.functional.cross_entropy(logits, torch.tensor(batch.labels))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            state = {"network": network.state_dict(), "images": batches.state_dict()}
-            torch.save(state, saved)
+            if rank == 0:  # the others have as many batches behind them
+                state = {name: part.state_dict() for name, part in parts.items()}
+                torch.save(state, saved.with_suffix(".new"))
+                saved.with_suffix(".new").replace(saved)
             print(f"epoch {batches.epoch}, loss {loss:.3f}, positions {list(batch.positions)}")
             if step == stop_after:
-                return
+                break
 
 
 if __name__ == "__main__":

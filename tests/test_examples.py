@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +36,42 @@ def test_both_loops_give_the_same_batches(folder: Path) -> None:
     assert float((ours - theirs).abs().mean()) < 0.02
 
 
-def test_training_goes_on_where_it_stopped(folder: Path, capsys: Any) -> None:
-    def positions() -> list[str]:
-        lines = capsys.readouterr().out.splitlines()
-        return [line.rpartition(", positions ")[2] for line in lines]
+@pytest.fixture
+def classes(folder: Path) -> Path:
+    """The same images in three folders."""
+    for index, path in enumerate(sorted(folder.glob("*.jpg"))):
+        (folder / str(index % 3)).mkdir(exist_ok=True)
+        path.rename(folder / str(index % 3) / path.name)
+    return folder
 
-    train.main(str(folder))
-    uninterrupted = positions()
-    assert len(uninterrupted) == 9
-    (folder / "checkpoint-0.pt").unlink()
-    train.main(str(folder), stop_after=4)
-    train.main(str(folder))
-    assert positions() == uninterrupted
+
+def test_training_goes_on_where_it_stopped(classes: Path, capsys: Any) -> None:
+    """With the same batches, the same weights and the optimizer's momentum: the same losses."""
+    torch.manual_seed(0)
+    train.main(str(classes))
+    uninterrupted = capsys.readouterr().out
+    assert uninterrupted.count("positions") == 9
+    (classes / "checkpoint.pt").unlink()
+    torch.manual_seed(0)
+    train.main(str(classes), stop_after=4)
+    train.main(str(classes))
+    assert capsys.readouterr().out == uninterrupted
+
+
+@pytest.mark.slow
+def test_training_over_two_ranks(classes: Path) -> None:
+    """As many batches of each; run again, there is nothing left."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'code'}:{ROOT}"}
+    for n in (2 * 3 * (N // 2 // 8), 0):
+        done = subprocess.run(
+            [*command, "-m", "examples.train", str(classes)],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env=environment,
+        )
+        assert done.stdout.count("positions") == n, done.stderr
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -86,12 +113,9 @@ def test_networks_of_transformers(folder: Path, tmp_path_factory: Any, capsys: A
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the trainers' own
 @pytest.mark.parametrize("name", [*trainers.TRAINERS])
-def test_trainers(name: str, folder: Path, capsys: Any) -> None:
+def test_trainers(name: str, classes: Path, capsys: Any) -> None:
     pytest.importorskip("accelerate" if name == "transformers" else name)  # Trainer needs it
-    for index, path in enumerate(sorted(folder.glob("*.jpg"))):
-        (folder / str(index % 3)).mkdir(exist_ok=True)
-        path.rename(folder / str(index % 3) / path.name)
-    trainers.main(str(folder), name)
+    trainers.main(str(classes), name)
     assert f"{name}: loss " in capsys.readouterr().out
 
 
