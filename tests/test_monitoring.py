@@ -49,7 +49,7 @@ def service_metrics() -> set[str]:
     """Names of the samples that `wallclock serve` exports."""
     metrics = Metrics()
     queue = Queue("http://127.0.0.1:1/0/work", 30, "", 5)
-    intake = Intake(queue, Bound(30, 1, 1), metrics, wait_s=0, retry_s=0)
+    intake = Intake(queue, Bound(30, 1, 1), metrics, ServiceSettings())
     intake.export(metrics)
     ServicePipeline(Toy(), intake, Downloader(), CallbackSender(), ServiceSettings(), metrics)
     return {sample.name for family in metrics.registry.collect() for sample in family.samples}

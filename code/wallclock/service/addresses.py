@@ -6,6 +6,7 @@ answer differently each time), and however the host was spelled. aiohttp calls i
 literal addresses; a resolver would not see the latter.
 """
 
+import re
 import socket
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -16,6 +17,8 @@ from yarl import URL
 from wallclock.fetch.retries import PermanentError
 
 _MAX_LENGTH = 8192
+#: A URL in which nothing has to be percent-encoded (RFC 3986).
+_VALID = re.compile(r"\w+://[\w.:@%\[\]-]*(?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*", re.ASCII)
 #: What no request may reach: the blocks that IANA's special-purpose address registries (RFC 6890,
 #: RFC 8190; entries up to RFC 9780) do not call globally reachable. Of 192.0.0.0/24 and 2001::/23
 #: also the globally reachable entries are refused: anycast, whose nearest server may be in one's
@@ -83,12 +86,17 @@ def open_socket(info: tuple[Any, ...]) -> socket.socket:
     return socket.socket(family, kind, protocol)
 
 
-def checked(url: str | URL, ports: frozenset[int]) -> URL:
+def exact(url: str) -> URL:
+    """A URL as it is written, if it is valid: a signature may cover it. Raises ValueError."""
+    return URL(url, encoded=_VALID.fullmatch(url) is not None)
+
+
+def checked(url: str, ports: frozenset[int]) -> URL:
     """A URL that may be requested. `ports`: the permitted ones; empty for all.
 
     Raises PermanentError: it may not; the reason does not repeat it, as it may have a password.
     """
-    if len(str(url)) > _MAX_LENGTH:
+    if len(url) > _MAX_LENGTH:
         raise PermanentError(f"the URL is longer than {_MAX_LENGTH} characters")
     try:
         target = URL(url)
@@ -102,4 +110,4 @@ def checked(url: str | URL, ports: frozenset[int]) -> URL:
         raise PermanentError("the URL has a user name or a password")
     if ports and target.port not in ports:
         raise PermanentError(f"port {target.port} is not among the setting ports")
-    return target
+    return exact(url)

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 import aiohttp
-from yarl import URL
 
 from wallclock.fetch.retries import TransientError
+from wallclock.service.addresses import exact
 from wallclock.service.client import HttpClient, failure_of
 from wallclock.service.settings import CallbackSettings
 
@@ -57,7 +57,7 @@ class CallbackSender(HttpClient):
         target = self._check_url(url)
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         if self._secret:
-            headers[SIGNATURE] = sign(self._secret, target, body, int(self._clock()))
+            headers[SIGNATURE] = sign(self._secret, str(target), body, int(self._clock()))
         send = self._session.post(target, data=body, headers=headers, allow_redirects=False)
         async with send as response:
             if 300 <= response.status < 400:
@@ -77,21 +77,18 @@ async def _drain(content: aiohttp.StreamReader) -> None:
                 left -= len(part)
 
 
-def signed_url(url: str | URL) -> str:
+def signed_url(url: str) -> str:
     """The form of a callback's URL that a signature covers: `scheme://host[:port]/path[?query]`.
 
     Scheme and host are in lower case, a host's name in its ASCII form (IDNA); the scheme's default
     port is left out; path and query are as in the request line, with `/` for no path. User name,
     password and fragment, which are not sent, are left out. Raises ValueError: not a URL.
     """
-    target = URL(url)
-    if target.host_subcomponent is None:
-        raise ValueError(f"a URL without a host: {target}")
-    port = "" if target.port is None or target.is_default_port() else f":{target.port}"
-    return f"{target.scheme}://{target.host_subcomponent}{port}{target.raw_path_qs}"
+    target = exact(url)
+    return f"{str(target.origin()).lower()}{target.raw_path_qs}"
 
 
-def sign(secret: str, url: str | URL, body: bytes, at: int) -> str:
+def sign(secret: str, url: str, body: bytes, at: int) -> str:
     """The header `Wallclock-Signature` of a body that is sent to a URL at a Unix second."""
     # The URL has no space, so that no two callbacks have the same signed text.
     text = f"{at} {signed_url(url)} ".encode() + body

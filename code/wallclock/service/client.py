@@ -51,7 +51,7 @@ class HttpClient:
         limits = self._limits
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=limits.connections,
+                limit=0,  # as many as there are tasks
                 resolver=self._resolver,
                 socket_factory=None if limits.allow_private else open_socket,
             ),
@@ -72,7 +72,7 @@ class HttpClient:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    def _check_url(self, url: str | URL) -> URL:
+    def _check_url(self, url: str) -> URL:
         return checked(url, self._ports)
 
     async def _try(self, call: Callable[[], Awaitable[T]]) -> T:

@@ -27,7 +27,7 @@ class Downloader(HttpClient):
         """The bytes behind a URL, whole. Raises ItemError, in one line why not."""
         return await self._try(partial(self._get, url))
 
-    async def _get(self, url: str | URL) -> bytes:
+    async def _get(self, url: str) -> bytes:
         for _ in range(self._settings.max_redirects + 1):
             target = self._check_url(url)
             async with self._session.get(target, allow_redirects=False) as response:
@@ -58,10 +58,10 @@ class Downloader(HttpClient):
         return b"".join(parts)
 
 
-def _onward(from_url: URL, location: str) -> URL:
+def _onward(from_url: URL, location: str) -> str:
     if not location:
         raise PermanentError("a redirect without a location")
     try:
-        return from_url.join(URL(location))
+        return str(from_url.join(URL(location, encoded=True)))
     except ValueError as error:
         raise PermanentError("a redirect to what is not a URL") from error

@@ -5,22 +5,25 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from wallclock.fetch.retries import backoff_s
+from wallclock.service.envelopes import Envelopes
 from wallclock.service.leases import Lease, Leases, Message
 from wallclock.service.limits import Bound
 from wallclock.service.logs import event
 from wallclock.service.metrics import Metrics
 from wallclock.service.module import ItemError, Request
-from wallclock.service.sqs import TEN, Grouped, Queue, QueueError
+from wallclock.service.settings import ServiceSettings
+from wallclock.service.sqs import TEN, Grouped, Queue, QueueError, QueueRefusal
 
 #: Tries of a change that redelivery makes up for in any case.
 _TRIES = 3
 #: Bounds of the first pause after a failed call of the queue and of the longest one, in seconds.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+NO_ARRAY = np.empty(0, np.uint8)
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +34,7 @@ class Item:
     request: Request
     received_s: float
     image: bytes = b""
-    array: np.ndarray | None = None
+    array: np.ndarray = field(default_factory=lambda: NO_ARRAY)
     result: bytes = b""
     #: When it came into the buffer that it waits in, and when its first callback was tried.
     waits_since_s: float = 0
@@ -46,8 +49,7 @@ class Intake:
     """Messages of an open queue.
 
     Args:
-        wait_s: of an empty receive, in seconds.
-        retry_s: after the first failure a message stays hidden for so long; doubled after each.
+        settings: of these, `wait_s`, `retry_s` and `callback_url`.
     """
 
     def __init__(
@@ -55,17 +57,15 @@ class Intake:
         queue: Queue,
         bound: Bound,
         metrics: Metrics,
-        *,
-        wait_s: int,
-        retry_s: float,
+        settings: ServiceSettings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._queue, self._bound = queue, bound
-        self._metrics = metrics
-        self._retry_s, self._clock = retry_s, clock
+        self._metrics, self._retry_s, self._clock = metrics, settings.retry_s, clock
+        self._envelopes = Envelopes(settings.callback_url, queue.credentials, queue.region)
         self.leases = Leases(queue.visibility_s, clock)
         # Deadlines count from before the call, so waiting must take a small part of the timeout.
-        self._wait_s = min(wait_s, queue.visibility_s // 3)
+        self._wait_s = min(settings.wait_s, queue.visibility_s // 3)
         self._asked = 0
         self._stopped, self._released = asyncio.Event(), asyncio.Event()
         self._deletes = Grouped(self._delete, 0.05)  # no hurry: full groups cost less
@@ -143,7 +143,7 @@ class Intake:
             self._return(lease)
         else:
             try:
-                request = Request.parse(message.id, message.body)
+                request = Request.parse(message.id, self._envelopes.open(message.body))
             except ItemError as error:
                 self.failed(lease, error, message.id)
             else:
@@ -212,10 +212,13 @@ class Intake:
             self._burials.add((lease, error))
         else:
             event(logging.WARNING, "retried", request, **fields, n_received=message.n_received)
-            self._metrics.outcome["retried"].inc()
-            self._bound.finished()
-            pause = self._retry_s * 2 ** min(message.n_received - 1, 10)
-            self._return(lease, int(min(pause, 900)))
+            self._retry(lease)
+
+    def _retry(self, lease: Lease) -> None:
+        self._metrics.outcome["retried"].inc()
+        self._bound.finished()
+        pause = self._retry_s * 2 ** min(lease.message.n_received - 1, 10)
+        self._return(lease, int(min(pause, 900)))
 
     def is_final(self, lease: Lease, error: ItemError) -> bool:
         """Whether no other delivery is tried after this failure."""
@@ -233,8 +236,8 @@ class Intake:
         while leases:
             try:
                 outcomes = await self._queue.delete([lease.message.handle for lease in leases])
-            except QueueError:
-                outcomes = [None] * len(leases)
+            except QueueError as error:
+                outcomes = [error.outcome] * len(leases)
             for lease, outcome in zip(leases, outcomes, strict=True):
                 if outcome is not None:
                     self.leases.release(lease)
@@ -250,8 +253,8 @@ class Intake:
             try:
                 handles = [(lease.message.handle, seconds) for lease, seconds in changes]
                 outcomes = await self._queue.hide(handles)
-            except QueueError:
-                outcomes = [None] * len(changes)
+            except QueueError as error:
+                outcomes = [error.outcome] * len(changes)
             # What is refused is not ours any more: another has it, or it is visible already.
             answers = zip(changes, outcomes, strict=True)
             left = [change for change, outcome in answers if outcome is None]
@@ -272,9 +275,13 @@ class Intake:
             try:
                 await self._queue.bury(lease.message, error)
                 return self._settle(lease, "dead_lettered")
+            except QueueRefusal:
+                break
             except QueueError:
                 await asyncio.sleep(_pause_s(attempt))
                 attempt += 1
+        if self.leases.usable(lease):
+            self._retry(lease)  # the queue's own redrive takes what fails
         return None
 
     # --- the end --------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ class Message:
     body: str
     n_received: int = 1
     attributes: Mapping[str, Any] | None = None
+    #: Of a FIFO queue.
+    group: str = ""
 
 
 @dataclass(eq=False, slots=True)

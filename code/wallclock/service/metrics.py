@@ -40,6 +40,8 @@ class Metrics:
         self.redelivered = Counter(
             f"{prefix}redeliveries", "Deliveries after a message's first.", registry=registry
         )
+        text = "Calls that the queue has refused for good; the log says which and why."
+        self.refusals = Counter(f"{prefix}refusals", text, registry=registry)
 
     def read(self, name: str, text: str, values: Mapping[str, Callable[[], float]]) -> None:
         """Gauges by buffer that a scrape reads; `""` for one without a label."""

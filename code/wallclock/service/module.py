@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import orjson
 
 from wallclock.errors import UserError
 
@@ -28,9 +27,9 @@ class ItemError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One message's body: JSON `{"id"?, "url", "callback_url", "parameters"?}`.
+    """What a message asks for: `{"id"?, "url", "callback_url", "parameters"?}`.
 
-    `id` is the message's own id where the body has none.
+    `id` is the message's own id where it has none.
     """
 
     id: str
@@ -39,18 +38,12 @@ class Request:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, message_id: str, body: str) -> "Request":
-        """Read a body; keys that are not the service's are ignored.
+    def parse(cls, message_id: str, body: Mapping[str, Any]) -> "Request":
+        """Check the values of a body; keys that are not the service's are ignored.
 
         Raises ItemError: stage parse, permanent.
         """
-        try:
-            values: Any = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise ItemError("parse", f"the body is not JSON: {error}", True) from error
-        if not isinstance(values, dict):
-            raise ItemError("parse", "the body is not a JSON object", True)
-        values = {"id": message_id, "parameters": {}} | values
+        values = {"id": message_id, "parameters": {}, **body}
         kinds: dict[str, type] = {"id": str, "url": str, "callback_url": str, "parameters": dict}
         for name, kind in kinds.items():
             value = values.get(name)

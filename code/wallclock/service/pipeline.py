@@ -10,7 +10,7 @@ import logging
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from wallclock.fetch.retries import JITTER
 from wallclock.service.batching import BatchPolicy
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.download import Downloader
-from wallclock.service.intake import Intake, Item
+from wallclock.service.intake import NO_ARRAY, Intake, Item
 from wallclock.service.logs import event
 from wallclock.service.metrics import BUFFERS, Metrics
 from wallclock.service.module import ItemError, Module, takes_parameters
@@ -223,7 +223,7 @@ class ServicePipeline:
 
     def _call_module(self, items: Sequence[Item]) -> Sequence[Any]:
         process: Callable[..., Sequence[Any]] = self._module.process
-        batch = np.stack([_array(item) for item in items])
+        batch = np.stack([item.array for item in items])
         if self._takes_parameters:
             return process(batch, parameters=[item.request.parameters for item in items])
         return process(batch)
@@ -298,12 +298,9 @@ class ServicePipeline:
         self._n_coming -= item.coming
         item.coming = False
 
-    def _store(self, item: Item, image: bytes = b"", array: np.ndarray | None = None) -> None:
+    def _store(self, item: Item, image: bytes = b"", array: np.ndarray = NO_ARRAY) -> None:
         """Replace what is kept of an item's image, and count the bytes."""
-        before, after = (
-            len(i) + (0 if a is None else a.nbytes)
-            for i, a in ((item.image, item.array), (image, array))
-        )
+        before, after = len(item.image) + item.array.nbytes, len(image) + array.nbytes
         item.image, item.array = image, array
         self._n_bytes += after - before
         if after < before:
@@ -321,20 +318,28 @@ class ServicePipeline:
             self._intake.failed(item.lease, error, item.request.id)
 
 
-def _array(item: Item) -> np.ndarray:
-    assert item.array is not None
-    return item.array
-
-
 def _encoded(item: Item, result: Any) -> bytes | ItemError:
     """The body of a callback, or why there is none."""
     if isinstance(result, Exception):
         return _item_error("process", result)
     try:
         body = {"id": item.request.id, "result": result}
-        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        encoded = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
         return ItemError("process", f"the result is not JSON: {error}", permanent=True)
+    if b"null" in encoded and not _is_finite(result):  # orjson's word for what is not, too
+        return ItemError("process", "the result has NaN or infinity", permanent=True)
+    return encoded
+
+
+def _is_finite(result: Any) -> bool:
+    """Whether all numbers in it are."""
+    if isinstance(result, Mapping):
+        return all(map(_is_finite, result.values()))
+    if isinstance(result, (list, tuple)):
+        return all(map(_is_finite, result))
+    numbers = np.asarray(result)
+    return numbers.dtype.kind != "f" or bool(np.isfinite(numbers).all())
 
 
 def _encoded_failure(item: Item, error: ItemError) -> bytes:

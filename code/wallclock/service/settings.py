@@ -60,6 +60,7 @@ class ServiceSettings:
         int, Range(1, 1000), Help("deliveries at most, if no RedrivePolicy says it")
     ] = 5
     retry_s: Annotated[_Seconds, Help("seconds before the second delivery; then doubled")] = 10.0
+    callback_url: Annotated[str, Help("callback of messages without one, as S3's events are")] = ""
     callback_patience_s: Annotated[
         _Seconds, Help("seconds that a result waits for a receiver that is down")
     ] = 300.0
@@ -96,9 +97,6 @@ class ClientSettings:
     read_s: Annotated[_SecondsOfTry, Help("seconds of silence, of one try")] = 10.0
     total_s: Annotated[_SecondsOfTry, Help("seconds of one try, redirects included")] = 30.0
     attempts: Annotated[int, Range(1, 100), Help("tries, with random growing pauses")] = 4
-    connections: Annotated[int, Range(1, 10_000), Help("most connections, which are kept open")] = (
-        64
-    )
 
     def __post_init__(self) -> None:
         self.allowed_ports()

@@ -25,6 +25,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError
 
 from wallclock.errors import UsageError, UserError, first_line
+from wallclock.fetch.retries import is_transient
 from wallclock.service.leases import Message
 from wallclock.service.logs import event
 from wallclock.service.module import ItemError
@@ -39,10 +40,32 @@ _TIMEOUT = aiohttp.ClientTimeout(30, sock_connect=5)
 _REGION = re.compile(r"(?:^|\.)sqs[.-](?:fips\.)?([a-z0-9-]+)\.")
 #: SQS allows ten attributes on a message, and a reason is read by people.
 _MAX_ATTRIBUTES, _MAX_REASON = 10, 1_000
+#: Codes of refusals that pass, and what mends the others.
+_PASSING = re.compile("Throttl|OverLimit|TooMany|Timeout")
+_CURES = (
+    (re.compile("Denied|HTTP 403"), "allow {action} to these credentials"),
+    (re.compile("DoesNotExist|NonExistent|HTTP 404"), "check the queue's URL"),
+    (re.compile("Token|Signature|Credential|HTTP 401"), "renew the credentials"),
+    (re.compile(""), "check the queue's settings"),
+)
 
 
 class QueueError(Exception):
-    """The queue is unreachable or has refused a call; it is worth trying again later."""
+    """The queue is unreachable, or busy; it is worth trying again later."""
+
+    #: Of each entry of a batch call that ends so, as in `Queue.delete`.
+    outcome: bool | None = None
+
+
+class QueueRefusal(QueueError):  # noqa: N818 - a decision
+    """The queue has refused a call, and would refuse it again. In one line: why, and its cure."""
+
+    outcome = False
+
+    def __init__(self, action: str, code: str, text: str) -> None:
+        self.action, self.code = action, code
+        cure = next(cure for codes, cure in _CURES if codes.search(code)).format(action=action)
+        super().__init__(f"{code}: {text or 'no reason given'}; {cure}")
 
 
 class Queue:
@@ -58,9 +81,11 @@ class Queue:
     def __init__(self, url: str, visibility_s: int, dead_letter: str, max_receives: int) -> None:
         self.url, self.visibility_s = url, visibility_s
         self.dead_letter, self.max_receives = dead_letter, max_receives
-        self._endpoint, self._credentials, self._region = _access(url)
+        self._endpoint, self.credentials, self.region = _access(url)
         #: Whether the last call was answered; None before the first.
         self.reachable: bool | None = None
+        #: Hears of each refusal.
+        self.on_refusal: Callable[[QueueRefusal], None] = lambda refusal: None
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
@@ -88,8 +113,10 @@ class Queue:
                 names = {"QueueName": arn[5], "QueueOwnerAWSAccountId": arn[4]}
                 named = await self._call("GetQueueUrl", QueueUrl=None, **names)
                 self.dead_letter = named["QueueUrl"]
+        except QueueRefusal as error:
+            raise UserError(f"{self.url}: {error}") from error
         except QueueError as error:
-            raise UserError(f"{self.url}: {error}; check the URL and the credentials") from error
+            raise UserError(f"{self.url}: {error}; check the URL") from error
         if not self.dead_letter:
             fix = "give it a RedrivePolicy, or set dead_letter=URL"
             raise UserError(f"{self.url} has no dead-letter queue for what fails: {fix}")
@@ -103,7 +130,7 @@ class Queue:
             MaxNumberOfMessages=min(most, TEN),
             WaitTimeSeconds=wait_s,
             VisibilityTimeout=self.visibility_s,
-            MessageSystemAttributeNames=["ApproximateReceiveCount"],
+            MessageSystemAttributeNames=["ApproximateReceiveCount", "MessageGroupId"],
             MessageAttributeNames=["All"],
         )
         return [
@@ -113,6 +140,7 @@ class Queue:
                 body=received["Body"],
                 n_received=int(received.get("Attributes", {}).get("ApproximateReceiveCount", 1)),
                 attributes=received.get("MessageAttributes"),
+                group=received.get("Attributes", {}).get("MessageGroupId", ""),
             )
             for received in answer.get("Messages", [])
         ]
@@ -144,12 +172,12 @@ class Queue:
         why = {"wallclock.stage": error.stage, "wallclock.reason": error.reason[:_MAX_REASON]}
         texts = {k: {"DataType": "String", "StringValue": v or "-"} for k, v in why.items()}
         kept = islice((message.attributes or {}).items(), _MAX_ATTRIBUTES - len(texts))
-        attributes = {**dict(kept), **texts}
+        values: dict[str, Any] = {"MessageAttributes": {**dict(kept), **texts}}
+        if self.dead_letter.endswith(".fifo"):
+            values["MessageGroupId"] = message.group or message.id
+            values["MessageDeduplicationId"] = message.id
         await self._call(
-            "SendMessage",
-            QueueUrl=self.dead_letter,
-            MessageBody=message.body,
-            MessageAttributes=attributes,
+            "SendMessage", QueueUrl=self.dead_letter, MessageBody=message.body, **values
         )
 
     async def _call(self, action: str, **values: Any) -> Any:
@@ -161,27 +189,34 @@ class Queue:
             async with self._session.post(self._endpoint, data=body, headers=headers) as response:
                 answer = await response.read()
                 if response.status != 200:
-                    raise QueueError(_reason(response.status, answer))
+                    raise _error(action, response.status, answer)
                 parsed = orjson.loads(answer)
+        except QueueRefusal as refusal:
+            self._answered()
+            self.on_refusal(refusal)
+            raise
         except (aiohttp.ClientError, OSError, BotoCoreError, ValueError, QueueError) as error:
             reason = first_line(error)
             if self.reachable:
                 event(logging.WARNING, "queue unreachable", action=action, reason=reason)
             self.reachable = False
             raise QueueError(reason) from error
+        self._answered()
+        return parsed
+
+    def _answered(self) -> None:
         if self.reachable is False:
             event(logging.WARNING, "queue reachable again")
         self.reachable = True
-        return parsed
 
     async def _signed(self, action: str, body: bytes) -> dict[str, str]:
         """The headers of a call."""
-        get_credentials = self._credentials.get_frozen_credentials
-        if getattr(self._credentials, "refresh_needed", bool)():  # temporary ones: a call for them
+        get_credentials = self.credentials.get_frozen_credentials
+        if getattr(self.credentials, "refresh_needed", bool)():  # temporary ones: a call for them
             await asyncio.to_thread(get_credentials)
         headers = {"Content-Type": _JSON, "X-Amz-Target": f"AmazonSQS.{action}"}
         request = AWSRequest("POST", self._endpoint, headers, body)
-        SigV4Auth(get_credentials(), "sqs", self._region).add_auth(request)
+        SigV4Auth(get_credentials(), "sqs", self.region).add_auth(request)
         return dict(request.headers)
 
     async def close(self) -> None:
@@ -209,13 +244,17 @@ def _access(url: str) -> tuple[str, Any, str]:
     return f"{parts.scheme}://{parts.netloc}/", credentials, name
 
 
-def _reason(status: int, answer: bytes) -> str:
-    """Why the queue has refused a call: `AccessDenied: …`."""
+def _error(action: str, status: int, answer: bytes) -> QueueError:
+    """What an answer that is not 200 means."""
     try:
         error = orjson.loads(answer)
-        return f"{error['__type'].rpartition('#')[2]}: {error.get('message', '')}"
-    except (ValueError, TypeError, KeyError):
-        return f"HTTP {status}"
+        code = error["__type"].rpartition("#")[2]
+        text = " ".join(str(error.get("message") or error.get("Message")).split()).rstrip(".")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        code, text = f"HTTP {status}", ""
+    if status < 400 or is_transient(status) or _PASSING.search(code):
+        return QueueError(f"{code}: {text}")
+    return QueueRefusal(action, code, text)
 
 
 class Grouped(Generic[T]):

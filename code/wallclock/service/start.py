@@ -19,6 +19,8 @@ except ImportError:
 def serve(url: str, words: Sequence[str]) -> int:
     """Serve a queue until SIGTERM or SIGINT; 0, or 128 + the signal if messages were not returned.
 
+    1: the queue refuses to be served any longer; the log says why.
+
     A second signal returns what is held at once.
 
     Args:
@@ -49,4 +51,6 @@ async def _run(worker: Worker) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     stuck = await worker.run()
+    if worker.refused:
+        return 1
     return 128 + received[0] if stuck and received else 0

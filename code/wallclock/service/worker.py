@@ -18,7 +18,7 @@ from wallclock.service.metrics import Metrics
 from wallclock.service.module import Module
 from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import ServiceSettings, Setup
-from wallclock.service.sqs import TEN, Queue
+from wallclock.service.sqs import TEN, Queue, QueueRefusal
 
 #: Seconds in which messages are returned at the end.
 _RETURN_S = 5.0
@@ -35,6 +35,10 @@ class Worker:
     def __init__(self, queue: Queue, setup: Setup, module: Module) -> None:
         self._queue, self._setup, self._module = queue, setup, module
         self._stopping, self._at_once = asyncio.Event(), asyncio.Event()
+        self._metrics = Metrics()
+        self._said: set[tuple[bool, str]] = set()
+        #: Whether the queue has refused what the service cannot go on without.
+        self.refused = False
 
     def stop(self) -> None:
         """Pull no more, finish what is held; called again, return what is held at once."""
@@ -47,16 +51,15 @@ class Worker:
         Those are delivered again after their visibility timeout. Raises UserError: no such queue.
         """
         setup, settings = self._setup, self._setup.service
-        metrics = Metrics()
+        queue, metrics = self._queue, self._metrics
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._queue.close)
-            await self._queue.open()
-            visibility_s = self._queue.visibility_s
+            stack.push_async_callback(queue.close)
+            await queue.open()
+            queue.on_refusal = self._refuse
+            visibility_s = queue.visibility_s
             least = settings.batch + settings.downloads + TEN * settings.pulls
             bound = Bound(visibility_s, least, settings.max_held)
-            intake = Intake(
-                self._queue, bound, metrics, wait_s=settings.wait_s, retry_s=settings.retry_s
-            )
+            intake = Intake(queue, bound, metrics, settings)
             pipeline = ServicePipeline(
                 self._module,
                 intake,
@@ -75,7 +78,7 @@ class Worker:
                     {"/health": pipeline.stalled, "/ready": self._not_ready},
                 )
             )
-            event(logging.INFO, "started", queue=self._queue.url, visibility_s=visibility_s)
+            event(logging.INFO, "started", queue=queue.url, visibility_s=visibility_s)
             n_left = 0
             try:
                 await self._serve(intake, pipeline, settings.pulls)
@@ -100,6 +103,17 @@ class Worker:
             )
             for task in (finished, at_once, *tasks):
                 task.cancel()
+
+    def _refuse(self, refusal: QueueRefusal) -> None:
+        """Say it once. What is no dead letter, which redrive replaces, ends the service."""
+        self._metrics.refusals.inc()
+        is_burial = refusal.action == "SendMessage"
+        if (is_burial, refusal.code) not in self._said:
+            self._said.add((is_burial, refusal.code))
+            event(logging.ERROR, "refused", action=refusal.action, reason=str(refusal))
+        if not is_burial:
+            self.refused = True
+            self._stopping.set()
 
     async def _pause(self, seconds: float) -> bool:
         """Wait before a callback is tried again; whether to give up, as the service stops."""

@@ -15,7 +15,7 @@ from harness.testbed.faults import Faults
 from harness.testbed.images import ImageServer
 from harness.testbed.serving import listening
 from wallclock.service import addresses
-from wallclock.service.addresses import is_public
+from wallclock.service.addresses import exact, is_public
 from wallclock.service.download import Downloader
 from wallclock.service.module import ItemError
 from wallclock.service.settings import DownloadSettings
@@ -189,6 +189,12 @@ def test_any_text_is_refused_in_one_line(text: str, start: str) -> None:
     reason = refusal(start + text, resolver=Resolver(["10.0.0.1"]))
     assert reason
     assert len(reason.splitlines()) == 1
+
+
+@given(st.lists(st.sampled_from([*"/a.~!$&'()*+,;=:@?-_", "%27", "%2f", "%2F", "%7e"])))
+def test_a_valid_url_is_requested_as_it_is_written(parts: list[str]) -> None:
+    path = "/" + "".join(parts)
+    assert exact(f"http://example.org{path}#part").raw_path_qs.rstrip("?") == path.rstrip("?")
 
 
 def test_names_of_private_addresses() -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-import yarl
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
 from harness.testbed.serving import Handler, listening, send_parts
 from wallclock.service import callbacks
+from wallclock.service.addresses import exact
 from wallclock.service.callbacks import (
     SECRET,
     SIGNATURE,
@@ -155,12 +155,13 @@ def test_what_a_receiver_sees(secret: str, monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("HTTPS://Results.Example:443", "https://results.example/"),
         ("http://results.example:80/done#part", "http://results.example/done"),
-        ("http://results.example:8080/a/../b?x=1", "http://results.example:8080/b?x=1"),
+        ("http://results.example:8080/a/../b?x=%2F", "http://results.example:8080/a/../b?x=%2F"),
         ("https://user:word@results.example/", "https://results.example/"),
         ("https://bücher.example/é?ü", "https://xn--bcher-kva.example/%C3%A9?%C3%BC"),
         ("http://[FE80::1]:80/", "http://[fe80::1]/"),
         ("http://[::1]:81/", "http://[::1]:81/"),
-        ("https://results.example/a%2fb%20c", "https://results.example/a%2Fb%20c"),
+        ("https://results.example/a%2fb%20c", "https://results.example/a%2fb%20c"),
+        ("https://results.example/b c%", "https://results.example/b%20c%25"),
     ],
 )
 def test_signed_url(url: str, signed: str) -> None:
@@ -171,11 +172,11 @@ def test_signed_url(url: str, signed: str) -> None:
 def test_signed_url_of_a_request_line_is_that_of_the_message(text: str) -> None:
     """However a message spells path and query: the receiver signs what it was asked for."""
     url = f"http://results.example/{text}"
-    assert signed_url(f"http://results.example{yarl.URL(url).raw_path_qs}") == signed_url(url)
+    assert signed_url(f"http://results.example{exact(url).raw_path_qs}") == signed_url(url)
 
 
 def test_a_receiver_without_a_host_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="a URL without a host: /done"):
+    with pytest.raises(ValueError, match="absolute"):
         verify_signature("secret", HEADER, "/done", BODY, now=1000)
 
 

@@ -90,6 +90,18 @@ def test_transient_failures_are_retried(server: ImageServer, query: str, reason:
     assert all(0 <= pause <= 0.5 * 2**number for number, pause in enumerate(got.pauses))
 
 
+def test_an_address_is_asked_for_as_it_is_written() -> None:
+    """A signature may cover it; so may that of a redirect."""
+    asked = list[str]()
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        asked.append(request.rel_url.raw_path_qs)
+        return web.Response(status=302, headers={"Location": "/b%27?s=%2F"})
+
+    download(handle, "/../%27%28~?s=q%2Fx%2Bz%3D", max_redirects=1)
+    assert asked == ["/a.jpg/../%27%28~?s=q%2Fx%2Bz%3D", "/b%27?s=%2F"]
+
+
 def test_a_retry_that_succeeds(server: ImageServer) -> None:
     server.faults = Faults(reset_rate=1)
 

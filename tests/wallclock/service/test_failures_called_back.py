@@ -55,8 +55,8 @@ def test_every_requester_hears_what_became_of_its_image(
         "none": {"stage": "download", "reason": "HTTP 404"},
         str(POISON): {"stage": "process", "reason": f"{POISON} in a batch"},
     }
-    assert {stage: reason for stage, (_, reason) in dead.items() if stage != "parse"} == {
-        call["error"]["stage"]: call["error"]["reason"] for call in sent.values()
+    assert {*dead.values()} - {dead["{"]} == {
+        (call["error"]["stage"], call["error"]["reason"]) for call in sent.values()
     }
     assert bed.calls.counts["genuine"] == bed.calls.counts["accepted"] == 4
 
@@ -105,7 +105,7 @@ def test_failure_that_cannot_be_delivered(
         return bed, await bed.dead_letters()
 
     bed, dead = asyncio.run(serve())
-    assert [(stage, reason) for stage, (_, reason) in dead.items()] == [("decode", "truncated")]
+    assert [*dead.values()] == [("decode", "truncated")]
     assert bed.images.counts["requests"] == bed.calls.counts["requests"] == deliveries
     logged = Counter(record.message for record in caplog.records)
     assert logged["failure not called back"] == 1
@@ -131,7 +131,7 @@ def test_failure_that_waits_for_its_receiver_holds_no_image(
     (item,) = waiting
     assert item.failure is not None
     assert item.failure.reason == "more bytes than the limit of 10"
-    assert (item.image, item.array) == (b"", None)
+    assert (item.image, item.array.size) == (b"", 0)
     assert (item.failure.__traceback__, item.failure.__cause__) == (None, None)
 
 
@@ -141,7 +141,7 @@ def test_refused_result_is_no_failure_of_its_image(tmp_path: Path) -> None:
     async def serve() -> LocalBed:
         bed = LocalBed(tmp_path)
         await bed.run([text], NOTIFY, until=1)
-        assert [*await bed.dead_letters()] == ["callback"]
+        assert [stage for stage, _ in (await bed.dead_letters()).values()] == ["callback"]
         return bed
 
     assert asyncio.run(serve()).calls.counts["requests"] == 1

@@ -12,6 +12,7 @@ from wallclock.service.leases import Message
 from wallclock.service.limits import Bound
 from wallclock.service.metrics import Metrics
 from wallclock.service.module import ItemError
+from wallclock.service.settings import ServiceSettings
 from wallclock.service.sqs import Queue, QueueError
 
 BODY = '{"url": "u", "callback_url": "c"}'
@@ -25,6 +26,7 @@ class FakeQueue:
 
     def __init__(self, *deliveries: list[Message] | QueueError, visibility_s: int = 30) -> None:
         self.visibility_s, self.max_receives = visibility_s, 3
+        self.credentials, self.region = None, ""
         self.deliveries, self.calls = [*deliveries], list[tuple[str, Any]]()
         self.outcomes: list[bool | None] = []
         self.receives = list[tuple[int, int]]()
@@ -73,8 +75,7 @@ class Case:
             cast(Queue, self.queue),
             Bound(30, held, held),
             self.metrics,
-            wait_s=wait_s,
-            retry_s=retry_s,
+            ServiceSettings(wait_s=wait_s, retry_s=retry_s),
             clock=lambda: self.now,
         )
 

@@ -55,20 +55,6 @@ def fail(case: Case, error: ItemError, item: Item) -> None:
     case.intake.failed(item.lease, error, "r")
 
 
-def test_a_refused_delete_is_released_and_not_tried_again() -> None:
-    case = Case([Message("a", "a1", BODY)])
-    case.queue.outcomes = [False]
-    counts = list[int]()
-
-    async def note() -> None:
-        async with asyncio.timeout(5):
-            await case.intake.finish()
-        counts.append(len(case.intake.leases))
-
-    assert case.run(case.intake.delivered, note) == 0
-    assert (counts, case.queue.calls) == ([0], [("delete", "a1")])
-
-
 def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is held meanwhile: heartbeats hide it."""
     monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)

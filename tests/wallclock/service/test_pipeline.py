@@ -127,16 +127,20 @@ class Returning(Toy):
         ([object()], "dead_lettered"),
         ([ImageError("forward", "not finite")], "dead_lettered"),
         ([ItemError("process", "busy")], "retried"),
+        ([np.array([1, np.nan], np.float16)], "dead_lettered"),
+        ([{"a": [None, (1, float("inf"))]}], "dead_lettered"),
+        ([np.float32("nan")], "dead_lettered"),
+        ([{"a": [None, "null", np.ones(2, np.float32)]}], "delivered"),
     ],
 )
 def test_a_result_that_cannot_be_a_row_s_is_not_called_back(
     results: list[object], outcome: str
 ) -> None:
-    """Another number than rows may be mended by another try; what is no JSON is not."""
+    """Another number than rows may be mended by another try; no JSON and no number are not."""
     case, requests = Case(), Requests()
     pipeline = pipeline_of(case, requests, Returning(results))
     serve(case, pipeline, lambda: case.count(outcome) == 1, Message("a", "a1", BODY))
-    assert requests.sent == []
+    assert len(requests.sent) == (outcome == "delivered")
 
 
 def test_work_ends_with_its_lease() -> None:

@@ -14,7 +14,6 @@ import pytest
 from harness.testbed.serving import process, serving
 from harness.testbed.sqs import SqsServer
 from tests.wallclock.service.bed import Bed, wait_until
-from tests.wallclock.service.toy import POISON
 
 pytestmark = pytest.mark.slow
 
@@ -180,29 +179,6 @@ def test_callback_receiver_is_down(stack: ExitStack, tmp_path: Path) -> None:
         check(bed, expected)
     assert bed.stats(bed.images)["images"] == 400
     assert bed.dead() == {}
-
-
-def test_image_server_fails_and_lies(stack: ExitStack, tmp_path: Path) -> None:
-    """Whatever nine tries cannot mend is dead-lettered, with stage and reason; the rest arrives."""
-    bed = Bed(stack, tmp_path, max_receives=3)
-    slow_and_faulty = "?error_rate=0.3&reset_rate=0.1&cut_rate=0.1&body_s=0.05"
-    sent = bed.send([bed.body(n % 20, f"{slow_and_faulty}#{n}") for n in range(100)])
-    stages = {
-        bed.body(1, "?extra_bytes=9"): "download",  # its length is a lie
-        bed.body(2, "?error_rate=1"): "download",
-        bed.body("none"): "download",
-        bed.body(POISON): "process",
-        "no JSON": "parse",
-    }
-    bed.send([*stages])
-    with bed.service("attempts=3"):
-        wait_until(lambda: bed.count("work") == 0, 90)
-    accepted, dead = bed.accepted(), bed.dead()
-    assert {text: dead.pop(text)[0] for text in stages} == stages
-    assert accepted <= sent
-    assert len(accepted) + len(dead) == 100
-    assert all(stage == "download" and reason for stage, reason in dead.values())
-    assert len(accepted) >= 90
 
 
 def test_queue_server_is_restarted(stack: ExitStack, tmp_path: Path) -> None:

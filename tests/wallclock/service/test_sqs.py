@@ -17,7 +17,7 @@ from harness.testbed.sqs import SqsServer
 from wallclock.errors import UserError
 from wallclock.service.leases import Message
 from wallclock.service.module import ItemError
-from wallclock.service.sqs import Grouped, Queue, QueueError
+from wallclock.service.sqs import Grouped, Queue, QueueError, QueueRefusal
 
 POLICY = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead", "maxReceiveCount": 3}
 
@@ -83,6 +83,45 @@ def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert messages == ["queue unreachable", "queue reachable again"]
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [
+        (400, "MissingParameter", "MissingParameter: why; check the queue's settings"),
+        (403, "AccessDenied", "AccessDenied: why; allow ReceiveMessage to these credentials"),
+        (400, "QueueDoesNotExist", "QueueDoesNotExist: why; check the queue's URL"),
+        (403, "InvalidClientTokenId", "InvalidClientTokenId: why; renew the credentials"),
+        (403, "", "HTTP 403: no reason given; allow ReceiveMessage to these credentials"),
+        (400, "ThrottlingException", ""),
+        (403, "OverLimit", ""),
+        (429, "", ""),
+        (500, "AccessDenied", ""),
+        (301, "", ""),
+    ],
+)
+def test_refused_or_unreachable(
+    status: int, code: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = {"__type": f"com.amazonaws.sqs#{code}", "message": "why."} if code else []
+    told = list[str]()
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        return web.json_response(answer, status=status)
+
+    async def receive() -> None:
+        async with listening(handle) as url:
+            queue = Queue(f"{url}/0/work", 30, "dead", 5)
+            queue.reachable = True
+            queue.on_refusal = lambda refusal: told.append(str(refusal))
+            with pytest.raises(QueueError) as caught:
+                await queue.receive(10, 0)
+            assert isinstance(caught.value, QueueRefusal) is queue.reachable is bool(reason)
+            await queue.close()
+
+    asyncio.run(receive())
+    assert told == ([reason] if reason else [])
+    assert len(caplog.records) == (not reason)  # the worker says it
+
+
 class Temporary:
     """Credentials that are over and have to be fetched."""
 
@@ -104,7 +143,7 @@ def test_signature_with_credentials_that_are_fetched_beside_the_event_loop(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     queue = Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
     credentials = Temporary()
-    queue._credentials = credentials
+    queue.credentials = credentials
     headers = asyncio.run(queue._signed("SendMessage", b"{}"))
     assert headers["X-Amz-Security-Token"] == "token"
     assert headers["X-Amz-Target"] == "AmazonSQS.SendMessage"
@@ -176,10 +215,16 @@ def test_what_an_answer_says_of_each_entry() -> None:
             queue = Queue(f"{url}/0/work", 30, "dead", 5)
             assert await queue.delete(["a", "b", "c", "d"]) == [True, None, False, None]
             kept = {f"{n}": {"DataType": "String", "StringValue": "x"} for n in range(10)}
-            await queue.bury(Message("m", "h", "text", 1, kept), ItemError("decode", "x" * 2000))
+            error = ItemError("decode", "x" * 2000)
+            await queue.bury(Message("m", "h", "text", 1, kept), error)
+            queue.dead_letter = "dead.fifo"
+            await queue.bury(Message("m", "h", "text", group="g"), error)
+            await queue.bury(Message("m", "h", "text"), error)
             await queue.close()
 
     asyncio.run(calls())
     attributes = received[1]["MessageAttributes"]
     assert [*attributes] == [*map(str, range(8)), "wallclock.stage", "wallclock.reason"]
     assert attributes["wallclock.reason"]["StringValue"] == "x" * 1000
+    names = [(call.get("MessageGroupId"), call.get("MessageDeduplicationId")) for call in received]
+    assert names[1:] == [(None, None), ("g", "m"), ("m", "m")]

@@ -17,37 +17,6 @@ from wallclock.service.download import Downloader
 from wallclock.service.module import ItemError, Request
 
 
-def test_every_message_is_called_back_or_dead_lettered(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    good = [body(n, id=f"request {n}") for n in range(20)]
-    refusing = json.dumps({"url": "IMAGES/1", "callback_url": "CALLS?error_rate=1&status=410"})
-    bad = ["{", body("short"), body("none"), body(POISON), refusing]
-
-    async def serve() -> tuple[LocalBed, dict[str, tuple[str, str]]]:
-        bed = LocalBed(tmp_path)
-        metrics = await bed.run([*bad, *good], until=25)
-        outcomes = {"delivered": 20, "dead_lettered": 5, "retried": 1, "lost": 0, "duplicate": 0}
-        for outcome, n in outcomes.items():
-            assert f'wallclock_service_messages_total{{outcome="{outcome}"}} {n}.0' in metrics
-        assert "wallclock_service_redeliveries_total 1.0" in metrics
-        assert await bed.counts("work") == (0, 0)
-        return bed, await bed.dead_letters()
-
-    bed, why = asyncio.run(serve())
-    results = [json.loads(accepted.body) for accepted in bed.calls.accepted.values()]
-    assert sorted(results, key=lambda result: int(result["result"][0])) == [
-        {"id": f"request {n}", "result": [n]} for n in range(20)
-    ]
-    assert sorted(why) == ["callback", "decode", "download", "parse", "process"]
-    assert why["parse"][0] == "{"
-    assert why["decode"][1] == "truncated"
-    assert why["process"][1] == f"{POISON} in a batch"
-    # Transient: tried as often as the queue says; the others once.
-    retried = [record for record in caplog.records if record.message == "retried"]
-    assert [record.__dict__["fields"]["stage"] for record in retried] == ["process"]
-
-
 def test_failed_image_is_freed_without_a_collection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
