@@ -28,7 +28,7 @@ class FakeQueue:
         self.visibility_s, self.max_receives = visibility_s, 3
         self.credentials, self.region = None, ""
         self.deliveries, self.calls = [*deliveries], list[tuple[str, Any]]()
-        self.outcomes: list[bool | None] = []
+        self.outcomes: list[Any] = []
         self.receives = list[tuple[int, int]]()
         #: Set as soon as receives are answered; None: at once.
         self.answers: asyncio.Event | None = None
@@ -52,10 +52,10 @@ class FakeQueue:
 
     def _answer(self, action: str, entries: list[Any]) -> list[bool | None]:
         self.calls += [(action, entry) for entry in entries]
-        if self.outcomes and self.outcomes[0] is None and action == "bury":
-            self.outcomes.pop(0)
-            raise QueueError("refused")
-        return [self.outcomes.pop(0) if self.outcomes else True for _ in entries]
+        outcomes = [self.outcomes.pop(0) if self.outcomes else True for _ in entries]
+        if isinstance(outcomes[0], QueueError):
+            raise outcomes[0]
+        return outcomes
 
 
 class Case:
@@ -150,7 +150,7 @@ def test_last_or_permanent_failure_is_dead_lettered_then_deleted(
     n_received: int, permanent: bool
 ) -> None:
     case = Case([Message("a", "a1", BODY, n_received)])
-    case.queue.outcomes = [None]  # the first try is refused
+    case.queue.outcomes = [QueueError("gone")]  # the first try
     error = ItemError("decode", "truncated", permanent)
 
     async def wait() -> None:

@@ -11,6 +11,7 @@ from wallclock.service import intake
 from wallclock.service.intake import Item
 from wallclock.service.leases import Message
 from wallclock.service.module import ItemError
+from wallclock.service.sqs import QueueRefusal
 
 
 def test_a_deadline_counts_from_before_the_receive() -> None:
@@ -53,6 +54,21 @@ def test_a_failure_hides_a_message_for_twice_as_long_up_to_a_quarter_of_an_hour(
 
 def fail(case: Case, error: ItemError, item: Item) -> None:
     case.intake.failed(item.lease, error, "r")
+
+
+@pytest.mark.parametrize("outcome", [False, QueueRefusal("delete", "AccessDenied", "")])
+def test_a_refused_delete_is_released_and_not_tried_again(outcome: object) -> None:
+    case = Case([Message("a", "a1", BODY)])
+    case.queue.outcomes = [outcome]
+    counts = list[int]()
+
+    async def note() -> None:
+        async with asyncio.timeout(5):
+            await case.intake.finish()
+        counts.append(len(case.intake.leases))
+
+    assert case.run(case.intake.delivered, note) == 0
+    assert (counts, case.queue.calls) == ([0], [("delete", "a1")])
 
 
 def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
