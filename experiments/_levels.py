@@ -16,12 +16,6 @@ LEVELS: Mapping[str, float] = {"faithful": 40.0, "close": 30.0}
 FAITHFUL, CLOSE = LEVELS
 
 
-def level_of(psnr_db_min: float | None) -> str:
-    """The strictest level that pictures with this least PSNR reach; empty for none."""
-    least = -1.0 if psnr_db_min is None else psnr_db_min
-    return next((name for name, decibels in LEVELS.items() if least >= decibels), "")
-
-
 def reaches(reached: object, level: str) -> bool:
     """Whether a row whose `level` is `reached` reaches `level`, too."""
     return reached in LEVELS and LEVELS[str(reached)] >= LEVELS[level]
@@ -36,10 +30,11 @@ def judge(values: Mapping[str, Any], weights: str) -> Row:
     row = fidelity_columns(values, weights)
     if values.get("psnr_db_min") is None:
         return row | {"level": "", "gate": "not checked"}
-    level = level_of(values["psnr_db_min"])
+    least = values["psnr_db_min"]
+    level = next((name for name, decibels in LEVELS.items() if least >= decibels), "")
     return row | {"level": level, "gate": "passed" if level else "failed"}
 
 
 def in_words(level: str) -> str:
-    """`whose pictures are all within 40 dB`."""
+    """`whose pictures all have 40 dB`."""
     return f"whose pictures all have {LEVELS[level]:g} dB"

@@ -69,19 +69,6 @@ def test_a_simpler_predictor_names_a_bottleneck_too() -> None:
     assert row["bottleneck_right_unchanged"] == pytest.approx(1 / 3)
 
 
-def test_a_share_has_wilsons_interval() -> None:
-    """Of 10 of 10, 0.787 to 1; of 1 of 2, the middle: by hand from z = 1.6449."""
-    columns = _accuracy._share_columns("x", [True] * 10)
-    assert columns == {"x": 1, "x_low": pytest.approx(0.7871, abs=1e-4), "x_high": pytest.approx(1)}
-    columns = _accuracy._share_columns("x", [True, False])
-    assert columns == {
-        "x": 0.5,
-        "x_low": pytest.approx(0.12087, abs=1e-4),
-        "x_high": pytest.approx(0.87913, abs=1e-4),
-    }
-    assert _accuracy._share_columns("x", []) == {"x": None}
-
-
 def test_skill_is_over_no_change() -> None:
     """Off by 10 %, where predicting no change is off by half."""
     row = row_of(*(change(220, 200) for _ in range(5)))

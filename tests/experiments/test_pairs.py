@@ -64,15 +64,6 @@ def test_a_disturbed_repeat_is_in_no_pair_and_is_named() -> None:
     assert failed["reason"] == f"no memory; {expected}"
 
 
-def test_where_no_repeat_is_calm_there_is_a_rate_and_no_ratio() -> None:
-    busy = repeats(500, 480, others=(0.98, 0.5))
-    assert len(_pairs.counting(busy)) == 2
-    assert _pairs.ratio_columns("gain", busy, repeats(50, 40)) == {}
-    noted = _pairs.note_disturbance({"reason": ""}, busy)
-    assert noted["calm_repeats"] == 0
-    assert "(none was calm): 1 by 0.98, 2 by 0.5 cores" in str(noted["reason"])
-
-
 def test_where_nobody_looked_nothing_is_said() -> None:
     row: Row = {"reason": "", "calm_repeats": None}
     assert _pairs.note_disturbance(row, repeats(500, 480)) == row

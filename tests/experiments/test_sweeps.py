@@ -255,17 +255,6 @@ def test_memory_is_compared_between_jobs_of_different_size() -> None:
     assert {row["memory_mib_per_100k"] for row in few} == {None}
 
 
-def test_a_short_run_that_was_late_does_not_turn_the_line() -> None:
-    """Each run takes 2 s and 0.2 ms an image; the second one half a second more."""
-    walls = {n: 2 + n / 5000 for n in (1000, 3000, 10_000, 30_000, 100_000)}
-    walls[3000] += 0.5
-    rows: list[dict[str, object]] = [{"n_images": n, "wall_s": s} for n, s in walls.items()]
-    startup, slope, r2 = scaling._line(rows)
-    assert startup == pytest.approx(2, abs=0.25)
-    assert slope == pytest.approx(2e-4, rel=0.02)
-    assert r2 > 0.999
-
-
 @pytest.mark.parametrize(("n_files", "files"), [(None, "distinct"), (512, "repeated")])
 def test_a_job_of_few_files_says_so(n_files: int | None, files: str) -> None:
     jobs = [

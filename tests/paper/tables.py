@@ -15,7 +15,6 @@ from matplotlib.text import Text
 import experiments
 from experiments import (
     ablation,
-    analytic,
     cluster,
     cpu,
     decoders,
@@ -29,7 +28,6 @@ from experiments import (
     stage_fixes,
     storage,
     suite,
-    train,
     workers,
 )
 from paper import claims
@@ -108,20 +106,9 @@ def write_ablation(folder: Path) -> None:
     save(folder / ablation.CSV, rows, list(ablation.COLUMNS))
 
 
-def write_analytic(folder: Path) -> None:
-    """The analytic model of a machine with a GPU: the fixture run has none."""
-    for name, rows in analytic.tables(made.analytic("cuda")).items():
-        write_table(folder / name, analytic.TABLES[name], rows)
-
-
 def write_nms(folder: Path) -> None:
     """Boxes suppressed in three ways: the fixture run has none."""
     write_table(folder / nms.CSV, nms.COLUMNS, nms.tables(made.nms())[nms.CSV])
-
-
-def write_train(folder: Path) -> None:
-    """A training whose loader starves it: the reference run has none."""
-    write_table(folder / train.CSV, train.COLUMNS, train.tables(made.train())[train.CSV])
 
 
 def write_scaling(folder: Path) -> None:
@@ -248,10 +235,8 @@ def as_on_t4(target: Path) -> Path:
         assert newer is not None
         rows = [*runtimes, {**newer, "opset": "17", "attention": "eager"}]
         save(target / onnx.CSV, rows, read_columns(target / onnx.CSV))
-    write_analytic(target)
     write_formats(target)
     write_nms(target)
-    write_train(target)
     write_storage(target)
     write_scaling(target)
     write_ladder(target)

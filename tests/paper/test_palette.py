@@ -16,15 +16,7 @@ import numpy.typing as npt
 import pytest
 from matplotlib.colors import to_rgb
 
-from paper.figures import (
-    fig_02_fig_04_sweeps,
-    fig_14_analytic,
-    fig_15_formats,
-    fig_16_train,
-    fig_17_storage,
-    fig_19_ladder,
-    style,
-)
+from paper.figures import fig_02_fig_04_sweeps, fig_15_formats, fig_17_storage, fig_19_ladder, style
 
 Floats = npt.NDArray[np.float64]
 #: Of linear RGB.
@@ -63,9 +55,7 @@ LOOKS: Mapping[str, Sequence[tuple[str, object]]] = {
         (fig_02_fig_04_sweeps._SECOND, "s"),
         (fig_02_fig_04_sweeps._LATENCY, "D"),
     ],
-    "analytic": list(fig_14_analytic._SET_LOOKS.values()),
     "formats": [look[1:] for look in fig_15_formats._LOOKS.values()],
-    "training": [look[1:] for look in fig_16_train._SHARES.values()],
     "storage": list(fig_17_storage._SOURCES.values()),
     "ladder": list(fig_19_ladder._SERIES.values()),
 }

@@ -1,4 +1,4 @@
-"""Figures of parts: ablation, the analytic model, formats, training, storage."""
+"""Figures of parts: ablation, formats, storage."""
 
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from paper.csvfile import read_table
 from paper.rendering import NothingToDrawError
 from paper.session import closing_sentence
 from tests.paper.tables import (
-    Copy,
     drawn,
     markers,
     save,
@@ -23,7 +22,6 @@ from tests.paper.tables import (
     write_ladder,
     write_scaling,
     write_storage,
-    write_train,
 )
 
 
@@ -49,19 +47,6 @@ def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
         drawn("fig-13-ablation", tmp_path)
 
 
-def test_analytic_model_beside_its_source(t4_copy: Copy) -> None:
-    folder = t4_copy("analytic.csv")
-    figure = drawn("fig-14-analytic", folder)
-    (axes,) = figure.axes
-    # Six of the source's batches with eight workers; here one more, of which five were not timed.
-    assert [len(markers(axes.lines, marker)) for marker in "oD"] == [6, 7 + 5]
-    for expected in ("here, 256 px images, workers: 4", "random weights", "n = 10"):
-        assert expected in words(figure)
-    save(folder / "analytic.csv", read_table(folder / "analytic.csv")[:32])
-    with pytest.raises(NothingToDrawError, match="of this machine"):
-        drawn("fig-14-analytic", folder)
-
-
 def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
     write_formats(tmp_path)
     figure = drawn("fig-15-formats", tmp_path)
@@ -76,22 +61,6 @@ def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
     ):
         assert expected in words(figure)
     assert words(figure).count("imagecodecs") == 1
-
-
-def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
-    write_train(tmp_path)
-    figure = drawn("fig-16-train", tmp_path)
-    rates, shares = figure.axes
-    at = {marker: markers(rates.lines, marker)[0][0] for marker in "^so"}
-    assert at == {"^": 38, "s": 50, "o": 20}
-    widths = [bar.get_width() for bar in shares.patches if isinstance(bar, Rectangle)]
-    assert widths == pytest.approx([40, 20, 40])
-    name = "FP32, batch 4, 2 workers augmented in workers"
-    for expected in (name, "40 %", "ResNet-50", "n = 10", "1 repeat"):
-        assert expected in words(figure)
-    save(tmp_path / "train.csv", read_table(tmp_path / "train.csv")[:2])
-    with pytest.raises(NothingToDrawError, match="together"):
-        drawn("fig-16-train", tmp_path)
 
 
 def test_storage_by_form_and_source(tmp_path: Path) -> None:
