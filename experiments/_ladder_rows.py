@@ -2,7 +2,7 @@
 
 from experiments import _common
 from experiments._common import Record, Records, Row
-from harness.predict import ladder as predicted
+from harness.ladder import parts as predicted
 from wallclock.summary import median
 
 #: Setups: a mock of the source's machine; the configured model on the configured device; neither.

@@ -1,7 +1,7 @@
 """Which wall would bind: storage, transform, copy or accelerator? Formulas, not an end-to-end run.
 
 Method. A batch takes the longer of its transform and its step; the slowest path bounds what the
-accelerator gets (`harness.predict.analytic`). First the source's own case: "Starving the GPU", a
+accelerator gets (`harness.analytic`). First the source's own case: "Starving the GPU", a
 tutorial of mlsysim (github.com/harvard-edge/cs249r_book), trains ResNet-50 on an A100 with samples
 of 500 KB from eight workers of 250 MB/s. Its step times are inputs, what it prints is in columns
 `printed_*`. It names no storage: 7 GB/s is one PCIe 4.0 drive, 32 GB/s a direction of PCIe 4.0 x16,
@@ -20,7 +20,7 @@ from itertools import groupby
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from harness import provenance
-from harness.predict.analytic import feed, overlap
+from harness.analytic import feed, overlap
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.summary import median
 

@@ -3,7 +3,7 @@
 Method. The rungs of GumGum's module (`measure.rungs`), each switch alone, and as rung 5
 `wallclock serve`, as processes against a queue, an image store and a callback receiver on loopback.
 `setup=mock S3`: a device, preprocessing and network that last as long as the source's own rungs
-say, slept, for 8 vCPUs; `predict.ladder` derives them and predicts every rung: rungs 1 to 4 return
+say, slept, for 8 vCPUs; `ladder.parts` derives them and predicts every rung: rungs 1 to 4 return
 what was put in. Rung 5 there has the same preprocessing, so that nothing is credited to its
 decoder, and once for each `duty`, which the source leaves open. `setup=model`: the configured model
 on the configured device, preprocessing as long as it takes here, downloads and callbacks as slow as
@@ -43,7 +43,7 @@ from experiments._ladder_rows import (
 )
 from experiments._sentences import MeasuredRows, TableRow
 from experiments._words import digits, factor
-from harness.predict import ladder as predicted
+from harness.ladder import parts as predicted
 from harness.spec import Slice
 from wallclock.recipe import ModelSpec
 from wallclock.service.limits import max_queue_size

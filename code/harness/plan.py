@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.corpora import copies, prepare
+from harness.corpora import ProgressHook, copies, prepare
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Manifest
 from harness.spec import CorpusSpec, Settings, Slice
@@ -16,7 +16,7 @@ from wallclock.recipe import Recipe
 class Plan:
     """Gives experiments their corpus slices, recipes and common parameters."""
 
-    def __init__(self, settings: Settings, progress: prepare.ProgressHook) -> None:
+    def __init__(self, settings: Settings, progress: ProgressHook) -> None:
         self.settings = settings
         self._progress = progress
         #: The folder of the prepared corpora, and the list of each slice.

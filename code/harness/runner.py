@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,7 @@ def _start(task: _Task, environment: Mapping[str, Any], stderr: int) -> subproce
         env=os.environ | _CUDA_ORDER | allocator | {"PYTHONPATH": import_paths},
     )
     assert worker.stdin is not None
-    message = {"cell": task.cell.to_json(), "target": str(task.target), "environment": environment}
+    message = {"cell": asdict(task.cell), "target": str(task.target), "environment": environment}
     worker.stdin.write(json.dumps(message) + "\n")
     worker.stdin.flush()
     return worker

@@ -160,10 +160,6 @@ class Cell:
             raise ValueError(f"{self.experiment}/{self.label} has no corpus")
         return self.corpus
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, the manifest's path included."""
-        return asdict(self)
-
     def identity(self) -> dict[str, Any]:
         """What identifies this cell: all of it but the manifest's path on this machine."""
         plain = asdict(self)
@@ -182,7 +178,7 @@ class Cell:
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> "Cell":
-        """The inverse of `to_json`; also reads older records.
+        """The inverse of `asdict`; also reads older records.
 
         A field that they lack has its default, one that is gone since is left out.
         """

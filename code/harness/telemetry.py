@@ -57,10 +57,6 @@ class Telemetry:
         values["throttle_reasons"] = sorted(self._throttled)
         return values
 
-    def clear(self) -> None:
-        """Drop all samples; the next ones count from now."""
-        self.samples.clear()
-
     def sample_cpu(self) -> None:
         """Add one sample of the processes' CPU use since the last one."""
         usage = self._processes.sample().values()
@@ -127,7 +123,7 @@ def _sample(pid: int, device: str) -> None:
         while True:
             # The first reading of CPU use has no interval.
             telemetry.sample_cpu()
-            telemetry.clear()
+            telemetry.samples.clear()
             due = time.monotonic() + _PERIOD_S
             while not select.select([commands], [], [], max(due - time.monotonic(), 0))[0]:
                 telemetry.sample_cpu()

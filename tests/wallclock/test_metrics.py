@@ -116,7 +116,7 @@ def test_cpu_use_of_a_child() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         try:
             sampler.sample_cpu()
-            sampler.clear()
+            sampler.samples.clear()
             began = time.monotonic()
             before = psutil.Process(child.pid).cpu_times().user
             while psutil.Process(child.pid).cpu_times().user < before + 0.1:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from harness.corpora import ProgressHook as ProgressHook
-from harness.corpora import folder, synthetic
+from harness.corpora import ProgressHook, folder, synthetic
 from harness.spec import CORPUS_SETTINGS, IMAGE_SETS, CorpusSpec, Slice
 from wallclock.errors import UserError, check_name
 

@@ -160,14 +160,10 @@ class Service:
             self.gpu_util.append((now, readings["gpu_util"]))
         self.gpu_peak_mib = max(self.gpu_peak_mib, readings.get("gpu_mem_mib", 0.0))
 
-    def cpu_between(self, begin: float, end: float) -> float:
-        """CPU seconds between two Unix times."""
-        used = np.interp([begin, end], self.at_s, self.cpu_s)
-        return float(used[1] - used[0])
-
     def used_between(self, begin: float, end: float) -> dict[str, float]:
         """CPU seconds and peak memory; of a GPU its mean utilization in percent, and its memory."""
-        used = {"cpu_s": self.cpu_between(begin, end), "peak_memory_mib": self.peak_mib}
+        before_s, after_s = np.interp([begin, end], self.at_s, self.cpu_s)
+        used = {"cpu_s": float(after_s - before_s), "peak_memory_mib": self.peak_mib}
         if taken := [percent for at, percent in self.gpu_util if begin <= at <= end]:
             used["gpu_util_mean"] = sum(taken) / len(taken)
         if self.gpu_peak_mib:

@@ -1,4 +1,4 @@
-"""The service's module on the mock machine of `predict.ladder`: rung 5 of the ladder.
+"""The service's module on the mock machine of `ladder.parts`: rung 5 of the ladder.
 
 Images are inspected, decoded and resized as by the service's own module. A preprocessing lasts as
 long as `preprocess_ms` says at least, a batch as long as the device is busy; what is left of either

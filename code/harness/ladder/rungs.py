@@ -38,7 +38,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from harness.predict.ladder import CALLERS, DOWNLOADERS
+from harness.ladder.parts import CALLERS, DOWNLOADERS
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Recipe
 
 #: Threads that pull, requests that a queue holds, images ahead for each worker.

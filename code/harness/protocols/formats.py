@@ -94,12 +94,9 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
         raise protocol.all_failed(failures)
     values: dict[str, Any] = threads | manifest.size_stats()
     values["n_images"] = len(pictures)
-    values["kb"] = {
-        key: median([files[key].kb for files in pictures.values()]) for key in encodings
-    }
-    values["psnr_db"] = {
-        key: median([files[key].psnr_db for files in pictures.values()]) for key in encodings
-    }
+    for name in ("kb", "psnr_db"):
+        of_each = {k: [getattr(files[k], name) for files in pictures.values()] for k in encodings}
+        values[name] = {key: median(numbers) for key, numbers in of_each.items()}
     samples: dict[str, Any] = {}
     for key in encodings:
         try:

@@ -138,7 +138,10 @@ def nms(cell: Cell, work: Path, progress: Progress) -> Measurement:
     reference = next(iter(kept.values()))
     values = {
         "n_kept": sum(map(len, reference)) / len(reference),
-        "different": {name: _n_unlike(rows, reference) for name, rows in kept.items()},
+        "different": {
+            name: sum(mine != theirs for mine, theirs in zip(rows, reference, strict=True))
+            for name, rows in kept.items()
+        },
         "unavailable": unavailable,
     }
     samples: dict[str, list[int]] = {name: [] for name in calls}
@@ -165,10 +168,6 @@ def _prepare_all(
         except Unavailable as error:
             unavailable[name] = str(error)
     return calls, unavailable
-
-
-def _n_unlike(rows: Sequence[list[int]], reference: Sequence[list[int]]) -> int:
-    return sum(mine != theirs for mine, theirs in zip(rows, reference, strict=True))
 
 
 def _timed(runs: Sequence[Callable[[], Any]], at_least_ns: float) -> list[int]:

@@ -54,7 +54,6 @@ _OTHERS_LOADERS = ("harness.engines.third_party",)
 _JOB = ("harness.jobs", "wallclock.job", "wallclock.predict", "wallclock.progress")
 _SERVICE = (
     "harness.ladder",
-    "harness.predict.ladder",
     "harness.testbed",
     "wallclock.metrics",
     "wallclock.predict",

@@ -32,7 +32,7 @@ class Queues:
             return self._create(params, now)
         queue = self.queue(params)
         if action == "GetQueueUrl":
-            return {"QueueUrl": _path(queue.name)}
+            return {"QueueUrl": f"/{ACCOUNT}/{queue.name}"}
         single = action.removesuffix("Batch")
         function = _ON_QUEUE.get(single)
         if function is None:
@@ -53,7 +53,7 @@ class Queues:
         name = params["QueueName"]
         attributes = {key: str(value) for key, value in params.get("Attributes", {}).items()}
         self._queues.setdefault(name, Queue(name, attributes, now))
-        return {"QueueUrl": _path(name)}
+        return {"QueueUrl": f"/{ACCOUNT}/{name}"}
 
     def _get_attributes(self, queue: Queue, params: Json, now: float) -> Json:
         values: Json = {
@@ -131,10 +131,6 @@ def _batch(params: Json, call_single: Callable[[Json], Json]) -> Json:
             why = {"SenderFault": True, "Code": error.code, "Message": str(error)}
             answer["Failed"].append(identity | why)
     return answer
-
-
-def _path(name: str) -> str:
-    return f"/{ACCOUNT}/{name}"
 
 
 def _delivery(queue: Queue, number: int, params: Json) -> Json:

@@ -65,13 +65,10 @@ class Queue:
 
     def __post_init__(self) -> None:
         self.uid = md5(f"{self.name} {self.created_s!r}".encode()).hexdigest()
+        #: For how long a delivered message is hidden.
+        self.visibility_s = int(self.attributes.get("VisibilityTimeout", _VISIBILITY_S))
         #: The redrive policy; empty if there is none.
         self.policy: Json = json.loads(self.attributes.get("RedrivePolicy", "{}"))
-
-    @property
-    def visibility_s(self) -> int:
-        """For how long a delivered message is hidden."""
-        return int(self.attributes.get("VisibilityTimeout", _VISIBILITY_S))
 
     def send(self, body: str, attributes: Json) -> Message:
         """A new message."""

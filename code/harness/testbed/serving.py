@@ -15,9 +15,8 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from importlib import import_module
-from importlib.util import find_spec
 
+import uvloop
 from aiohttp import web
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -68,9 +67,8 @@ async def send_parts(
 
 
 def run(main: Coroutine[None, None, None]) -> None:
-    """`asyncio.run`, on uvloop where that is installed."""
-    factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
-    with asyncio.Runner(loop_factory=factory) as runner:
+    """`asyncio.run`, on uvloop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
 
 

@@ -48,7 +48,6 @@ class Catalogue:
 
     prefixes: int
     entries: tuple[Item, ...]
-    n_rows: int
     n_refused: int
     first_refused: str
 
@@ -113,4 +112,4 @@ def load(path: Path, prefixes: int, seed: int) -> Catalogue:
             f"size and path; the first, {first_refused}"
         )
     ranked = sorted(entries.values(), key=lambda entry: sha256_bytes(f"{seed}/{entry.id}".encode()))
-    return Catalogue(prefixes, tuple(ranked), n_rows, n_refused, first_refused)
+    return Catalogue(prefixes, tuple(ranked), n_refused, first_refused)

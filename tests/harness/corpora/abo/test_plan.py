@@ -176,7 +176,6 @@ def test_real_layout(shared_images: Path) -> None:
     root = shared_images / "abo-like"
     catalogue = load(root / plan.KEY)
     assert catalogue.n_refused == 0
-    assert catalogue.n_rows == 277
     for entry in catalogue.sample("original", 277):
         for folder in plan.FOLDERS.values():
             assert (root / folder / entry.path).is_file()

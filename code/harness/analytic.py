@@ -18,11 +18,6 @@ class Overlap:
     step_s: float
 
     @property
-    def is_bottleneck(self) -> bool:
-        """Whether the transform, not the accelerator, sets the pace."""
-        return self.transform_s > self.step_s
-
-    @property
     def utilization(self) -> float:
         """Accelerator time over the larger of the two, 0 to 1."""
         return self.step_s / max(self.transform_s, self.step_s)

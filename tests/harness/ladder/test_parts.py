@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.predict.ladder import PRINTED, parts, rate
+from harness.ladder.parts import PRINTED, parts, rate
 
 
 def test_parts_as_the_docstring_has_them() -> None:
