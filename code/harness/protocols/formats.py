@@ -20,7 +20,7 @@ from PIL import Image
 
 from harness.corpora import readers
 from harness.corpora.manifest import Item, failure_rows
-from harness.measures import PSNR_CEILING_DB, psnr_db
+from harness.measures import psnr_db
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
@@ -152,7 +152,7 @@ def _encode(
                     pixels = np.ascontiguousarray(decoder(read(item))[_CROP_PX:, _CROP_PX:])
                 data = _file(pixels, key)
                 write_bytes(path, data, sync=False)
-                decibels = min(psnr_db(decoder(data), pixels), PSNR_CEILING_DB)
+                decibels = psnr_db(decoder(data), pixels)
                 write_bytes(psnr, str(decibels).encode(), sync=False)
             files[key] = _File(path, path.stat().st_size / 1e3, float(psnr.read_text()), scale)
     except ImageError as error:
