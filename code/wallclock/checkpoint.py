@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
 
 def _filled(model: ModelSpec, folder: Path, config: _Json) -> ModelSpec:
     source = model.path or model.hub_id
-    preprocessor = read_json(folder / PREPROCESSOR)
+    preprocessor = processor_values(folder)
     input_px = model.input_px or _input_px(config, preprocessor)
     dim = model.dim or width(config, model.pool)
     if not (input_px and dim):
@@ -108,7 +109,10 @@ def _filled(model: ModelSpec, folder: Path, config: _Json) -> ModelSpec:
         input_px = input_px or _input_px(config, preprocessor)
         dim = dim or width(config, model.pool)
     input_px = _required(input_px, "input_px", source)
-    mean, std = _statistics(config, preprocessor)
+    try:
+        mean, std = _statistics(config, preprocessor)
+    except ValueError as error:
+        raise UserError(f"{source}: its image processor {error}; correct its file") from error
     return replace(
         model,
         name=Path(source).name if model.name == "any" else model.name,
@@ -292,6 +296,12 @@ def _is_cached(hub: Any, model: ModelSpec, needed: Sequence[str], optional: Sequ
     )
 
 
+def processor_values(folder: Path) -> _Json:
+    """The settings in the file that transformers would read: the whole processor's come first."""
+    nested = read_json(folder / PROCESSOR).get("image_processor")
+    return nested if isinstance(nested, Mapping) else read_json(folder / PREPROCESSOR)
+
+
 def read_json(path: Path) -> _Json:
     """A JSON object of a file; empty where there is no file.
 
@@ -335,9 +345,23 @@ def _statistics(config: _Json, preprocessor: _Json) -> Statistics:
     if preprocessor.get("do_normalize") is False:
         return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     timm = config.get("pretrained_cfg", {})
-    mean = preprocessor.get("image_mean") or timm.get("mean") or IMAGENET_MEAN
-    std = preprocessor.get("image_std") or timm.get("std") or IMAGENET_STD
-    return tuple(map(float, mean)), tuple(map(float, std))
+    means = preprocessor.get("image_mean"), timm.get("mean"), IMAGENET_MEAN
+    stds = preprocessor.get("image_std"), timm.get("std"), IMAGENET_STD
+    mean, std = (next(value for value in given if value is not None) for given in (means, stds))
+    return channels(mean, "image_mean"), channels(std, "image_std")
+
+
+def channels(value: Any, name: str) -> tuple[float, ...]:
+    """A statistic of a processor's file; one number is that of all three channels.
+
+    Raises ValueError: it is something else, or not finite; the words follow on the processor.
+    """
+    numbers = [value] * 3 if isinstance(value, int | float) else value
+    if not isinstance(numbers, Sequence) or len(numbers) != 3:
+        raise ValueError(f"has {name}={value}, which is not of three channels")
+    if not all(isinstance(number, int | float) and isfinite(number) for number in numbers):
+        raise ValueError(f"has {name}={value}, which is not finite")
+    return tuple(map(float, numbers))
 
 
 def _required(value: int, name: str, source: str) -> int:

@@ -5,7 +5,7 @@ down here, class by class. What a `Preprocess` cannot say exactly is refused.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -86,7 +86,9 @@ def read_processor(model: ModelSpec) -> Processor:
         if timm is not None:
             kind = "timm's transform"
             return _of_timm(timm)
-        values = _file_of_processor(folder)
+        values = checkpoint.processor_values(folder)
+        if not values:
+            _refuse(f"is missing: there is no {checkpoint.PREPROCESSOR}")
         kind = str(values.get("image_processor_type") or kind)
         return _of_transformers(folder, values)
     except _RefusedError as refusal:
@@ -99,17 +101,6 @@ def _refuse(reason: str) -> NoReturn:
 
 
 # --- transformers ---------------------------------------------------------------------------------
-
-
-def _file_of_processor(folder: Path) -> _Values:
-    """The settings in the file that transformers would read: the whole processor's come first."""
-    nested = checkpoint.read_json(folder / checkpoint.PROCESSOR).get("image_processor")
-    if isinstance(nested, Mapping):
-        return nested
-    values = checkpoint.read_json(folder / checkpoint.PREPROCESSOR)
-    if not values:
-        _refuse(f"is missing: there is no {checkpoint.PREPROCESSOR}")
-    return values
 
 
 def _of_transformers(folder: Path, values: _Values) -> Processor:
@@ -201,11 +192,10 @@ def _statistics(values: _Values, is_efficientnet: bool) -> Statistics:
 
 
 def _channels(values: _Values, name: str) -> tuple[float, ...]:
-    value = values.get(name)
-    numbers = [value] * 3 if isinstance(value, int | float) else value
-    if not isinstance(numbers, Sequence) or len(numbers) != 3:
-        _refuse(f"has {name}={value}, which is not of three channels")
-    return tuple(map(float, numbers))
+    try:
+        return checkpoint.channels(values.get(name), name)
+    except ValueError as error:
+        raise _RefusedError(str(error)) from error
 
 
 # --- geometries -----------------------------------------------------------------------------------

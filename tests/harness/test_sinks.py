@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,14 +98,31 @@ def test_empty_file_and_ids_longer_than_any_key(name: str, tmp_path: Path) -> No
 
 
 def test_other_readers(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     vectors = np.ones((2, 3), np.float32)
     table = pq.read_table(write("parquet", tmp_path, [(["a", "b"], vectors)], 3))
     assert table.column_names == ["id", "vector"]
     assert table.column("vector").to_pylist() == vectors.tolist()
     loaded = np.load(write("npy", tmp_path, [(["a", "b"], vectors)], 3), allow_pickle=False)
     np.testing.assert_array_equal(loaded, vectors)
+
+
+@pytest.mark.parametrize("kind", ["list_", "large_list"])
+def test_parquet_of_other_writers(kind: str, tmp_path: Path) -> None:
+    """Lists that all have the same length, as pandas writes them."""
+    vectors, path = [[1.5, 2.5], [3.5, 4.5]], tmp_path / "saved.parquet"
+    for rows, wrong in (
+        (vectors, ""),
+        ([*vectors, [1.0]], "lengths"),
+        ([*vectors, None], "length"),
+    ):
+        column = pa.array(rows, getattr(pa, kind)(pa.float64()))
+        pq.write_table(pa.table({"id": [*"abc"][: len(rows)], "vector": column}), path)
+        if wrong:
+            with pytest.raises(ValueError, match=wrong):
+                sinks.read(path)
+        else:
+            ids, read = sinks.read(path)
+            assert (ids, read.dtype.name, read.tolist()) == (["a", "b"], "float32", vectors)
 
 
 def test_lookup_by_id(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 from tests.families import FAMILIES
 from tests.making import picture
 from wallclock.errors import UserError
+from wallclock.job.settings import JobSettings
 from wallclock.processor import Processor, read_processor
 from wallclock.recipe import IMAGENET, ModelSpec
 
@@ -76,6 +77,7 @@ def test_same_pixels(family: str, tmp_path: Path) -> None:
         lambda: t.MobileNetV1ImageProcessorPil(size={"shortest_edge": 36}, crop_size=SIDES),
         lambda: t.ChameleonImageProcessorPil(size={"shortest_edge": 32}, crop_size=SIDES),
         lambda: t.ViTImageProcessorPil(size=SIDES, do_rescale=False, image_mean=9.0, image_std=7.0),
+        lambda: t.ViTImageProcessorPil(size=SIDES, image_mean=0.0, image_std=0.25),
         lambda: t.ViTImageProcessorPil(size=SIDES, do_normalize=False),
         lambda: t.ViTImageProcessorPil(size=SIDES, do_normalize=False, do_rescale=False),
         lambda: t.CLIPImageProcessorPil(do_resize=False, crop_size={"height": 20, "width": 32}),
@@ -89,6 +91,8 @@ def test_same_pixels_of_other_settings(processor: Callable[[], Any], tmp_path: P
     t.ViTConfig().save_pretrained(tmp_path)
     processor().save_pretrained(tmp_path)
     check_same(tmp_path)
+    model = JobSettings(model=str(tmp_path)).resolved("cpu").model
+    assert model.statistics == (read_processor(model).mean, read_processor(model).std)
 
 
 @pytest.mark.parametrize("resample", [1, 2, 3])
@@ -229,6 +233,8 @@ VIT = {"image_processor_type": "ViTImageProcessor"}
         ({**VIT, "size": {"longest_edge": 64}}, "longest_edge"),
         ({**VIT, "image_std": [0.0, 1.0, 1.0]}, "image_std"),
         ({**VIT, "image_mean": [0.5]}, "three channels"),
+        ({**VIT, "image_mean": float("nan")}, "image_mean=nan, which is not finite"),
+        ({**VIT, "image_std": [0.5, "wide", 0.5]}, "which is not finite"),
         ({**VIT, "rescale_factor": -1.0}, "rescale_factor"),
     ],
 )

@@ -55,13 +55,17 @@ class Parquet(Sink):
     @staticmethod
     def read(path: Path) -> tuple[list[str], Vectors]:
         """Ids and vectors."""
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         table = pq.read_table(path, page_checksum_verification=True)
         column = table["vector"].combine_chunks()
+        lengths = pc.list_value_length(column).unique().to_pylist()
+        if len(lengths) > 1 or None in lengths:
+            raise ValueError(f"vectors of {len(lengths)} lengths")
         flat = column.flatten().to_numpy(zero_copy_only=False)
-        vectors = np.asarray(flat, dtype=np.float32).reshape(-1, column.type.list_size)
-        return table["id"].to_pylist(), vectors
+        dim = lengths[0] if lengths else getattr(column.type, "list_size", 0)
+        return table["id"].to_pylist(), np.asarray(flat, dtype=np.float32).reshape(-1, dim)
 
 
 SINK = Parquet

@@ -50,6 +50,7 @@ _SHORT_CALLS = 1_000
 #: The model's error that is worth a note.
 _WORTH_A_NOTE = 0.1
 
+LOST = "The trace is lost: its counters were removed from the temporary folder (TMPDIR)"
 NO_IMAGES = "No image was read or decoded: nothing here to say about an image job"
 
 
@@ -133,6 +134,8 @@ def say_interval(fix: Predicted) -> str:
 
 def say_verdict(shares: Shares, fixes: Fixes) -> str:
     """One sentence: what takes the time, and why."""
+    if not any(process.role == "main" for process in shares.trace.processes):
+        return f"{LOST}."
     if not shares.n_images:
         return f"{NO_IMAGES}."
     main = shares.main

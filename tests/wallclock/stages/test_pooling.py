@@ -44,6 +44,14 @@ def test_a_network_that_draws_at_random_is_refused() -> None:
         pooled(Network(noise=0.1), MODEL, [], (4, 4))
 
 
+def test_weights_that_are_not_finite_are_named() -> None:
+    network = Network()
+    network.layer = torch.nn.Linear(1, 1)
+    torch.nn.init.constant_(network.layer.weight, float("nan"))
+    with pytest.raises(UserError, match=r"model toy: its weights layer\.weight are not finite"):
+        pooled(network, MODEL, [], (4, 4))
+
+
 @pytest.mark.parametrize("dim", [DIM - 1, DIM + 1])
 def test_vectors_of_another_width_are_refused(dim: int) -> None:
     says = f"the model's vectors have {DIM} numbers, model.dim says {dim}; set model.dim={DIM}"

@@ -17,7 +17,7 @@ from wallclock.errors import UsageError
 from wallclock.trace.command import OPTIONS, parse, wants_help
 
 PROGRAM = """
-import os, signal, sys, time
+import os, shutil, signal, sys, tempfile, time
 from PIL import Image
 
 how, *words = sys.argv[1:]
@@ -28,6 +28,9 @@ if how == "stubborn":
 print("ready", words, sys.stdin.readline() if how == "read" else "", flush=True)
 if how in ("sleep", "stubborn"):
     time.sleep(60)
+if how == "empty":
+    for name in os.listdir(tempfile.gettempdir()):
+        shutil.rmtree(os.path.join(tempfile.gettempdir(), name))
 if how == "abort":
     os.abort()
 sys.exit(5 if how == "fail" else 0)
@@ -83,6 +86,12 @@ def test_the_exit_status_is_the_programs(how: str, status: int, folder: Path) ->
     assert "PIL" in stderr
     assert not list((folder / "temporary").iterdir())
     assert not list(folder.glob("core*"))
+
+
+def test_a_program_that_empties_its_folder_of_temporary_files(folder: Path) -> None:
+    status, stdout, stderr = finish(start(folder, "program.py", "empty"))
+    assert (status, stdout) == (0, "ready [] \n")
+    assert "The trace is lost" in stderr
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,10 @@ SITUATIONS = [
         "The main process waits for data 98 % of the time; decoding takes 82 % of the workers'"
         " time: full-size 2560 × 1920 JPEGs for 224 px.",
     ),
+    (
+        replace(traces.THREADS, processes=()),
+        "The trace is lost: its counters were removed from the temporary folder (TMPDIR).",
+    ),
     (traces.NO_IMAGES, "No image was read or decoded: nothing here to say about an image job."),
     (
         traces.KILLED,

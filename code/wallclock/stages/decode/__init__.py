@@ -4,7 +4,8 @@ One policy for all of them:
 - The result is an array, as in the paper's comparison, so that the stage means the same in every
   recipe.
 - RGB order, 8 bits; grayscale becomes RGB. Two more modes on request: `L` is grey, of a JPEG its
-  luma, which Pillow's `convert("L")` has within rounding; `RGBA` keeps alpha, a JPEG is opaque.
+  luma, from which Pillow's `convert("L")` differs where RGB is clipped; `RGBA` keeps alpha, a
+  JPEG is opaque.
 - EXIF orientation is ignored: pixels come as they are stored. (Pillow and libjpeg-turbo do so by
   default; OpenCV rotates unless a flag forbids it.)
 - The accurate integer DCT and smooth ("fancy") chroma upsampling, libjpeg-turbo's defaults.

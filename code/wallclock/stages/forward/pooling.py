@@ -42,6 +42,7 @@ def pooled(network: Any, model: ModelSpec, missing: Sequence[str], canvas: Size)
     """
     if model.pool == "projection":
         network = _projected(network, model, missing)
+        _check_finite(network, model)
     else:
         network, missing = _tower(network, missing)
         has_pooler = not any(name.startswith("pooler.") for name in missing)
@@ -49,6 +50,7 @@ def pooled(network: Any, model: ModelSpec, missing: Sequence[str], canvas: Size)
             # A classifier's checkpoint: the library would add a pooler with random weights.
             network.pooler = None
         _check_trained([name for name in missing if not name.startswith("pooler.")], model)
+        _check_finite(network, model)
         if model.pool == "tower" and network.config.model_type == "dinov2":
             _check_width(checkpoint.width(network.config.to_dict()), model)
             return network
@@ -74,6 +76,16 @@ def _check_trained(missing: Sequence[str], model: ModelSpec) -> None:
             f"{_label(model)}: pool={model.pool} needs weights that its files lack: {names[0]} "
             f"({len(names)} in all); type another pool, or give a complete checkpoint"
         )
+
+
+def _check_finite(network: Any, model: ModelSpec) -> None:
+    """Raise UserError for weights with NaN or infinity: every vector would have them."""
+    for name, weights in network.named_parameters():
+        if not weights.isfinite().all():
+            raise UserError(
+                f"{_label(model)}: its weights {name} are not finite, as a training that diverged "
+                "leaves them; give another checkpoint"
+            )
 
 
 class _Projected(torch.nn.Module):
