@@ -1,9 +1,8 @@
 """From a command line to settings: flags, names, ranges, and one line for every mistake."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, get_args, get_origin, get_type_hints
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -120,15 +119,6 @@ def test_choices_are_those_of_the_stages() -> None:
     assert set(INTERPOLATIONS) == set(resize.RESIZERS)
 
 
-def test_defaults_are_in_the_dataclass_only() -> None:
-    """A recipe's file lists nothing that `Recipe` already has."""
-    plain = {item.name: item.default for item in fields(Recipe)}
-    for path in (CONF / "recipe").glob("*.yaml"):
-        changes: Any = OmegaConf.to_container(OmegaConf.load(path))
-        if changes.pop("defaults") == ["schema"]:
-            assert not [name for name, value in changes.items() if value == plain[name]], path
-
-
 def test_serial_engine_ignores_workers_with_a_note() -> None:
     settings = loaded("--experiment t4 experiment.t4.recipe.engine=serial device=cpu")
     recipe = settings.experiments["t4"]["recipe"]
@@ -157,15 +147,6 @@ def test_quick_measures_ours_beside_the_next_fastest_and_pillow() -> None:
     systems = loaded("--quick device=cpu").experiments["frontier"]["systems"]
     assert {"ours", "thread-pool", "pil"} <= set(systems)
     assert loaded("--experiment frontier device=cpu").experiments["frontier"]["systems"] == []
-
-
-@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda p: p.stem)
-def test_experiment_file_names_its_command(path: Path) -> None:
-    first, second = path.read_text(encoding="utf-8").splitlines()[:2]
-    assert first == f"# @package experiment.{path.stem}"
-    command = re.fullmatch(r"# python code/main\.py (.*)", second)
-    assert command is not None, second
-    assert tuple(loaded(command[1]).experiments) == (path.stem,)
 
 
 class TestThePapersSettings:
