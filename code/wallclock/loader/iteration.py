@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import count, islice
 from typing import Any, Generic, TypeAlias
 
+from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, ImagesT
 from wallclock.loader.delivery import NO_BUFFER, Delivery, deliver
 from wallclock.loader.items import ListedItems
@@ -107,7 +108,7 @@ class Images(Generic[ImagesT]):
         self._loader: LendingLoader | None = None
         self._deliveries: Iterator[Delivery] = iter(())
         self._copies: weakref.WeakSet[Images[ImagesT]] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock, self._loops = threading.Lock(), dict[int, object]()
 
     def __repr__(self) -> str:
         return f"<Images: {self.plan!r}>"
@@ -152,10 +153,19 @@ class Images(Generic[ImagesT]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> "Images[ImagesT]":
-        """Go on: mid-epoch where the last iteration was left there, else with the next epochs."""
-        self._exhausted = False
-        return self
+    def __iter__(self) -> Iterator[Batch[ImagesT]]:
+        """Go on: mid-epoch where the last iteration was left there, else with the next epochs.
+
+        Raises UserError: another loop of the same thread has taken batches of this one.
+        """
+        thread, loop = threading.get_ident(), object()
+        self._loops[thread], self._exhausted = loop, False
+        while self._loops[thread] is loop:
+            try:
+                yield next(self)
+            except StopIteration:
+                return
+        raise UserError("another loop took batches of this one: give each an as_dataloader(images)")
 
     def __next__(self) -> Batch[ImagesT]:
         """The next batch; starts the threads or processes if none run.
@@ -190,12 +200,11 @@ class Images(Generic[ImagesT]):
 
     async def __aiter__(self) -> AsyncIterator[Batch[ImagesT]]:
         """The batches, each waited for in another thread."""
-        nothing = object()
-        batches = iter(self)
+        nothing, self._exhausted = object(), False
         take: Callable[..., Any] = next
         if self._bind_to_thread is not None:
             take = self._bind_to_thread(next)
-        while (batch := await asyncio.to_thread(take, batches, nothing)) is not nothing:
+        while (batch := await asyncio.to_thread(take, self, nothing)) is not nothing:
             assert isinstance(batch, Batch)
             yield batch
 

@@ -45,6 +45,8 @@ def test_iterations_at_a_time_are_independent() -> None:
         pairs = [(list(a.positions), list(b.positions)) for a, b in zip(*[loader] * 2, strict=True)]
         assert pairs == [*zip(epochs[4], epochs[5], strict=True)]
         assert (positions_of(other), positions_of(batches)) == (epochs[0], epochs[0])
+        with pytest.raises(UserError, match="another loop took batches of this one"):
+            positions_of(next(iter(batches)) for _ in batches)
         assert repr(loader) == "<Epochs: 10 images, 3 batches of 4, next: epoch 6>"
         left = iter(loader)
         next(left)
