@@ -2,6 +2,7 @@
 
 import io
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,11 @@ def _make(data: bytes) -> bytes:
 
 #: The thumbnail of an image's file. Raises ImageError: Pillow cannot make it.
 thumbnail = image_errors("encode", "Pillow", _make)
+
+
+def replaced(items: Sequence[Item]) -> list[Item]:
+    """Those that are so large that a thumbnail takes their place."""
+    return [item for item in items if is_worth_a_thumbnail(item.width, item.height)]
 
 
 def make(manifest: Manifest, folder: Path, progress: ProgressHook) -> None:

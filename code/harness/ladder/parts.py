@@ -55,7 +55,8 @@ class Parts:
     @property
     def device(self) -> StepTime:
         """The device's part of the step."""
-        return _scaled(self.step, self.device_share)
+        step, share = self.step, self.device_share
+        return StepTime(step.fixed_s * share, step.per_image_s * share)
 
     @property
     def host_s(self) -> float:
@@ -104,7 +105,3 @@ def rate(rung: int, request: Parts, workers: int = VCPUS, batch: int = BATCH) ->
         supply = inf
         setup = JobSetup(workers, batch, "threads")
     return min(supply, Pipeline(costs, step, machine, setup).rate())
-
-
-def _scaled(step: StepTime, share: float) -> StepTime:
-    return StepTime(step.fixed_s * share, step.per_image_s * share)

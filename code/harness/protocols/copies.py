@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from harness.corpora import readers
-from harness.corpora.copies import thumbnail
+from harness.corpora.copies import replaced, thumbnail
 from harness.corpora.manifest import failure_rows
 from harness.measures import psnr_db
 from harness.protocols import protocol
@@ -19,7 +19,6 @@ from wallclock.clock import gc_disabled
 from wallclock.errors import ImageError
 from wallclock.machine import set_threads
 from wallclock.stages.decode import make_image
-from wallclock.stages.resize import is_worth_a_thumbnail
 from wallclock.summary import median
 
 
@@ -38,8 +37,7 @@ def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
     def at_network_size(data: bytes) -> Any:
         return np.asarray(decode(data).resize(size, Image.Resampling.BILINEAR))
 
-    valid = manifest.valid
-    items = [item for item in valid if is_worth_a_thumbnail(item.width, item.height)]
+    items = replaced(manifest.valid)
     spent = array("q")
     sizes: list[tuple[int, int]] = []
     decibels: list[float] = []
@@ -64,7 +62,7 @@ def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
         raise protocol.all_failed(failure_rows(failed))
     copied, before = (float(numbers.mean()) for numbers in np.array(sizes).T)
     values = {
-        "share": len(items) / len(valid),
+        "share": len(items) / len(manifest.valid),
         "mean_bytes": copied,
         "mean_bytes_before": before,
         "psnr_db": median(decibels),
