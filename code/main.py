@@ -1,6 +1,5 @@
 """python code/main.py [--quick] [--n N] [--experiment a,b|all] [Hydra overrides ...]"""
 
-import os
 import shlex
 import sys
 from typing import NoReturn
@@ -15,6 +14,7 @@ try:
     from paper.usage import usage
     from wallclock import __version__
     from wallclock.errors import UserError
+    from wallclock.paths import print_any_text, text_of
 except ModuleNotFoundError as error:
     fix = f"type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
     sys.exit(f"main.py: this Python lacks {error.name}; {fix}; or install requirements/dev.lock")
@@ -53,6 +53,7 @@ def refuse(error: UserError, status: int) -> NoReturn:
 
 def main() -> None:
     """Compose the settings here, or leave that to Hydra where one of its flags is given."""
+    print_any_text()
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(usage(settings.CONF))
         return
@@ -76,6 +77,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # A path in it need not be UTF-8; the records are.
-    COMMAND = os.fsencode(shlex.join(["python", *sys.argv])).decode("utf-8", "backslashreplace")
+    COMMAND = text_of(shlex.join(["python", *sys.argv]))
     main()

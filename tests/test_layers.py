@@ -37,7 +37,7 @@ PRODUCT = {
 GROUND = {
     *("budget", "checkpoint", "clock", "constraints", "errors", "files", "formats", "isobmff"),
     *("jpeg", "machine", "metrics", "orientation", "preprocess", "processor"),
-    *("progress", "recipe", "summary", "tiff"),
+    *("paths", "progress", "recipe", "summary", "tiff"),
 }
 #: A traced program loads this package under another name: its modules import each other relatively.
 TRACED = ROOT / "code" / "wallclock" / "trace" / "inside"

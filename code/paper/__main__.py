@@ -12,12 +12,14 @@ from paper import calculator, check, claims, diff, footnotes, publish, report, t
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError
 from wallclock.files import write_text
+from wallclock.paths import print_any_text
 
 _DATA = provenance.ROOT / "data"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0, 1 where folders differ or it cannot be met, or 2 for a mistake."""
+    print_any_text()
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options, Console()))

@@ -16,6 +16,7 @@ from wallclock import __version__
 from wallclock.clock import collect_rarely
 from wallclock.constraints import Setting, describe, values_of
 from wallclock.errors import UserError, check_name, import_extra
+from wallclock.paths import print_any_text
 
 #: Columns of the help: of a line, and before a setting's meaning.
 _WIDTH, _INDENT = 80, 27
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     2 for a mistake in what was typed, for a source that is no list of images, and for a pretrained
     model that cannot be had.
     """
+    print_any_text()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
         print(_overview(), file=sys.stderr)
@@ -210,8 +212,8 @@ def _explain_embed(words: Sequence[str]) -> str:
     from wallclock.job.settings import JobSettings
 
     return (
-        "SRC: a folder; a list: CSV or Parquet with a column path or url and perhaps\n"
-        "id, or a path or URL a line; s3://bucket/prefix; or the URL of a list.\n"
+        "SRC: a folder; a list (.csv, .tsv, .jsonl, .parquet, .arrow) with a column path\n"
+        "or url and perhaps id; a .txt with one a line; s3://bucket/prefix; a list's URL.\n"
         "OUT: a folder or s3://bucket/prefix: new, or from an earlier run of this job.\n\n"
         f"settings, key=value, with their defaults:\n{_lines(describe(JobSettings))}"
     )

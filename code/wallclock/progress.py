@@ -14,6 +14,8 @@ _REFRESH_HZ = 2
 _UPDATE_S = 0.1
 #: Without a terminal, the seconds between two lines that say how far the work is.
 LINE_INTERVAL_S = 30.0
+#: The seconds, or 1,000 updates, over which the rate is taken: some batches take half a minute.
+_RATE_S = 600.0
 
 
 def bars(console: Console) -> AbstractContextManager[Progress]:
@@ -27,6 +29,7 @@ def bars(console: Console) -> AbstractContextManager[Progress]:
         rich.TimeElapsedColumn(table_column=number.copy()),
         TextColumn("{task.fields[note]}", table_column=number.copy()),
         console=console,
+        speed_estimate_period=_RATE_S,
         refresh_per_second=_REFRESH_HZ,
         transient=True,
         expand=True,
@@ -56,14 +59,23 @@ class CorpusProgress:
         self._progress.update(task_id, completed=done, total=total)
         # The first image, which may stand for many of an earlier run, is not in rich's rate.
         task = self._progress.tasks[task_id]
-        left = format_duration(task.time_remaining or 0)
-        note = f"{task.speed or 0:,.0f} images/s · {left} left"
+        notes = []
+        if task.speed:  # after a second update
+            left = format_duration(task.time_remaining or 0)
+            notes += [format_rate(task.speed), f"{left} left"]
         if self.limited_by:
-            note += f" · {self.limited_by} limits"
+            notes.append(f"{self.limited_by} limits")
+        note = " · ".join(notes)
         if not console.is_terminal and now - self._last_line > LINE_INTERVAL_S:
             self._last_line = now
-            console.print(f"{step}: {done:,} of {total:,}, {note}", markup=False, highlight=False)
+            line = ", ".join(filter(None, (f"{step}: {done:,} of {total:,}", note)))
+            console.print(line, markup=False, highlight=False)
         self._progress.update(task_id, note=note)
+
+
+def format_rate(per_s: float) -> str:
+    """'1,234 images/s', '0.4 images/s'."""
+    return f"{per_s:,.0f} images/s" if per_s >= 10 else f"{per_s:.2g} images/s"
 
 
 def format_duration(seconds: float) -> str:

@@ -77,6 +77,24 @@ def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "images/s" in output.getvalue().splitlines()[1]
 
 
+def test_the_rate_of_slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two images in 40 seconds; after the first ones there is no rate."""
+    now = [0.0]
+    monkeypatch.setattr("wallclock.progress.time.monotonic", lambda: now[0])
+    output = io.StringIO()
+    console = Console(file=output, width=100, get_time=lambda: now[0])
+    with progress.bars(console) as bars:
+        report = progress.CorpusProgress(bars)
+        for done in (2, 4, 6):
+            now[0] += 40
+            report(done, 10, "embedding")
+    rest = [", 0.05 images/s · 2 min left", ", 0.05 images/s · 80 s left"]
+    expected = [
+        f"embedding: {n} of 10{note}" for n, note in zip((2, 4, 6), ("", *rest), strict=True)
+    ]
+    assert output.getvalue().splitlines() == expected
+
+
 def test_in_80_columns_the_name_gives_way_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("harness.progress.time.monotonic", lambda: now[0])

@@ -1,6 +1,7 @@
 """HTTP connections that another thread can cut off: the GETs on them then fail at once.
 
-A GET of a silent server otherwise ends after the time limit of a read.
+A GET of a silent server otherwise ends after the time limit of a read. Redirects to an address in
+UTF-8 that is not percent-encoded are followed, as browsers do.
 """
 
 import socket
@@ -48,6 +49,15 @@ def _reporting(pool_class: Any, report: Callable[[socket.socket], None]) -> Any:
             super().connect()
             # Not the connection: it forgets its socket while a last answer is read from it.
             report(self.sock)
+
+        def getresponse(self) -> Any:
+            response = super().getresponse()
+            location = response.headers.get("Location", "")
+            if not location.isascii():
+                # http.client takes headers for Latin-1. What is no UTF-8 stays as it is.
+                with suppress(UnicodeError):
+                    response.headers["Location"] = location.encode("latin-1").decode()
+            return response
 
     return type("Pool", (pool_class,), {"ConnectionCls": Connection})
 

@@ -1,7 +1,9 @@
-"""Stores that fsspec opens: `gs://`, `file://`, `memory://`, and all others that it knows."""
+"""What a URL is, and the stores that fsspec opens: `gs://`, `memory://`, and others."""
 
+import os
 import re
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from wallclock.errors import UserError, first_line
 from wallclock.fetch.retries import PermanentError, TransientError
@@ -20,6 +22,21 @@ _PERMANENT = {
 def is_url(where: str) -> bool:
     """Whether a text is a URL, not a path."""
     return "://" in where and _URL.match(where) is not None
+
+
+def place_of(text: str) -> str:
+    """A path, or a URL with its scheme in small letters; `file://` becomes a path.
+
+    Blanks around a URL are left out, and nothing of it is encoded or decoded.
+    """
+    url = text.strip()
+    if not is_url(url):
+        return text
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    if scheme.lower() == "file" and host.lower() in ("", "localhost"):
+        return os.fsdecode(b"/" + unquote_to_bytes(path))
+    return f"{scheme.lower()}://{rest}"
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -43,9 +60,14 @@ def read_url(url: str, most: int) -> bytes:
 
     Raises:
         PermanentError, TransientError: it cannot be read.
-        UserError: as `filesystem_of`.
+        UserError: fsspec, or its library for this protocol, is not installed.
     """
-    filesystem, path = filesystem_of(url)
+    try:
+        filesystem, path = filesystem_of(url)
+    except UserError as error:
+        if isinstance(error.__cause__, ValueError):  # no such protocol: this URL's fault alone
+            raise PermanentError(str(error)) from error
+        raise
     try:
         data: bytes = filesystem.cat_file(path, end=most)
     except tuple(_PERMANENT) as error:

@@ -1,7 +1,6 @@
 """The images under a folder, found by content, and its other files."""
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wallclock.formats import HEAD_BYTES, sniff
+from wallclock.paths import text_of
 
 #: A file with such a name is listed even if its content is no image.
 EXTENSIONS = frozenset(
@@ -35,17 +35,14 @@ EXTENSIONS = frozenset(
     }
 )
 
-#: A backslash in a name that would be read as an escaped byte, or as an escaped backslash.
-_ESCAPED = re.compile(r"\\(?=x([89a-f][0-9a-f]|5c))")
-
 
 @dataclass
 class FolderListing:
-    """The files under a folder, by their names relative to it; hidden ones are left out.
+    """The files under a folder, by their names relative to it.
 
     An iteration has the images, in the order of the names' bytes. When it has ended, `others` has
-    the files that are no images, in the same order, and `unreadable` the folders that cannot be
-    read.
+    in the same order what was skipped: files that are no images or hidden, hidden folders (which
+    are not opened) and links to folders. `unreadable` has the folders that cannot be read.
     """
 
     root: Path
@@ -60,6 +57,9 @@ class FolderListing:
         waiting = [b""]
         while waiting:
             name = waiting.pop()
+            if name.startswith(b".") or b"/." in name:
+                self.others.append(os.fsdecode(name))
+                continue
             if name and not name.endswith(b"/"):
                 if is_image_name(text := os.fsdecode(name)) or _is_image(root + name):
                     yield text
@@ -76,20 +76,15 @@ class FolderListing:
 
 
 def _entries(folder: bytes, prefix: bytes) -> list[bytes]:
-    """The names in a folder, with a prefix: subfolders with a slash, no links to folders."""
+    """The names in a folder, with a prefix: subfolders with a slash, links to folders without."""
     names = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(b"."):
-                continue
             try:
-                is_folder = entry.is_dir()
+                is_folder = entry.is_dir(follow_symlinks=False)
             except OSError:
                 is_folder = False
-            if not is_folder:
-                names.append(prefix + entry.name)
-            elif not entry.is_symlink():
-                names.append(prefix + entry.name + b"/")
+            names.append(prefix + entry.name + b"/" * is_folder)
     return names
 
 
@@ -115,11 +110,5 @@ def _is_image(path: bytes) -> bool:
 
 
 def id_of(name: str) -> str:
-    """A file's id: its name; bytes that are not UTF-8 as \\xNN, which every sink can store.
-
-    A name that has such characters itself gets \\x5c for their backslash: no two have one id.
-    """
-    if "\\x" in name:
-        name = _ESCAPED.sub(r"\\x5c", name)
-    raw = name.replace(os.sep, "/").encode("utf-8", "surrogateescape")
-    return raw.decode("utf-8", "backslashreplace")
+    """A file's id: the text of its name, which every sink can store."""
+    return text_of(name)

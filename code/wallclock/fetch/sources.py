@@ -3,6 +3,7 @@
 URLs are fetched ahead (`reader.py`); what that needs is imported when the first one is read.
 """
 
+import io
 import os
 import stat
 import threading
@@ -11,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO
 
-from wallclock.errors import ImageError, UserError, first_line, import_extra
-from wallclock.fetch.filesystems import is_url, read_url
+from wallclock.errors import ImageError, first_line, import_extra
+from wallclock.fetch.filesystems import is_url, place_of, read_url
 from wallclock.fetch.reader import PrefetchingReader, failure
 from wallclock.fetch.retries import PermanentError, TransientError, is_transient
 from wallclock.fetch.s3 import Bucket, NoBucketError, connect
@@ -42,6 +43,17 @@ class Source:
     def remote(self) -> bool:
         """Whether it is a URL."""
         return isinstance(self.where, str) and is_url(self.where)
+
+
+class Damaged(io.RawIOBase):
+    """In the place of an image of which a record does not say where it is."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def read(self, size: int = -1) -> bytes:
+        """Raise ImageError."""
+        raise ImageError("read", self._reason)
 
 
 class SourceReader(PrefetchingReader):
@@ -141,11 +153,13 @@ class SourceReader(PrefetchingReader):
         return str(item.where)
 
     def _get_once(self, item: Source) -> bytes:
-        url = str(item.where)
+        url = place_of(str(item.where))
         if url.startswith("s3://"):
             return self._get_s3(url)
         if url.startswith(("http://", "https://")):
             return self._get_http(url)
+        if not is_url(url):
+            return self._read_path(url)
         return self._within_limit(read_url(url, self._limit + 1))
 
     def _get_s3(self, url: str) -> bytes:
@@ -163,7 +177,7 @@ class SourceReader(PrefetchingReader):
             return self._buckets[bucket].get_bytes(key, self._limit)[0]
         except NoBucketError as error:
             fix = "check AWS_DEFAULT_REGION, AWS_ENDPOINT_URL"
-            raise UserError(f"{url}: no such bucket; {fix}") from error
+            raise PermanentError(f"no such bucket; {fix}") from error
 
     def _get_http(self, url: str) -> bytes:
         with self._opening:
@@ -177,6 +191,8 @@ class SourceReader(PrefetchingReader):
             finally:
                 # A complete answer has given its connection back; any other one takes it along.
                 response.close()
+        except errors.LocationValueError as error:
+            raise PermanentError(first_line(error)) from error
         except errors.HTTPError as error:
             raise TransientError(first_line(error)) from error
 

@@ -1,10 +1,10 @@
 """A list's other columns, which each part carries along: which they are, and that they may be."""
 
-from collections import Counter
 from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from wallclock.errors import SourceError, first_line
 from wallclock.job.dataset import ROWS
@@ -24,13 +24,11 @@ def names(items: Items) -> list[str]:
 
 
 def check(items: Items) -> None:
-    """Raise SourceError, in one line, where a column is called as another one of the dataset."""
-    for name, times in Counter(name.lower() for name in names(items)).items():
-        if name in _OWN:
+    """Raise SourceError, in one line, where a column is called as one of the dataset."""
+    for name in names(items):
+        if name.lower() in _OWN:
             why = f"the list's column {name} has the name of a column of the dataset"
             raise SourceError(f"{why}; rename it in the list, or leave it out")
-        if times > 1:
-            raise SourceError(f"the list has the column {name} {times} times; rename one of them")
 
 
 def identity_of(items: Items) -> dict[str, Any]:
@@ -44,9 +42,11 @@ def identity_of(items: Items) -> dict[str, Any]:
         digest.update(repr((name, str(column.type), len(column))).encode())
         try:
             column[:1].take(_FIRST)
+            pq.write_table(pa.table([column[:1]], [name]), pa.BufferOutputStream())
             add_to_digest(digest, column)
         except (pa.ArrowException, ValueError, OverflowError) as error:
-            # Arrow takes no rows of some types; Python has no such date, or no such time zone.
+            # Arrow takes no rows of some types, and Parquet has not all of them; Python has no such
+            # date, or no such time zone.
             why = f"the list's column {name} ({column.type}) cannot be carried along"
             fix = "store it as text, or leave it out"
             raise SourceError(f"{why}: {first_line(error)}; {fix}") from error

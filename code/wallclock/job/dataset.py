@@ -21,6 +21,7 @@ one that counts.
 """
 
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ from wallclock.errors import UserError, first_line, reason_of
 from wallclock.files import pretty_json, sha256_file
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
+from wallclock.paths import path_of, text_of
 from wallclock.stages.pixels import Vectors
 
 FORMAT = 1
@@ -177,9 +179,8 @@ class Dataset:
             if number not in self._checked:
                 self.check_file(number, name, path)
                 self._checked.add(number)
-            table = pq.read_table(
-                path, columns=["vector"], partitioning=None, page_checksum_verification=True
-            )
+            with pa.OSFile(os.fsencode(path)) as file:
+                table = pq.read_table(file, columns=["vector"], page_checksum_verification=True)
             lists = table["vector"].combine_chunks()
             vectors: Vectors = lists.flatten().to_numpy().reshape(-1, lists.type.list_size)
             return vectors
@@ -237,7 +238,8 @@ class Dataset:
                 path.write_text("".join(lines), encoding="utf-8")
             if part.thumbnails is not None:
                 part.thumbnails(work / self.tar(number))
-            pq.write_table(_table(part), work / last, **_PARQUET)
+            with pa.OSFile(os.fsencode(work / last), "wb") as file:
+                pq.write_table(_table(part), file, **_PARQUET)
             recorded = _checksums_of(work)
             path = work / self._checksum_file(number)
             path.parent.mkdir()
@@ -251,6 +253,7 @@ class Dataset:
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write what it is."""
         self.store.write(CONFIG, _CONFIG.encode())
+        about = _with_paths(about, text_of)
         self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}).encode())
 
     def row_file(self, number: int) -> str:
@@ -303,9 +306,18 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
             raise ValueError("n and shard are no numbers")
         if absent := {"complete", "settings", "source"} - set(about):
             raise ValueError(f"it has no {min(absent)}")
-        return Dataset(store, about)
+        return Dataset(store, _with_paths(about, path_of))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{where} cannot be read: {reason_of(error)}") from error
+
+
+def _with_paths(about: Mapping[str, Any], form: Callable[[str], str]) -> dict[str, Any]:
+    """A description with its source and settings in another form."""
+    settings = {
+        name: form(value) if isinstance(value, str) else value
+        for name, value in about["settings"].items()
+    }
+    return {**about, "source": form(about["source"]), "settings": settings}
 
 
 def _read(store: Store, name: str) -> bytes | None:

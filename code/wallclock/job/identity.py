@@ -41,14 +41,21 @@ def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict
     return plain
 
 
-def check_same(dataset: Dataset, identity: Mapping[str, Any]) -> None:
-    """Raise UserError, in one line, where a dataset is of another list, model or recipe."""
+def check_same(dataset: Dataset, identity: Mapping[str, Any], model: str) -> None:
+    """Raise UserError, in one line, where a dataset is of another list, model or recipe.
+
+    `model`: what a user calls this job's.
+    """
     before = _completed(dataset)
     changed = [name for name in identity if before.get(name) != identity[name]]
-    if changed:
-        details = "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
-        fix = "give another OUT; with reuse= it takes over what has not changed"
-        raise UserError(f"{dataset.out} holds another job's vectors: {details}; {fix}")
+    if not changed:
+        return
+    was = dataset.about["settings"].get("model")
+    if "model" in changed and was and was != model:
+        raise UserError(f"{dataset.out} holds vectors of {was}, not of {model}; give another OUT")
+    details = "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
+    fix = "give another OUT; with reuse= it takes over what has not changed"
+    raise UserError(f"{dataset.out} holds another job's vectors: {details}; {fix}")
 
 
 def check_reusable(dataset: Dataset, identity: Mapping[str, Any]) -> None:

@@ -5,34 +5,37 @@ A million images are three columns of Arrow, 100 MB, and no million objects.
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wallclock.errors import SourceError, UserError, first_line
+from wallclock.errors import ImageError, SourceError, UserError
 from wallclock.fetch import folder
+from wallclock.fetch.filesystems import is_url, place_of
 from wallclock.fetch.s3 import S3Error, connect, list_objects
-from wallclock.fetch.sources import Source
+from wallclock.fetch.sources import Damaged, Source, SourceReader
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
 from wallclock.job.dataset import ABOUT, THUMBNAILS, Dataset, open_existing
-from wallclock.job.texts import CHUNK, add_to_digest, repeated
+from wallclock.job.lists import read_list
+from wallclock.job.texts import CHUNK, add_to_digest, chunks, repeated
 from wallclock.job.thumbnails import Member, members
+from wallclock.recipe import Limits
 
-#: Columns of a list that may say where an image is; the first that is there counts.
-WHERE = ("path", "url", "uri", "where", "file")
-#: Seconds without a byte of a list behind a URL, and its most bytes.
-_LIST_TIMEOUT_S, _LIST_BYTES = 30.0, 1 << 30
-T = TypeVar("T")
+#: What names a file of this machine, also in fsspec's chains.
+_LOCAL = re.compile("(^|::)(file|local)://")
+#: The most bytes of a list behind a URL.
+_LIST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Items(Sequence[Source]):
     `where`. A version changes with the image's bytes: size and time of a file, a store's ETag;
     empty where nothing is known. `open_one` makes the source where it is neither path nor URL.
     `carried`: a list's other columns, an Arrow table of as many rows; None where it has none.
-    `others`: the files beside them that are no images, by name; hidden files are not counted.
+    `others`: by name what was skipped beside them: files that are no images, and hidden ones.
+    `faults`: by position why a list's row names no image; reading it fails for that reason.
     """
 
     ids: Any
@@ -53,19 +57,15 @@ class Items(Sequence[Source]):
     open_one: Callable[[str], Any] | None = None
     carried: Any = None
     others: tuple[str, ...] = ()
+    faults: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, index: Any) -> Any:  # a Source, or the Items of a slice
-        if isinstance(index, slice):
-            columns = self.ids[index], self.where[index], self.versions[index]
-            carried = self.carried
-            if carried is not None:
-                first, last, _ = index.indices(len(self))
-                carried = carried.slice(first, max(last - first, 0))
-            ids, places, versions = columns
-            return replace(self, ids=ids, where=places, versions=versions, carried=carried)
+    def __getitem__(self, index: Any) -> Any:
+        if why := self.faults.get(index):
+            damaged: Any = Damaged(why)
+            return Source(self.ids[index].as_py(), damaged)
         where = os.fsdecode(self.root + self.where[index].as_py())
         identity = self.ids[index].as_py()
         return Source(identity, self.open_one(where) if self.open_one else where)
@@ -84,21 +84,22 @@ def list_items(src: str, limit: int | None = None) -> Items:
     Raises SourceError: there is none, it cannot be read, or an id is there twice; UserError: a URL
     or a bucket that does not answer.
     """
+    src = place_of(src)
     scheme = urlsplit(src).scheme
     if scheme == "s3":
         items = _bucket(src, limit)
     elif scheme in ("http", "https"):
         base = src.rpartition("/")[0].encode() + b"/"
-        items = _table(src, io.BytesIO(_fetched(src)), base, limit)
+        items = _list(src, urlsplit(src).path, io.BytesIO(_fetched(src)), base, limit)
     else:
-        path = Path(src).expanduser().resolve()
-        if not path.exists():
+        path = Path(os.path.realpath(os.path.expanduser(src)))
+        if not os.path.exists(path):
             raise SourceError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
         if path.is_dir():
             items = _folder(path, limit)
         else:
             with _open_list(src, path) as file:
-                items = _table(src, file, os.fsencode(path.parent) + b"/", limit)
+                items = _list(src, path.name, file, os.fsencode(path.parent) + b"/", limit)
     if not len(items):
         raise SourceError(f"no image in {src}: no {KINDS} file, no line of a list")
     if twice := repeated(items.ids):
@@ -107,15 +108,9 @@ def list_items(src: str, limit: int | None = None) -> Items:
     return items
 
 
-def _chunks(rows: Iterable[T], most: int) -> Iterator[list[T]]:
-    waiting = iter(rows)
-    while some := list(islice(waiting, most)):
-        yield some
-
-
 def _thumbnails(dataset: Dataset, root: bytes, limit: int | None) -> Items:
     rows = islice(members(dataset), limit)
-    parts = [tuple(zip(*some, strict=True)) for some in _chunks(rows, CHUNK)]
+    parts = [tuple(zip(*some, strict=True)) for some in chunks(rows)]
     ids = pa.chunked_array([ids for ids, _, _ in parts], pa.string())
     where = pa.chunked_array([places for _, places, _ in parts], pa.binary())
     hashes = pa.chunked_array([hashes for _, _, hashes in parts], pa.string())
@@ -129,12 +124,12 @@ def _folder(path: Path, limit: int | None) -> Items:
         if dataset and dataset.with_thumbnails():
             return _thumbnails(dataset, root, limit)
     listing = folder.FolderListing(path)
-    chunks = [pa.array(map(os.fsencode, names), pa.binary()) for names in _chunks(listing, CHUNK)]
+    parts = [pa.array(map(os.fsencode, names), pa.binary()) for names in chunks(listing)]
     if listing.unreadable:  # they have their places among the names
-        chunks.append(pa.array(map(os.fsencode, listing.unreadable), pa.binary()))
-        unsorted = pa.chunked_array(chunks, pa.binary())
-        chunks = unsorted.take(pc.sort_indices(unsorted)).chunks
-    where = pa.chunked_array(chunks, pa.binary())[:limit]
+        parts.append(pa.array(map(os.fsencode, listing.unreadable), pa.binary()))
+        unsorted = pa.chunked_array(parts, pa.binary())
+        parts = unsorted.take(pc.sort_indices(unsorted)).chunks
+    where = pa.chunked_array(parts, pa.binary())[:limit]
     ids = pa.chunked_array([_ids_of_names(chunk) for chunk in where.chunks], pa.string())
     others = tuple(map(folder.id_of, listing.others))
     return Items(ids, where, _versions(where, root), root, others=others)
@@ -157,8 +152,8 @@ def _versions(where: Any, root: bytes = b"") -> Any:
     """A column of the versions of files, which are looked up a chunk at a time."""
     with ThreadPoolExecutor(versions.THREADS) as pool:
         parts = (where[at : at + CHUNK] for at in range(0, len(where), CHUNK))
-        chunks = [versions.versions_of(pool, part.combine_chunks(), root) for part in parts]
-    return pa.chunked_array(chunks, pa.string())
+        found = [versions.versions_of(pool, part.combine_chunks(), root) for part in parts]
+    return pa.chunked_array(found, pa.string())
 
 
 def _open_list(src: str, path: Path) -> BinaryIO:
@@ -181,116 +176,33 @@ def _open_list(src: str, path: Path) -> BinaryIO:
     return file
 
 
-def _is_text(kind: Any) -> bool:
-    """Whether a column of this type may say where images are; one without a value may, too."""
-    if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    types = pa.types
-    tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
-    return any(test(kind) for test in (*tests, *binary))
+def _list(src: str, name: str, file: BinaryIO, root: bytes, limit: int | None) -> Items:
+    ids, where, carried, faults = read_list(src, name, file, limit)
+    parts = (where[at : at + CHUNK].to_pylist() for at in range(0, len(where), CHUNK))
+    placed = [pa.array([_place(text, root) for text in part], pa.binary()) for part in parts]
+    places = pa.chunked_array(placed, pa.binary())
+    return Items(ids, places, _versions(places), carried=carried, faults=faults)
 
 
-def _as_text(src: str, table: Any, name: str) -> Any:
-    """A column as text. Raises SourceError: its type, or a value of it, cannot be text."""
-    column = table[name]
-    kind = column.type
-    try:
-        values = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
-        return values.cast(pa.string())
-    except pa.ArrowException as error:
-        why = f"{src}: the column {name} is no text ({kind}): {first_line(error)}"
-        raise SourceError(why) from error
+def _place(text: str, root: bytes) -> bytes:
+    """A place of a list, in the system's bytes; a relative one is below the list's folder.
 
-
-def _table(src: str, file: BinaryIO, root: bytes, limit: int | None) -> Items:
-    """A list: Parquet or CSV with columns id and path (or url …), or a path or URL a line."""
-    import pyarrow.csv as pacsv
-    import pyarrow.parquet as pq
-
-    try:
-        is_parquet = file.read(4) == b"PAR1"
-        file.seek(0)
-        if is_parquet:
-            table = pq.read_table(file, page_checksum_verification=True)
-        elif urlsplit(src).path.lower().endswith(".csv"):
-            strings = pacsv.ConvertOptions(
-                column_types=dict.fromkeys(("id", *WHERE), pa.string()), strings_can_be_null=False
-            )
-            table = pacsv.read_csv(file, convert_options=strings)
-        else:
-            table = pa.table({"path": _lines(file)})
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{src} cannot be read as a list: {first_line(error)}") from error
-    name = next((name for name in WHERE if name in table.column_names), None)
-    if name is None:
-        columns = f"no column of {', '.join(WHERE)}; it has {table.column_names}"
-        raise SourceError(f"{src}: {columns}; call the one of the places path")
-    for column in ("id", name):
-        if table.column_names.count(column) > 1:
-            raise SourceError(f"{src} has the column {column} twice; rename one of them")
-    if not _is_text(table[name].type):
-        raise SourceError(f"{src}: the column {name} has the type {table[name].type}; give text")
-    table = table[:limit]
-    where = _as_text(src, table, name)
-    ids = _as_text(src, table, "id") if "id" in table.column_names else where
-    for column, values in (("id", ids), (name, where)):
-        if values.null_count or pc.any(pc.equal(values, "")).as_py():
-            raise SourceError(f"{src}: a row without {column}")
-    places = _places(where, root)
-    others = [at for at, column in enumerate(table.column_names) if column not in ("id", name)]
-    carried = _without_views(table.select(others)) if others else None
-    return Items(ids, places, _versions(places), carried=carried)
-
-
-def _without_views(table: Any) -> Any:
-    """A table without metadata; its views as plain texts, of which Arrow can take rows."""
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    kinds = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
-    return table.cast(pa.schema(kinds))
-
-
-def _lines(file: BinaryIO) -> Any:
-    """The lines of a text file that are not empty, without the blanks around them."""
-    chunks = []
-    with io.TextIOWrapper(file, "utf-8") as text:
-        for some in _chunks(text, CHUNK):
-            lines = [line.strip() for line in "".join(some).splitlines()]
-            chunks.append(pa.array([line for line in lines if line], pa.string()))
-    return pa.chunked_array(chunks, pa.string())
-
-
-def _places(where: Any, root: bytes) -> Any:
-    """The places of a list, in the system's bytes; a relative one is below the list's folder."""
-    # A list from elsewhere names no file of this machine.
-    absolute = r"^[a-z0-9]+://" if b"://" in root else r"^(/|[a-z0-9]+://)"
-    if pc.all(pc.match_substring_regex(where, absolute)).as_py():
-        return where.cast(pa.binary())  # the same memory
-    chunks = []
-    for at in range(0, len(where), CHUNK):
-        part = where[at : at + CHUNK].combine_chunks()
-        joined = pc.binary_join_element_wise(os.fsdecode(root), part, "")
-        is_absolute = pc.match_substring_regex(part, absolute)
-        chunks.append(pc.if_else(is_absolute, part, joined).cast(pa.binary()))
-    return pa.chunked_array(chunks, pa.binary())
+    A list from elsewhere names no file of this machine.
+    """
+    place = place_of(text)
+    is_remote = b"://" in root
+    is_url_here = is_url(place) and not (is_remote and _LOCAL.search(place))
+    is_whole = is_url_here or (place.startswith("/") and not is_remote)
+    return os.fsencode(place) if is_whole or not place else root + os.fsencode(place)
 
 
 def _fetched(url: str) -> bytes:
-    """A list behind a URL, in one GET."""
-    import urllib3
-
-    try:
-        with urllib3.PoolManager(timeout=_LIST_TIMEOUT_S) as pool:
-            answer = pool.request("GET", url, preload_content=False)
-            data: bytes = answer.read(_LIST_BYTES)
-            is_complete = answer.status == 200 and not answer.read(1)
-            answer.close()
-        if is_complete:
-            return data
-        problem = f"status {answer.status}, or over {_LIST_BYTES:,} bytes"
-    except urllib3.exceptions.HTTPError as error:
-        problem = first_line(error)
-    raise UserError(f"{url} cannot be fetched: {problem}")
+    """A list behind a URL."""
+    with closing(SourceReader(Limits(max_bytes=_LIST_BYTES), fetches_ahead=False)) as read:
+        try:
+            return read(Source(url, url))
+        except ImageError as error:
+            raise UserError(f"{url} cannot be fetched: {error.reason}") from error
 
 
 def _bucket(src: str, limit: int | None) -> Items:
@@ -309,8 +221,8 @@ def _bucket(src: str, limit: int | None) -> Items:
     try:
         with closing(connect(src)) as client:
             objects = list_objects(client.call, Bucket=bucket, Prefix=prefix)
-            images = (item for item in objects if _is_image_key(item["Key"], others))
-            for some in _chunks(islice(images, limit), CHUNK):
+            images = (item for item in objects if _is_image_key(item["Key"], prefix, others))
+            for some in chunks(islice(images, limit)):
                 ids.append(pa.array([item["Key"] for item in some], pa.string()))
                 etags.append(pa.array([item["ETag"].strip('"') for item in some], pa.string()))
     except S3Error as error:
@@ -320,11 +232,13 @@ def _bucket(src: str, limit: int | None) -> Items:
     return Items(keys, keys.cast(pa.binary()), versions, root, others=tuple(others))
 
 
-def _is_image_key(key: str, others: list[str]) -> bool:
-    """Whether a key is an image's; what is neither that, hidden, nor a folder joins `others`."""
-    if folder.is_image_name(key):
+def _is_image_key(key: str, prefix: str, others: list[str]) -> bool:
+    """Whether a key is an image's; what is not, or is hidden below the prefix, joins `others`."""
+    below = key[len(prefix) :]
+    if not prefix or prefix.endswith("/"):
+        below = f"/{below}"
+    if folder.is_image_name(key) and "/." not in below:
         return True
-    name = key.rpartition("/")[2]
-    if name and not name.startswith("."):
+    if not key.endswith("/"):  # a folder's own
         others.append(key)
     return False

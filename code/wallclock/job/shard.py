@@ -145,8 +145,8 @@ class Shard:
             "height": self.sizes[1, kept],
             "version": items.versions[self.first : self.last].take(kept),
         }
-        carried = items[self.first : self.last].carried
-        carried = carried.take(kept) if carried is not None else None
+        carried = items.carried
+        carried = carried.take(kept + self.first) if carried is not None else None
         return Part(columns, self.vectors[kept], self.failures, carried=carried)
 
 

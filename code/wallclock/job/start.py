@@ -1,5 +1,6 @@
 """One start of a job: is OUT this job's, what is missing, and then the run."""
 
+import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,8 +14,9 @@ from rich.console import Console
 
 from wallclock.constraints import build
 from wallclock.errors import UserError
+from wallclock.fetch.filesystems import is_url, place_of
 from wallclock.job import columns, integrity
-from wallclock.job.dataset import ROWS, Dataset, open_existing
+from wallclock.job.dataset import FAILURES, ROWS, Dataset, open_existing
 from wallclock.job.identity import check_reusable, check_same, identity_of
 from wallclock.job.index import Reused
 from wallclock.job.listing import Items, list_items
@@ -24,15 +26,21 @@ from wallclock.job.run import Tally
 from wallclock.job.settings import RANDOM, JobSettings, Resolved
 from wallclock.job.stores import at
 from wallclock.machine import SWAPPING, swapped_bytes
-from wallclock.progress import format_duration
+from wallclock.paths import text_of
+from wallclock.progress import format_duration, format_rate
 
+#: Of a source without a vector, the images that the last line shows.
+_SHOWN = 2
 #: Distributions whose versions a dataset names.
 _LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transformers", "pyarrow")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a start of a job did. `counts`: vectors, failures and parts, earlier starts included."""
+    """What a start of a job did.
+
+    `counts`: vectors, failures, skipped files and parts, earlier starts included.
+    """
 
     out: Path | str
     counts: Mapping[str, int]
@@ -50,10 +58,14 @@ class Outcome:
 
     def _counts_and_rate(self) -> str:
         tally, counts = self.tally, self.counts
-        failed = f", {counts['failures']:,} failed" if counts["failures"] else ""
+        skipped = counts.get("skipped", 0)  # which older datasets do not have
         plural = "" if counts["parts"] == 1 else "s"
-        parts = f"{counts['parts']:,} part{plural}"
-        contents = f"{counts['vectors']:,} vectors{failed} in {parts} of {self.out}"
+        contents = (
+            f"{counts['vectors']:,} vectors, {counts['failures']:,} failed, {skipped:,} skipped"
+            f" in {counts['parts']:,} part{plural} of {self.out}"
+        )
+        if counts["failures"]:
+            contents += f", the reasons in {self.out}/{FAILURES}"
         if not tally.wall_s:
             return f"complete already: {contents}"
         notes = []
@@ -62,7 +74,7 @@ class Outcome:
         if tally.copied:
             notes.append(f"{tally.copied:,} duplicates")
         rate = (tally.images + tally.n_failed) / tally.wall_s
-        notes += [f"{rate:,.0f} images/s", f"limited by the {tally.limited_by}"]
+        notes += [format_rate(rate), f"limited by the {tally.limited_by}"]
         if self.expected and not tally.unread:  # it is about images that are read
             notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
         if self.swapped_bytes >= SWAPPING:
@@ -79,13 +91,14 @@ def embed(
     Call it again after whatever stopped it: finished parts are kept.
 
     Args:
-        src: a folder, a list (CSV, Parquet, a line each), s3://bucket/prefix, or a list's URL.
+        src: a folder, a list (docs/embed.md has its formats), s3://bucket/prefix, or a list's URL.
         out: a folder or s3://bucket/prefix: new, or of an earlier run of the same job.
         console: where progress goes; by default nowhere.
         values: the fields of `JobSettings`.
 
     Raises:
-        UserError: the request cannot be met; one line that says why and what to do.
+        UserError: the request cannot be met, or no image gave a vector; one line that says why and
+            what to do.
     """
     settings, console = build(JobSettings, values, ""), console or Console(quiet=True)
     if not settings.cluster:
@@ -103,33 +116,32 @@ def _run(
     src: str, out: str | Path, settings: JobSettings, place: Place, console: Console
 ) -> Outcome:
     """List the images, open OUT, plan what is missing, and embed it."""
-    resolved = settings.resolved(place.device)
-    for note in resolved.notes:
-        print_line(console, note)
     items = list_items(src, settings.limit)
     columns.check(items)
     _print_others(items, console)
-    earlier = _earlier(settings)
-    identity = _identity(settings, resolved, items, earlier, place)
-    _check(None, earlier, identity)
     store = at(out)
     with store.locked(partial(print_line, console)):
         dataset = open_existing(store) or Dataset(store)
-        _check(dataset, None, identity)
+        resolved = settings.resolved(place.device)
+        for note in resolved.notes:
+            print_line(console, note)
+        earlier = _earlier(settings)
+        identity = _identity(settings, resolved, items, earlier, place)
+        _check(dataset, earlier, identity, settings)
         if dataset.about:
             for line in integrity.remove_damaged(dataset):
                 print_line(console, line)
             counts = dataset.about.get("counts", {})
             if len(dataset.committed()) == counts.get("parts"):
-                return Outcome(store.out, counts, Tally())
+                return _with_vectors(Outcome(store.out, counts, Tally()), items, dataset)
         dataset.remove_leftovers()
         job = _job(settings, resolved, items, dataset, earlier, place)
         plan = job.plan()
         weights, labels = place.prepare(job, plan)
         identity = {**identity, "weights": weights}
-        _check(dataset, earlier, identity)
+        _check(dataset, earlier, identity, settings)
         about = _about(src, settings, identity, labels, columns.schema_of(items))
-        return _embed_missing(place, job, plan, about)
+        return _with_vectors(_embed_missing(place, job, plan, about), items, dataset)
 
 
 def _identity(
@@ -146,10 +158,12 @@ def _identity(
     }
 
 
-def _check(dataset: Dataset | None, earlier: Dataset | None, identity: Mapping[str, Any]) -> None:
+def _check(
+    dataset: Dataset, earlier: Dataset | None, identity: Mapping[str, Any], settings: JobSettings
+) -> None:
     """Raise UserError where OUT is another job's, or the earlier dataset of another model."""
-    if dataset and dataset.about:
-        check_same(dataset, identity)
+    if dataset.about:
+        check_same(dataset, identity, settings.model)
     if earlier:
         check_reusable(earlier, identity)
 
@@ -185,19 +199,31 @@ def _embed_missing(place: Place, job: Job, plan: Plan, about: Mapping[str, Any])
     tally, expected = place.run(job, plan)
     swapped = swapped_bytes() - swapped
     dataset.remove_leftovers()  # also what other processes left meanwhile
-    counts = dataset.counts()
+    counts = {**dataset.counts(), "skipped": len(job.items.others)}
     dataset.describe({**about, "complete": True, "counts": counts})
     warning = RANDOM if job.model.weights == "random" else ""
     return Outcome(dataset.out, counts, tally, expected, swapped, warning)
 
 
+def _with_vectors(outcome: Outcome, items: Items, dataset: Dataset) -> Outcome:
+    """The outcome. Raises UserError, which shows the first images, where none has a vector."""
+    if outcome.counts["vectors"]:
+        return outcome
+    first = [items[position] for position in range(min(len(items), _SHOWN))]
+    shown = ", ".join(text_of(x.where) if isinstance(x.where, str) else x.id for x in first)
+    reason = dataset.failures(0)[0]["reason"]
+    is_windows = "\\" in shown and "://" not in shown
+    fix = "; write / for the backslashes of Windows" if is_windows else ""
+    raise UserError(f"{outcome}; no image has a vector, the first: {shown} ({reason}){fix}")
+
+
 def _print_others(items: Items, console: Console) -> None:
-    """Print which files of the source are no images: at most three names."""
+    """Print what is skipped beside the images of the source: at most three names."""
     if not items.others:
         return
     n, names = len(items.others), ", ".join(items.others[:3])
     are, more = ("file is no image" if n == 1 else "files are no images"), ", …" if n > 3 else ""
-    print_line(console, f"{n:,} {are}: {names}{more}")
+    print_line(console, f"skipped: {n:,} {are}: {names}{more}")
 
 
 def _earlier(settings: JobSettings) -> Dataset | None:
@@ -225,7 +251,9 @@ def _about(
             versions[name] = metadata.version(name)
     vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
     return {
-        "source": str(Path(src).resolve()) if Path(src).exists() else src,
+        "source": src
+        if is_url(src := place_of(src))
+        else os.path.realpath(os.path.expanduser(src)),
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),

@@ -1,6 +1,8 @@
 """Columns of millions of texts, without an object for each."""
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +10,14 @@ import pyarrow.compute as pc
 
 #: Rows that are looked at together: a bound on the memory.
 CHUNK = 65_536
+T = TypeVar("T")
+
+
+def chunks(rows: Iterable[T], most: int = CHUNK) -> Iterator[list[T]]:
+    """Rows in lists of `most`, the last of what is left."""
+    waiting = iter(rows)
+    while some := list(islice(waiting, most)):
+        yield some
 
 
 def add_to_digest(digest: Any, column: Any) -> None:

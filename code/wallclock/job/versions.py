@@ -7,11 +7,9 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 #: Threads that look files up: a network file system answers late. Files that each takes at once.
 THREADS, _FILES = 16, 512
-_URL = r"^(https?|s3)://"
 
 
 def version_of(path: str | bytes) -> str:
@@ -29,12 +27,6 @@ def versions_of(pool: Executor, where: Any, root: bytes = b"") -> Any:
     Args:
         where: binary, `root` goes before each.
     """
-    is_url = pc.match_substring_regex(where, _URL) if not root else None
-    if is_url is not None and pc.any(is_url).as_py():
-        if pc.all(is_url).as_py():
-            return pa.repeat("", len(where))
-        # No path is empty: the name of no file stands for a URL.
-        where = pc.if_else(is_url, pa.scalar(b""), where)
     paths = where.to_pylist()
     parts = [paths[at : at + _FILES] for at in range(0, len(paths), _FILES)]
     versions = pool.map(lambda part: _versions(root, part), parts)

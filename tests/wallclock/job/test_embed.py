@@ -43,7 +43,8 @@ def test_every_image_once_as_a_vector_or_a_failure(
     out = tmp_path / "out"
     assert content(out) == reference
     assert (len(reference.rows), len(reference.failures)) == (N - DAMAGED, DAMAGED)
-    assert outcome.counts == {"vectors": N - DAMAGED, "failures": DAMAGED, "parts": 3}
+    counts = {"vectors": N - DAMAGED, "failures": DAMAGED, "skipped": 0, "parts": 3}
+    assert outcome.counts == counts
     assert outcome.tally.copied == TWINS
     rows = reference.rows
     assert rows["30-twin.jpg"][0] == rows["02.jpg"][0] != rows["03.jpg"][0]
@@ -56,7 +57,7 @@ def test_every_image_once_as_a_vector_or_a_failure(
     about = json.loads((out / "_dataset.json").read_text(encoding="utf-8"))
     assert (about["complete"], about["counts"]) == (True, outcome.counts)
     assert about["identity"]["weights"] == "none"
-    assert str(run()).startswith("complete already: 39 vectors, 2 failed in 3 parts")
+    assert str(run()).startswith("complete already: 39 vectors, 2 failed, 0 skipped in 3")
 
 
 @pytest.mark.parametrize("settings", [{"workers": 1}, {"workers": 5}])
@@ -146,7 +147,7 @@ def test_a_part_that_is_gone_is_made_again(run: Run, reference: Content, tmp_pat
         ({"recipe": "fast"}, "recipe.decoder was pil, is simplejpeg"),
         (
             {"model": "facebook/dinov2-small", "weights": "random"},
-            "model.name was null, is dinov2-small",
+            "holds vectors of null, not of facebook/dinov2-small; give another OUT",
         ),
         ({"limit": 9}, "images changed; n was 41, is 9"),
         ({"batch": 8}, "recipe.batch_size was 4, is 8"),

@@ -70,7 +70,7 @@ def test_stopped_and_started_again(
         assert errors.strip() == line
     before = (out / "part-00000.parquet").stat().st_mtime_ns
     printed = finish(command(images, out))
-    assert "39 vectors, 2 failed in 3 parts" in printed
+    assert "39 vectors, 2 failed, 0 skipped in 3 parts" in printed
     assert (out / "part-00000.parquet").stat().st_mtime_ns == before
     assert content(out) == reference
 

@@ -103,7 +103,7 @@ def test_items_by_fsspec(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("memory")
 def test_what_fsspec_cannot_read(tmp_path: Path) -> None:
-    """A missing file is a failure of its image; a store that nothing opens ends the iteration."""
+    """It is a failure of its image, an unknown scheme, too."""
     url = "memory://photos/0/0.jpg"
     with open_images([url, "memory://photos/none.jpg", f"file://{tmp_path}"], 16) as batches:
         (batch,) = batches

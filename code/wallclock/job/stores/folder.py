@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+
 from wallclock.errors import UserError
 from wallclock.files import write_bytes
 from wallclock.job.stores.interface import FOLDERS, Say, full_disk
@@ -57,7 +59,7 @@ class Folder:
 
     def open(self, row: str) -> Any:
         """See `Store`."""
-        return self.out / row
+        return pa.OSFile(os.fsencode(self.out / row))  # of a str it takes UTF-8 alone
 
     @contextmanager
     def piece(self, row: str, name: str) -> Iterator[Path | None]:

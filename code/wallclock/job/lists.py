@@ -1,0 +1,236 @@
+"""Lists of images in files, in the format that the extension declares.
+
+Damage in a row is that row's fault; only what is wrong with the file as a whole is an error.
+"""
+
+import csv
+import io
+import json
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wallclock.errors import SourceError, first_line
+from wallclock.job.texts import CHUNK, chunks
+
+#: Columns of a list that may say where an image is; the first that is there counts.
+WHERE = ("path", "url", "uri", "where", "file")
+_TABLES, _OBJECTS = (".csv", ".tsv"), (".jsonl", ".ndjson", ".json")
+_ARROW, _PARQUET = (".arrow", ".feather"), (".parquet", ".pq")
+_FORMATS = (*_TABLES, *_OBJECTS, *_PARQUET, *_ARROW, ".txt", ".lst", "")
+_ENCODINGS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+#: Bytes that are looked at for marks; in an error, the longest name of a type.
+_HEAD, _TYPE = 1024, 60
+#: Arrow's names of types that may be places; a column without a value may be, too.
+_TEXT = re.compile(r"(dictionary<values=)?(large_)?(string|binary)(_view)?\b(?!\[)|null$")
+#: The column that says why a row is damaged.
+_DAMAGE = "\0damage"
+
+
+def read_list(
+    src: str, name: str, file: BinaryIO, limit: int | None
+) -> tuple[Any, Any, Any, dict[int, str]]:
+    """Read a list, called `name`, or its first `limit` rows.
+
+    Returns the Arrow columns of ids and of places, as text; a table of the other columns, if there
+    are any; and by position why a row names no image. A row without an id has its place's.
+
+    Raises SourceError: its format is not known, it is damaged, or it has no column of places.
+    """
+    extension = os.path.splitext(name)[1].lower()
+    try:
+        return _listed(_read(extension, file)[:limit])
+    except UnicodeDecodeError as error:
+        where = f"byte 0x{error.object[error.start]:02x} is not {error.encoding.upper()}"
+        raise SourceError(f"{src}: {where}, perhaps Windows-1252; save it as UTF-8") from error
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{src} cannot be read as a list: {first_line(error)}") from error
+
+
+def _read(extension: str, file: BinaryIO) -> Any:
+    """The table in a file. Parquet and Arrow are recognized by content, too."""
+    import pyarrow.parquet as pq
+
+    head = file.read(_HEAD)
+    file.seek(0)
+    if head.startswith(b"PAR1") or extension in _PARQUET:
+        return pq.read_table(file, page_checksum_verification=True)
+    is_arrow = head.startswith(b"ARROW1")
+    if is_arrow or extension in _ARROW:
+        table = (pa.ipc.open_file if is_arrow else pa.ipc.open_stream)(file).read_all()
+        table.validate(full=True)  # Arrow trusts what it reads, which has no checksums
+        return table
+    if extension not in _FORMATS:
+        known = ", ".join(_FORMATS[:-1])
+        raise ValueError(f"{extension} is none of its formats, which are {known}")
+    lines = _lines(file, head)
+    if extension in _OBJECTS:  # at once: a column's type is that of all rows
+        rows, most = _objects(lines), sys.maxsize
+    else:
+        rows, most = _rows(lines, extension in _TABLES), CHUNK
+    tables = [_table(some) for some in chunks(rows, most)]
+    return pa.concat_tables(tables or [pa.table({"path": []})], promote_options="permissive")
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+
+def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
+    """The lines of a text, with their ends: LF or CR LF, and nothing else."""
+    encoding = next((name for mark, name in _ENCODINGS.items() if head.startswith(mark)), "utf-8")
+    if encoding == "utf-8" and b"\0" in head:
+        raise ValueError("zero bytes, as UTF-16 without a byte-order mark has; save it as UTF-8")
+    with io.TextIOWrapper(file, encoding, newline="\n") as text:
+        yield from text
+
+
+def _rows(lines: Iterator[str], is_table: bool) -> Iterator[dict[str, Any]]:
+    """A place a line, or the records below a header, which a text may have, too."""
+    first = next(lines, "")
+    lines = chain([first], lines)
+    headers = {mark: set(map(_plain, first.split(mark))) for mark in ",\t;"}
+    mark = max(headers, key=lambda mark: (bool(headers[mark] & {*WHERE}), len(headers[mark])))
+    if not is_table and not headers[mark] & {*WHERE}:
+        places = (line.strip(" \t\r\n") for line in lines)
+        yield from ({"path": place} for place in places if place)
+        return
+    records = filter(None, _records(lines, mark))
+    names = next(records, [])
+    if isinstance(names, str):
+        raise ValueError(f"its first line: {names}")
+    _check_distinct(names)
+    for fields in records:
+        if len(fields) == len(names) and not isinstance(fields, str):
+            yield dict(zip(names, fields, strict=True))
+            continue
+        n_fields = f"{len(fields)} fields, the header has {len(names)}"
+        damage = fields if isinstance(fields, str) else n_fields
+        yield {**dict.fromkeys(names), _DAMAGE: damage}
+
+
+def _records(lines: Iterator[str], mark: str) -> Iterator[Sequence[str]]:
+    """The fields of each record; of a damaged one a text that says why."""
+    again, taken = deque[str](), list[str]()
+
+    def feed() -> Iterator[str]:
+        for line in chain(iter(lambda: again.popleft() if again else None, None), lines):
+            taken.append(line)
+            yield line
+
+    while True:
+        try:
+            for fields in csv.reader(feed(), delimiter=mark, strict=True):
+                taken.clear()
+                yield fields
+            return
+        except csv.Error as error:
+            # A quote without its end has taken in the lines below: only the first one is lost.
+            again.extendleft(reversed(taken[1:]))
+            taken.clear()
+            yield str(error).partition(" - ")[0]
+
+
+def _objects(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """The object of each line, or of an array of them."""
+    first = next(lines, "")
+    lines = chain([first], lines)
+    is_array = first.lstrip().startswith("[")
+    for value in json.loads("".join(lines)) if is_array else filter(str.strip, lines):
+        try:
+            row = value if is_array else json.loads(value)
+            yield row if row and isinstance(row, dict) else {_DAMAGE: "no JSON object"}
+        except (ValueError, RecursionError) as error:
+            yield {_DAMAGE: f"no JSON: {first_line(error)}"}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Any:
+    names = dict.fromkeys(chain.from_iterable(rows))
+    columns = [_column([row.get(name) for row in rows]) for name in names]
+    return pa.table(columns, [_encodable(name) for name in names])
+
+
+def _column(values: list[Any]) -> Any:
+    """An Arrow column; of text where values are of several types."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        texts = [x if isinstance(x, str | None) else json.dumps(x) for x in values]
+        return pa.array([text and _encodable(text) for text in texts], pa.string())
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def _plain(name: str) -> str:
+    return name.strip(' \t\r\n"').lower()
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    """Raise ValueError where two names differ in case or blanks alone."""
+    seen = dict[str, str]()
+    for name in names:
+        if (plain := _plain(name)) in seen:
+            raise ValueError(f"the columns {seen[plain]!r} and {name!r} have one name; rename one")
+        seen[plain] = name
+
+
+def _listed(table: Any) -> tuple[Any, Any, Any, dict[int, str]]:
+    damage = {}
+    if _DAMAGE in table.column_names:
+        reasons = enumerate(table[_DAMAGE].to_pylist())
+        damage = {row: f"row {row + 1}: {why}" for row, why in reasons if why}
+        table = table.drop_columns(_DAMAGE)
+    names = table.column_names
+    _check_distinct(names)
+    at = {_plain(name): number for number, name in enumerate(names)}
+    place = next((name for name in WHERE if name in at), None)
+    if place is None:
+        has = f"no column of {', '.join(WHERE)}; it has {names}"
+        raise ValueError(f"{has}; call the one of the places path")
+    kind = str(table[at[place]].type)
+    if not _TEXT.match(kind):
+        kind = kind[:_TYPE]
+        raise ValueError(f"the column {names[at[place]]} has the type {kind}; give text")
+    where = _as_text(table, at[place])
+    empty = pc.indices_nonzero(where.is_null()).to_pylist()
+    faults = {row: f"row {row + 1} has no {names[at[place]]}" for row in empty} | damage
+    ids = _as_text(table, at["id"]) if "id" in at else where
+    if ids.null_count:
+        numbers = pa.array([f"row {row + 1}" for row in range(len(table))], pa.string())
+        ids = pc.coalesce(ids, where, numbers)
+    others = [number for name, number in at.items() if name not in ("id", place)]
+    carried = _without_views(table.select(others)) if others else None
+    return ids, where.fill_null(""), carried, faults
+
+
+def _as_text(table: Any, at: int) -> Any:
+    """A column as text, null where it is empty. Raises ValueError: it cannot be text."""
+    column = table[at]
+    kind = column.type
+    try:
+        values = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+        texts = values.cast(pa.string())
+    except pa.ArrowException as error:
+        why = f"the column {table.column_names[at]} is no text ({str(kind)[:_TYPE]})"
+        raise ValueError(f"{why}: {first_line(error)}") from error
+    is_empty = pc.equal(texts, "")
+    nothing = pa.scalar(None, pa.string())
+    return pc.if_else(is_empty, nothing, texts) if pc.any(is_empty).as_py() else texts
+
+
+def _without_views(table: Any) -> Any:
+    """A table without metadata; its views as plain texts, of which Arrow can take rows."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    kinds = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(kinds))

@@ -1,0 +1,285 @@
+"""Lists as pandas, csv, pyarrow and Excel write them, and sources with every kind of damage."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests import making
+from tests.conftest import ROOT
+from tests.harness.corpora.abo.conftest import fill
+from tests.threaded_server import FileHandler, ThreadedServer
+from tests.wallclock.job.conftest import QUICK, content
+from tests.wallclock.job.test_listing import bucket  # noqa: F401 - a fixture
+from wallclock.__main__ import main
+from wallclock.errors import UserError
+from wallclock.job import embed
+from wallclock.job.listing import list_items
+
+WORDS = ["model=null", "recipe=pillow", "device=cpu"]
+
+
+# --- formats ------------------------------------------------------------------------------------
+
+
+def _stream(frame: pd.DataFrame, file: Any) -> None:
+    table = pa.Table.from_pandas(frame)
+    with pa.ipc.new_stream(file, table.schema) as sink:
+        sink.write_table(table)
+
+
+#: pandas writes by the module csv, with an index.
+WRITERS: dict[str, Callable[[pd.DataFrame, Any], object]] = {
+    "excel.CSV": lambda frame, file: frame.to_csv(file, encoding="utf-8-sig"),
+    "excel.txt": lambda frame, file: frame.to_csv(file, sep="\t", encoding="utf-16"),
+    "semicolon.csv": lambda frame, file: frame.to_csv(file, sep=";", lineterminator="\r\n"),
+    "arrow.tsv": lambda frame, file: pacsv.write_csv(pa.Table.from_pandas(frame), file),
+    "array.json": lambda frame, file: frame.to_json(file, orient="records"),
+    "lines.ndjson": lambda frame, file: frame.to_json(file, orient="records", lines=True),
+    "table.parquet": lambda frame, file: frame.to_parquet(file),
+    "no-extension": lambda frame, file: frame.to_parquet(file),
+    "file.feather": lambda frame, file: frame.to_feather(file),
+    "stream.arrow": _stream,
+}
+#: What no place of a file on this machine is. pandas and Arrow do not quote a lone CR.
+_TEXT = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), min_size=1)
+_NAMES = st.sampled_from(["path", "URL", " Uri ", "Where"])
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@given(
+    st.lists(st.tuples(_TEXT, _TEXT), min_size=1, max_size=6, unique_by=lambda row: row[0]), _NAMES
+)
+@example(
+    [("007", "/abs/1e5"), ("2020-01-01", 'a "b", c.jpg'), ("x\ny", "\u2028\x85 ;\t.jpg ")], "URL"
+)
+@settings(max_examples=30)
+def test_ids_and_places_are_as_written(name: str, rows: list[tuple[str, str]], column: str) -> None:
+    rows = [row for row in rows if "://" not in row[1]] or [("1", "a")]
+    frame = pd.DataFrame({"n": [*range(len(rows))], "ID": [row[0] for row in rows]})
+    frame[column] = [row[1] for row in rows]
+    with tempfile.TemporaryDirectory(suffix=os.fsdecode(b"\xff")) as folder:
+        path = Path(folder, name)
+        with path.open("wb") as file:
+            WRITERS[name](frame, file)
+        items = list_items(str(path))
+    assert (items.ids.to_pylist(), items.faults) == ([row[0] for row in rows], {})
+    places = [os.fsencode(os.path.join(os.path.realpath(folder), place)) for _, place in rows]
+    assert items.where.to_pylist() == places
+    assert [*map(str, items.carried["n"].to_pylist())] == [str(n) for n in range(len(rows))]
+
+
+#: Format → a list of three good images among damaged rows, and the ids of these.
+DAMAGED = {
+    "txt": ("{}\nhtps://x/y\n{}\nnone.jpg\n{}\n", ["htps://x/y", "none.jpg"]),
+    "csv": (
+        'id,path,sku\n1,{},00\n9,htps://x/y,\n10,,\n2,{},"a\nb"\n3\n"4,x,y\n3,{},1\n5,"x"y,z\n',
+        ["9", "10", "row 5", "row 6", "row 8"],
+    ),
+    "jsonl": (
+        '{{"id": 1, "path": "{}"}}\n{{"id": 9, "path": null}}\n{{"id"\n[1]\n"x"\n{{}}\n'
+        '{{"id": 2, "path": "{}", "n": 1}}\n{{"id": 10, "path": "\\ud800"}}\n'
+        '{{"id": 3, "path": "{}", "n": "x"}}\n',
+        ["9", "row 3", "row 4", "row 5", "row 6", "10"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_damage_is_its_rows_failure(kind: str, tmp_path: Path) -> None:
+    names = [str(tmp_path / f"{at}.jpg") for at in range(3)]
+    for at, name in enumerate(names):
+        Path(name).write_bytes(making.jpeg(seed=at))
+    text, damaged = DAMAGED[kind]
+    (tmp_path / f"list.{kind}").write_text(text.format(*names))
+    embed(tmp_path / f"list.{kind}", tmp_path / "out", **QUICK)
+    found = content(tmp_path / "out")
+    assert [*found.rows] == (names if kind == "txt" else ["1", "2", "3"])
+    assert [name for name, _ in found.failures] == damaged
+
+
+def test_a_row_without_an_id_has_its_places(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("id,path\n,a.jpg\n,\n2,b.jpg\n")
+    assert list_items(str(tmp_path / "list.csv")).ids.to_pylist() == ["a.jpg", "row 2", "2"]
+
+
+def test_what_parquet_lacks_is_refused_before_work(tmp_path: Path) -> None:
+    (tmp_path / "list.jsonl").write_text('{"path": "a.jpg", "about": {}}')
+    with pytest.raises(UserError, match=r"column about \(struct<>\) cannot be carried along"):
+        embed(tmp_path / "list.jsonl", tmp_path / "out", **QUICK)
+
+
+class _Store(FileHandler):
+    """Has every image; `/moved` leads to a name in raw UTF-8."""
+
+    asked: ClassVar[list[str]] = []
+
+    def answer(self) -> None:
+        self.asked.append(self.path)
+        data = making.jpeg()
+        headers = {
+            "Content-Length": str(len(data)),
+            "Location": "/é.jpg".encode().decode("latin-1"),
+        }
+        self.reply(302 if self.path == "/moved" else 200, headers, data)
+
+
+def test_urls_are_requested_as_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "a b.jpg").write_bytes(making.jpeg())
+    _Store.asked.clear()
+    with ThreadedServer(_Store) as store:
+        signed = "/a%2Fb%27c.jpg?Signature=x%2Fy%3D&Key-Pair-Id='A'"
+        urls = [store.endpoint.replace("http", "HTTP") + signed, f" {store.endpoint}/moved"]
+        urls.append(f"FILE://{tmp_path}/a%20b.jpg")
+        (tmp_path / "list.csv").write_text("url\n" + "\n".join(urls))
+        outcome = embed(tmp_path / "list.csv", tmp_path / "out", **QUICK)
+    assert (outcome.counts["vectors"], outcome.counts["failures"]) == (3, 0)
+    assert sorted(_Store.asked) == sorted([signed, "/moved", "/%C3%A9.jpg"])
+
+
+# --- whole sources ------------------------------------------------------------------------------
+
+RECORDS, EVERY = 1000, 20  # one in twenty records is damaged in each way
+CUT = making.jpeg()[:-40]
+
+
+def _file(at: int) -> tuple[str, bytes]:
+    """Of a folder or a bucket: the name and the bytes of a record, which may be damaged."""
+    kinds = {
+        0: (f"{at}.jpg", CUT),
+        1: (f"{at}.jpg", b""),
+        2: (f"{at}.png", b"<html>"),
+        3: (f"sub/._{at}.jpg", b"\0\5\x16\7"),
+        4: (f"notes-{at}.txt", b"notes"),
+    }
+    return kinds.get(at % EVERY, (f"sub/{at}.jpg", making.jpeg(seed=at % EVERY)))
+
+
+def _place(at: int, folder: Path) -> str | None:
+    """Of a list: where a record's image is, or is not. Its row is damaged where it is empty."""
+    kinds = {0: f"none-{at}.jpg", 1: f"htps://x/{at}", 2: f"http://[{at}/", 3: None, 4: ""}
+    return kinds.get(at % EVERY, f"{folder}/sub/{at}.jpg")
+
+
+def _write_list(kind: str, path: Path, folder: Path) -> int:
+    """Write a list of the good files of a folder; how many of its records are damaged."""
+    rows = [{"id": at, "path": _place(at, folder), "sku": "007"} for at in range(RECORDS)]
+    if kind == "txt":
+        path.write_text("".join(f"{row['path']}\n" for row in rows if row["path"]))
+        return 3
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif kind == "jsonl":
+        lines = [json.dumps(row) if row["path"] != "" else "{" for row in rows]
+        path.write_text("\n".join(lines))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(rows[0])
+            writer.writerows([*row.values()][: 3 if row["path"] != "" else 1] for row in rows)
+    return 5
+
+
+@pytest.mark.parametrize(
+    "kind", ["folder", pytest.param("s3", marks=pytest.mark.slow), "txt", "csv", "jsonl", "parquet"]
+)
+def test_records_add_up(
+    kind: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rows, failures and what is skipped are all records, which the last line says."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    files, folder, out = dict(map(_file, range(RECORDS))), tmp_path / "images", tmp_path / "out"
+    src, n_failed, n_skipped = str(folder), 3, 2
+    if kind == "s3":
+        request.getfixturevalue("bucket")
+        fill(os.environ["AWS_ENDPOINT_URL"], "damaged", files)
+        src = "s3://damaged"
+    else:
+        (folder / "sub").mkdir(parents=True)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+    if kind not in ("s3", "folder"):
+        src = str(tmp_path / f"list.{kind}")
+        n_failed, n_skipped = _write_list(kind, Path(src), folder), 0
+    assert main(["embed", src, str(out), *WORDS]) == 0
+    failed, skipped = (n * RECORDS // EVERY for n in (n_failed, n_skipped))
+    n = RECORDS - (100 if kind == "txt" else 0)
+    counts = (
+        f"{n - failed - skipped} vectors, {failed} failed, {skipped} skipped in 1 part of {out}"
+    )
+    printed = capsys.readouterr()
+    assert f"wallclock: {counts}, the reasons in {out}/_failures: " in printed.out
+    about = json.loads((out / "_dataset.json").read_text(encoding="utf-8"))
+    assert about["counts"]["skipped"] == skipped
+    found = content(out)
+    good = [at for at in range(RECORDS) if at % EVERY > 4]
+    names = {"txt": f"{folder}/sub/{{}}.jpg", "s3": "sub/{}.jpg", "folder": "sub/{}.jpg"}
+    assert {*found.rows} == {names.get(kind, "{}").format(at) for at in good}
+    if kind in ("s3", "folder"):
+        assert printed.err.count("skipped: 100 files are no images: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("list.txt", "photos\\a.jpg\nphotos\\b.jpg\n", "; write / for the backslashes of Windows"),
+        ("list.csv", "id,path\n1,\n", "the first: 1 (row 1 has no path)"),
+        ("a.jpg", "no image", "a.jpg (not a JPEG"),
+    ],
+)
+def test_a_source_that_gives_no_vector_ends_with_1(
+    name: str, text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when it is complete already; what has vectors does not."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_text(text)
+    src = tmp_path / "in" if name == "a.jpg" else tmp_path / "in" / name
+    for start in ("0 vectors, ", "complete already: 0 vectors, "):
+        assert main(["embed", str(src), str(tmp_path / "out"), *WORDS]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"wallclock: {start}")
+        assert said in line
+
+
+# --- paths that are not UTF-8 -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_no_name_is_utf8(env: dict[str, str], tmp_path: Path) -> None:
+    """Source, output and list; written, read again, and shown on a standard output of Latin-1."""
+    src, out = (
+        os.fsdecode(os.fsencode(tmp_path) + name) for name in (b"/in\xff\xc3\xa4", b"/out\xfd")
+    )
+    os.mkdir(src)
+    for seed, name in enumerate((b"a\xfe.jpg", b"\xc3\xa4.jpg")):
+        Path(src, os.fsdecode(name)).write_bytes(making.jpeg(seed=seed))
+    paths = {"PYTHONPATH": str(ROOT / "code"), "PYTHONIOENCODING": "latin-1"}
+    for command in (["embed", src, out, *WORDS], ["verify", out]):
+        done = subprocess.run(
+            [sys.executable, "-m", "wallclock", *command],
+            env={**os.environ, **paths, **env},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(b"wallclock: 2 vectors")
+    about = json.loads(Path(out, "_dataset.json").read_bytes())
+    assert about["source"] == f"{tmp_path}/in\\xffä"
+    assert sorted(content(out).rows) == ["a\\xfe.jpg", "ä.jpg"]
