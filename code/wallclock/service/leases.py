@@ -16,14 +16,13 @@ _EXTENDED_AFTER = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery of a message; `n_received` counts them, this one included."""
+    """One delivery of a message; `n_received` counts them. `group`: of a FIFO queue."""
 
     id: str
     handle: str
     body: str
     n_received: int = 1
     attributes: Mapping[str, Any] | None = None
-    #: Of a FIFO queue.
     group: str = ""
 
 

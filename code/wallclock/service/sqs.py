@@ -64,8 +64,9 @@ class QueueRefusal(QueueError):  # noqa: N818 - a decision
 
     def __init__(self, action: str, code: str, text: str) -> None:
         self.action, self.code = action, code
-        cure = next(cure for codes, cure in _CURES if codes.search(code)).format(action=action)
-        super().__init__(f"{code}: {text or 'no reason given'}; {cure}")
+        cure = next(cure for codes, cure in _CURES if codes.search(code))
+        right = action.removesuffix("Batch")
+        super().__init__(f"{code}: {text or 'no reason given'}; {cure.format(action=right)}")
 
 
 class Queue:
@@ -109,14 +110,11 @@ class Queue:
             policy = orjson.loads(attributes.get("RedrivePolicy") or "{}")
             self.max_receives = int(policy.get("maxReceiveCount", self.max_receives))
             arn = policy.get("deadLetterTargetArn", "").split(":")
-            if not self.dead_letter and len(arn) == 6:
-                names = {"QueueName": arn[5], "QueueOwnerAWSAccountId": arn[4]}
-                named = await self._call("GetQueueUrl", QueueUrl=None, **names)
-                self.dead_letter = named["QueueUrl"]
-        except QueueRefusal as error:
-            raise UserError(f"{self.url}: {error}") from error
+            if not self.dead_letter and len(arn) == 6:  # it is of the same region and account
+                self.dead_letter = f"{self.url.rstrip('/').rpartition('/')[0]}/{arn[5]}"
         except QueueError as error:
-            raise UserError(f"{self.url}: {error}; check the URL") from error
+            cure = "" if isinstance(error, QueueRefusal) else "; check the URL"
+            raise UserError(f"{self.url}: {error}{cure}") from error
         if not self.dead_letter:
             fix = "give it a RedrivePolicy, or set dead_letter=URL"
             raise UserError(f"{self.url} has no dead-letter queue for what fails: {fix}")
@@ -182,8 +180,7 @@ class Queue:
 
     async def _call(self, action: str, **values: Any) -> Any:
         """One call; the log says once that the queue is gone, and once it is back."""
-        values = {"QueueUrl": self.url} | values
-        body = orjson.dumps({name: value for name, value in values.items() if value is not None})
+        body = orjson.dumps({"QueueUrl": self.url} | values)
         try:
             headers = await self._signed(action, body)
             async with self._session.post(self._endpoint, data=body, headers=headers) as response:

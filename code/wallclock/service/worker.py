@@ -110,7 +110,9 @@ class Worker:
         is_burial = refusal.action == "SendMessage"
         if (is_burial, refusal.code) not in self._said:
             self._said.add((is_burial, refusal.code))
-            event(logging.ERROR, "refused", action=refusal.action, reason=str(refusal))
+            queue = self._queue.dead_letter if is_burial else self._queue.url
+            fields = {"action": refusal.action, "queue": queue, "reason": str(refusal)}
+            event(logging.ERROR, "refused", **fields)
         if not is_burial:
             self.refused = True
             self._stopping.set()
