@@ -112,9 +112,8 @@ class OnDevice(Loader):
 def to_pixels(images: Any, statistics: Statistics) -> npt.NDArray[np.uint8]:
     """A batch as uint8 (n, h, w, 3): unchanged, or with the normalization undone."""
     array: npt.NDArray[Any] = np.asarray(images.cpu() if hasattr(images, "cpu") else images)
-    if array.dtype == np.uint8:
-        return array
-    mean, std = (np.asarray(values, dtype=np.float32) for values in statistics)
-    levels = (array.transpose(0, 2, 3, 1) * std + mean) * 255
-    pixels: npt.NDArray[np.uint8] = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
-    return pixels
+    if array.dtype != np.uint8:
+        mean, std = (np.asarray(values, dtype=np.float32) for values in statistics)
+        levels = (array.transpose(0, 2, 3, 1) * std + mean) * 255
+        array = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+    return array

@@ -40,7 +40,7 @@ PARTS = ("h2d", "augment", "forward", "backward", "optimizer")
 _CLASSES = 1000
 
 #: The context in which a part runs, by its name.
-Around: TypeAlias = Callable[[str], AbstractContextManager[None]]
+Around: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
 def resnet50(seed: int) -> Any:
@@ -51,10 +51,6 @@ def resnet50(seed: int) -> Any:
     torch.manual_seed(seed)
     config: Any = ResNetConfig(num_labels=_CLASSES)  # type: ignore[call-arg]
     return ResNetForImageClassification(config).train()
-
-
-def _no_context(part: str) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 class Trainer:
@@ -92,7 +88,7 @@ class Trainer:
         if recipe.augment == "device":
             self._augment = augment_on_device(model.input_px, device)
 
-    def step(self, batch: Batch, around: Around = _no_context) -> None:
+    def step(self, batch: Batch, around: Around = nullcontext) -> None:
         """One optimizer step; on a GPU it may return before the device is done with it.
 
         The copy of the images to the device is done, so that their buffer may be reused. In the

@@ -73,12 +73,13 @@ def export_graph(request: NetworkRequest) -> Exported:
 
 
 def _key(request: NetworkRequest) -> str:
+    images = request.calibration if request.dtype == "int8-static" else None
     identity = {
         "weights": request.weights_digest,
         "images": list(request.shape),
         "dtype": request.dtype,
         "opset": request.opset,
-        "calibration": _digest(request.calibration) if request.dtype == "int8-static" else "",
+        "calibration": "" if images is None else hashlib.sha256(images.tobytes()).hexdigest(),
         "versions": {name: metadata.version(name) for name in _LIBRARIES},
     }
     return digest_of(identity)[:16]
@@ -108,10 +109,6 @@ def _write(request: NetworkRequest, model: Path) -> tuple[float, dict[str, int]]
     about = {"export_s": export_s, "operators": operators, "sha256": sha256_file(model)}
     write_text(model.with_name("about.json"), pretty_json(about))
     return export_s, operators
-
-
-def _digest(images: Any) -> str:
-    return "" if images is None else hashlib.sha256(images.tobytes()).hexdigest()
 
 
 def _export_floats(request: NetworkRequest, path: Path) -> None:
