@@ -27,7 +27,7 @@ def installed(name: str) -> Any:
 
 
 class Net(torch.nn.Module):
-    """One layer, always with the same weights; takes what `Recorder` makes of a batch."""
+    """One layer, always with the same weights; takes what `inputs_of` makes of a batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,19 +39,18 @@ class Net(torch.nn.Module):
         return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
-class Recorder:
-    """Notes which images were trained on."""
-
-    def __init__(self) -> None:
-        self.seen: list[list[int]] = []
-
-    def __call__(self, batch: Batch[torch.Tensor]) -> dict[str, torch.Tensor]:
-        self.seen.append(list(batch.positions))
-        return inputs_of(batch)
-
-
 def inputs_of(batch: Batch[torch.Tensor]) -> dict[str, torch.Tensor]:
     return {"pixel_values": batch.images, "labels": torch.tensor(batch.labels)}
+
+
+def recorded(images: Any, seen: list[list[int]]) -> Any:
+    """A loader that notes which images were trained on."""
+
+    def note(batch: Batch[torch.Tensor]) -> dict[str, torch.Tensor]:
+        seen.append([*batch.positions])
+        return inputs_of(batch)
+
+    return as_dataloader(images, note)
 
 
 @pytest.fixture(scope="module")
@@ -63,47 +62,39 @@ def everything() -> list[list[int]]:
 # --- transformers ---------------------------------------------------------------------------------
 
 
-def by_transformers(out: Path, stop: int = 0, **settings: Any) -> tuple[list[list[int]], Any]:
-    """The images of each step, and the weights; evaluates on the same images every other step."""
+def by_transformers(out: Path, accumulate: int, **train: Any) -> tuple[list[list[int]], Any]:
+    """The images of each step, and the weights; saves and evaluates, on the same images."""
     transformers = installed("transformers")
     installed("accelerate")  # Trainer needs it
-    record, resumes = Recorder(), settings.pop("resume", False)
-
-    class Stop(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
-        def on_step_end(self, _: Any, state: Any, control: Any, **__: Any) -> Any:
-            control.should_training_stop = state.global_step == stop
-            return control
+    seen: list[list[int]] = []
 
     class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         def get_train_dataloader(self) -> Any:
-            return as_dataloader(self.train_dataset, record)
+            return recorded(self.train_dataset, seen)
 
         def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
             return as_dataloader(eval_dataset or self.eval_dataset, inputs_of)
 
     options = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
-    options |= {"num_train_epochs": EPOCHS, "use_cpu": True, "report_to": [], **settings}
-    arguments = transformers.TrainingArguments(str(out), disable_tqdm=True, **options)
+    options |= {"num_train_epochs": EPOCHS, "use_cpu": True, "report_to": [], "disable_tqdm": True}
+    options["gradient_accumulation_steps"] = accumulate
+    net, arguments = Net(), transformers.TrainingArguments(str(out), **options)
     with open_images(ITEMS, shuffle=True, **OPTIONS) as images:
-        net, callbacks = Net(), [Stop()] if stop else []
-        datasets = {"train_dataset": images, "eval_dataset": images}
-        trainer = Trainer(net, arguments, callbacks=callbacks, **datasets)
-        trainer.train(resume_from_checkpoint=resumes)
-        evaluated = trainer.evaluate()
-    assert evaluated["eval_loss"] > 0
-    return record.seen, net.layer.weight.detach()
+        trainer = Trainer(net, arguments, train_dataset=images, eval_dataset=images)
+        trainer.train(**train)
+        assert trainer.evaluate()["eval_loss"] > 0
+    return seen, net.layer.weight.detach()
 
 
-@pytest.mark.parametrize(("accumulate", "stop"), [(1, 8), (4, 2)])
+@pytest.mark.parametrize(("accumulate", "step", "batches"), [(1, 8, 8), (2, 4, 8)])
 def test_transformers(
-    accumulate: int, stop: int, tmp_path: Path, everything: list[list[int]]
+    accumulate: int, step: int, batches: int, tmp_path: Path, everything: list[list[int]]
 ) -> None:
-    options = {"gradient_accumulation_steps": accumulate}
-    whole, weights = by_transformers(tmp_path / "whole", **options)
+    whole, weights = by_transformers(tmp_path, accumulate)
     assert whole == everything
-    before, _ = by_transformers(tmp_path / "cut", stop, **options)
-    after, resumed = by_transformers(tmp_path / "cut", resume=True, **options)
-    assert before + after == everything
+    saved = str(tmp_path / f"checkpoint-{step}")
+    after, resumed = by_transformers(tmp_path / "after", accumulate, resume_from_checkpoint=saved)
+    assert after == everything[batches:]
     assert resumed.equal(weights)
 
 
@@ -113,7 +104,7 @@ def test_transformers(
 def by_lightning(out: Path, limit: int | None, **fit: Any) -> tuple[list[list[int]], Any]:
     """The same; looks at two batches first, validates within an epoch, saves at every step."""
     lightning = installed("lightning")
-    record = Recorder()
+    seen: list[list[int]] = []
 
     class Classifier(lightning.LightningModule):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -143,9 +134,9 @@ def by_lightning(out: Path, limit: int | None, **fit: Any) -> tuple[list[list[in
     )
     module = Classifier()
     with open_images(ITEMS, shuffle=True, **OPTIONS) as images:
-        training, validation = as_dataloader(images, record), as_dataloader(images, inputs_of)
+        training, validation = recorded(images, seen), as_dataloader(images, inputs_of)
         trainer.fit(module, training, validation, **fit)
-    return record.seen, module.net.layer.weight.detach()
+    return seen, module.net.layer.weight.detach()
 
 
 @pytest.mark.parametrize("limit", [None, 4])
@@ -170,9 +161,9 @@ def test_accelerate(tmp_path: Path, everything: list[list[int]]) -> None:
     """It applies gradients at the end of an epoch, skips batches, and saves the loader's state."""
     accelerate = installed("accelerate")
     accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4)
-    record, applied = Recorder(), []
+    seen, applied = list[list[int]](), list[int]()
     with open_images(ITEMS, shuffle=True, **OPTIONS) as images:
-        loader, net = as_dataloader(images, record), Net()
+        loader, net = recorded(images, seen), Net()
         accelerator.register_for_checkpointing(loader)
         net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), 0.01))
         for step, batch in enumerate(loader):
@@ -185,18 +176,18 @@ def test_accelerate(tmp_path: Path, everything: list[list[int]]) -> None:
                 accelerator.save_state(str(tmp_path))
             validated = as_dataloader(images, inputs_of)
             assert len([*validated]) == STEPS
-        assert (record.seen, applied) == (everything[:STEPS], [3, 5])
+        assert (seen, applied) == (everything[:STEPS], [3, 5])
         for epoch, skipped in ((1, 2), (2, 5)):
-            record.seen.clear()
+            seen.clear()
             loader.set_epoch(epoch)
             rest = accelerate.skip_first_batches(loader, skipped)
             assert len([*rest]) == len(rest) == STEPS - skipped
             first = epoch * STEPS
-            assert record.seen == everything[first + skipped : first + STEPS], "none is loaded"
-        record.seen.clear()
+            assert seen == everything[first + skipped : first + STEPS], "none is loaded"
+        seen.clear()
         accelerator.load_state(str(tmp_path))
         assert len([*loader]) == STEPS - 2
-        assert record.seen == everything[2:STEPS]
+        assert seen == everything[2:STEPS]
     assert not accelerator.gradient_state.in_dataloader
 
 
