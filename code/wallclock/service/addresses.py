@@ -18,7 +18,9 @@ from wallclock.fetch.retries import PermanentError
 
 _MAX_LENGTH = 8192
 #: A URL in which nothing has to be percent-encoded (RFC 3986).
-_VALID = re.compile(r"\w+://[\w.:@%\[\]-]*(?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*", re.ASCII)
+_VALID = re.compile(
+    r"\w+://[\w.:@%\[\]-]*(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?", re.ASCII
+)
 #: What no request may reach: the blocks that IANA's special-purpose address registries (RFC 6890,
 #: RFC 8190; entries up to RFC 9780) do not call globally reachable. Of 192.0.0.0/24 and 2001::/23
 #: also the globally reachable entries are refused: anycast, whose nearest server may be in one's
