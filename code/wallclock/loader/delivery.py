@@ -66,8 +66,7 @@ def deliver(
     if base is not None:
         (group[-1] if repeats else base).is_last = True
         yield from _settle(base, group, repeats)
-    elif group:
-        failures = [failure for one in group for failure in one.batch.failures]
+    elif failures := [failure for one in group for failure in one.batch.failures]:
         none = f"none of {len(failures):,} images could be read; the first, {describe(failures[0])}"
         raise UserError(none)
 
