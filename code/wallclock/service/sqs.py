@@ -45,7 +45,7 @@ _PASSING = re.compile("Throttl|OverLimit|TooMany|Timeout")
 _CURES = (
     (re.compile("Denied|HTTP 403"), "allow {action} to these credentials"),
     (re.compile("DoesNotExist|NonExistent|HTTP 404"), "check the queue's URL"),
-    (re.compile("Token|Signature|Credential|HTTP 401"), "renew the credentials"),
+    (re.compile("Client|Token|Signature|HTTP 401"), "renew the credentials"),
     (re.compile(""), "check the queue's settings"),
 )
 

@@ -89,7 +89,7 @@ def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         (400, "MissingParameter", "MissingParameter: why; check the queue's settings"),
         (403, "AccessDenied", "AccessDenied: why; allow ReceiveMessage to these credentials"),
         (400, "QueueDoesNotExist", "QueueDoesNotExist: why; check the queue's URL"),
-        (403, "InvalidClientTokenId", "InvalidClientTokenId: why; renew the credentials"),
+        (400, "UnrecognizedClient", "UnrecognizedClient: why; renew the credentials"),
         (403, "", "HTTP 403: no reason given; allow ReceiveMessage to these credentials"),
         (400, "ThrottlingException", ""),
         (403, "OverLimit", ""),
