@@ -197,7 +197,7 @@ def test_a_missing_extra_is_one_line(
     ("statement", "library", "extra"),
     [
         ("import wallclock; wallclock.embed", "pyarrow", "embed"),
-        ("from wallclock.service import Module", "orjson", "queue"),
+        ("from wallclock.service import Pixels", "orjson", "queue"),
     ],
 )
 def test_a_missing_extra_in_python(statement: str, library: str, extra: str) -> None:
