@@ -340,12 +340,6 @@ def test_no_exif_damages_an_image(kind: str, exif: bytes) -> None:
     np.testing.assert_array_equal(decode.decode_other(data), decode.decode_other(plain))
 
 
-def test_exif_that_can_be_read_is_obeyed() -> None:
-    for kind in KINDS:
-        info, _ = Inspector(Limits(), "pil", rotate=True)(0, "a", with_exif(kind, SIX))
-        assert info.orientation == 6
-
-
 @pytest.mark.parametrize("sampling", [0, 1, 2])
 def test_cmyk_of_any_sampling(sampling: int) -> None:
     data = making.jpeg(mode="CMYK", subsampling=sampling)

@@ -23,13 +23,8 @@ def rows_not_finite(vectors: Vectors) -> list[int]:
 
 def not_finite(dtype: str, setting: str = "dtype") -> ImageError:
     """The failure of such a row, of a network in `dtype`; `setting`: what chooses that."""
-    return ImageError("forward", f"the vector is {_reason(dtype, setting)}")
-
-
-def _reason(dtype: str, setting: str = "dtype") -> str:
-    narrow = dtype != "fp32"
-    cure = f"set {setting}=fp32" if narrow else "its weights or statistics are not usable"
-    return f"not finite in {dtype}; {cure}"
+    cure = "the model's weights are damaged" if dtype == "fp32" else f"set {setting}=fp32"
+    return ImageError("forward", f"not finite in {dtype}; {cure}")
 
 
 class FiniteRows:
@@ -50,5 +45,5 @@ class FiniteRows:
             self._n, self._n_failed = self._n - n, self._n_failed - n_failed
         if self._n >= _IMAGES and self._n_failed > _MOST * self._n:
             share = f"{self._n_failed} of the last {self._n} vectors"
-            raise UserError(f"{share} are {_reason(self._dtype)}")
+            raise UserError(f"{share} are {not_finite(self._dtype).reason}")
         return rows

@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 
 from wallclock.errors import UserError, first_line, reason_of
 from wallclock.files import pretty_json, sha256_file
+from wallclock.infer.finite import rows_not_finite
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
 from wallclock.paths import path_of, text_of
@@ -183,6 +184,8 @@ class Dataset:
                 table = pq.read_table(file, columns=["vector"], page_checksum_verification=True)
             lists = table["vector"].combine_chunks()
             vectors: Vectors = lists.flatten().to_numpy().reshape(-1, lists.type.list_size)
+            if rows_not_finite(vectors):  # of an older version
+                raise ValueError("it has vectors that are not finite")
             return vectors
 
     def failures(self, number: int) -> list[dict[str, str]]:

@@ -234,12 +234,15 @@ class Run:
     def _arrived(self, ids: Sequence[str], vectors: Vectors) -> None:
         shard, offsets = self._submitted.popleft()
         shard.arrived(list(offsets), vectors)
-        self._drop(shard, [offsets[row] for row in self._finite.failed(vectors)])
+        dropped = [offsets[row] for row in self._finite.failed(vectors)]
+        shard.dropped[dropped] = True
+        self._fail(shard, dropped)
 
-    def _drop(self, shard: Shard, offsets: Sequence[int]) -> None:
-        for offset in offsets:
+    def _fail(self, shard: Shard, dropped: Sequence[int]) -> None:
+        error = not_finite(self._dtype)
+        for offset in dropped:
             name = self._items.ids[shard.first + offset].as_py()
-            shard.drop(offset, name, not_finite(self._dtype))
+            shard.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
             self.tally.images -= 1
             self.tally.n_failed += 1
             self._check_failures(shard)
@@ -251,7 +254,7 @@ class Run:
                 while self._commits:
                     self._commits.popleft().result()
             shard = self._open.popleft()
-            self._drop(shard, shard.copies_of_dropped(self._dropped))
+            self._fail(shard, shard.drop_copies(self._dropped))
             self._commits.append(pool.submit(self._commit, shard))
         if self._commits and self._commits[0].done():
             self._commits.popleft().result()

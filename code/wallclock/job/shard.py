@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import ImageInfo
-from wallclock.errors import ImageError
-from wallclock.infer.finite import rows_not_finite
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.index import Places, by_part
 from wallclock.job.listing import Items
@@ -76,17 +74,11 @@ class Shard:
             for axis, name in enumerate(("width", "height")):
                 self.sizes[axis, offsets] = table[name].to_numpy()
 
-    def drop(self, offset: int, name: str, error: ImageError) -> None:
-        """Note that the image of a row has no vector."""
-        self.dropped[offset] = True
-        self.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
+    def drop_copies(self, dropped: dict[int, Places]) -> list[int]:
+        """Drop the copies of dropped rows, once all vectors have arrived; returns them.
 
-    def copies_of_dropped(self, dropped: dict[int, Places]) -> list[int]:
-        """The rows that are to be dropped as well, once all vectors have arrived.
-
-        Args:
-            dropped: by part, which of its `hashes` have no row in it. This shard's are added, and
-                its own places in such a part are moved to what is there.
+        `dropped`: by part, which of its `hashes` have no row in it. This shard's are added. Of
+        other copies, the place becomes that of the row that is there.
         """
         copies = [offset for offset, twin in self.twins.items() if self.dropped[twin]]
         for number, offsets, rows in by_part(self.in_dataset):
@@ -95,10 +87,9 @@ class Shard:
             self.in_dataset[offsets] -= np.searchsorted(gone, rows)
             self.in_dataset[offsets[is_gone]] = -1
             copies += offsets[is_gone].tolist()
-        is_dropped = self.dropped.copy()
-        is_dropped[copies] = True
-        if is_dropped.any():
-            dropped[self.number] = np.flatnonzero(is_dropped[self.kept])
+        self.dropped[copies] = True
+        if self.dropped.any():
+            dropped[self.number] = np.flatnonzero(self.dropped[self.kept])
         return copies
 
     def described_thumbnails(self, items: Items) -> list[tuple[int, bytes, dict[str, Any]]]:
@@ -124,17 +115,10 @@ class Shard:
         return hashes
 
     def part(self, items: Items, dataset: Dataset, earlier: Dataset) -> Part:
-        """What to commit. Reads the vectors that are copied, each part once.
-
-        Raises DamagedPartError: one of them is not finite, as an older version may have left it.
-        """
+        """What to commit. Reads the vectors that are copied, each part once."""
         for source, places in ((dataset, self.in_dataset), (earlier, self.in_earlier)):
             for number, offsets, rows in by_part(places):
-                copied = source.vectors(number)[rows]
-                if rows_not_finite(copied):
-                    name = source.row_file(number)
-                    raise source.damaged(number, name, "it has vectors that are not finite")
-                self.vectors[offsets] = copied
+                self.vectors[offsets] = source.vectors(number)[rows]
         for offset, twin in self.twins.items():
             self.vectors[offset] = self.vectors[twin]
         kept = np.flatnonzero(self.kept & ~self.dropped)

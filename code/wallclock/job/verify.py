@@ -125,8 +125,6 @@ def _judge(
     centered = _centered_median(ours, right)
     found, lowest = float(np.median(cosines)), float(cosines.min())
     faults = []
-    if not np.isfinite(ours).all():
-        faults.append("vectors that are not finite")
     if found < median or lowest < least:
         faults.append(f"cosines below {median} (median) or {least} (least)")
     if centered is not None and centered < least_centered:
@@ -213,7 +211,7 @@ def _check_weights(resolved: Resolved, dataset: Dataset, name: str) -> None:
 
 def _centered_median(ours: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> float | None:
     """The median cosine of both less the mean of `right`; None for too few to have a mean."""
-    if len(ours) < _LEAST_CENTERED or not np.isfinite(ours).all():
+    if len(ours) < _LEAST_CENTERED:
         return None
     mean = right.mean(axis=0)
     return float(np.median(cosine(ours - mean, right - mean)))
@@ -223,9 +221,8 @@ def _rows_of_other_images(
     ours: npt.NDArray[np.float32], right: npt.NDArray[np.float32], median: float
 ) -> list[int]:
     """Rows that are nearer to another image's vector than to their own by more than noise."""
-    finite = np.nan_to_num(ours)
-    if not (finite.any(axis=1).all() and right.any(axis=1).all()):
+    if not (ours.any(axis=1).all() and right.any(axis=1).all()):
         return []
-    rows = np.arange(len(finite))
-    pairs = misplaced(unit_length(finite), unit_length(right.copy()), rows, median)
+    rows = np.arange(len(ours))
+    pairs = misplaced(unit_length(ours.copy()), unit_length(right.copy()), rows, median)
     return [row for row, _ in pairs]

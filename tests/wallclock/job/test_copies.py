@@ -1,6 +1,5 @@
 """Whose vector a row gets, where images have the same bytes, or an earlier dataset has them."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,8 @@ import pytest
 
 from tests import making
 from tests.wallclock.job.conftest import QUICK, Content, content
-from wallclock.infer.network import open_embedder
 from wallclock.job import embed
-from wallclock.job.dataset import Dataset
 from wallclock.job.index import by_part
-from wallclock.job.listing import list_items
-from wallclock.job.plan import Job
-from wallclock.job.run import Progress, Run
-from wallclock.job.settings import JobSettings
-from wallclock.job.shard import Shard
-from wallclock.job.stores.folder import Folder
 
 PART = 1 << 32
 
@@ -30,56 +21,6 @@ def write(folder: Path, seeds: Sequence[int]) -> Path:
     for at, seed in enumerate(seeds):
         (folder / f"{at:03}.jpg").write_bytes(making.jpeg(64, 48, seed))
     return folder
-
-
-def vectors(out: Path) -> dict[str, Any]:
-    return {name: row[0] for name, row in content(out).rows.items()}
-
-
-def expected(folder: Path, out: Path) -> dict[str, Any]:
-    """Each image embedded for itself, whatever another one's bytes are."""
-    embed(folder, out, deduplicate=False, **{**QUICK, "shard": 1000})
-    rows: dict[str, Any] = vectors(out)
-    return rows
-
-
-def embed_in_shards_of_4(
-    folder: Path, out: Path, across: bool, progress: Progress
-) -> tuple[dict[str, bytes], int]:
-    """Vectors by id, and how many were copied; `progress` is called while workers run ahead."""
-    out.mkdir()
-    settings = JobSettings(**{**QUICK, "shard": 4, "workers": 1})
-    recipe, model = settings.resolved_recipe("cpu"), settings.resolved_model()
-    dataset = Dataset(Folder(out))
-    job = Job(list_items(str(folder)), dataset, model, recipe, 4, across=across)
-    run = Run(job, job.plan())
-    with run.loader() as loader:
-        run.run(loader, open_embedder(recipe, model), progress)
-    made: dict[str, bytes] = {}
-    for number in dataset.committed():
-        names = dataset.rows(number)["id"].to_pylist()
-        made |= zip(names, map(bytes, dataset.vectors(number)), strict=True)
-    return made, run.tally.copied
-
-
-@pytest.mark.parametrize("across", [True, False])
-def test_a_copy_in_a_later_shard(across: bool, tmp_path: Path) -> None:
-    """In each shard at another row; on a cluster a shard knows nothing of the others."""
-    seeds = [0, 1, 2, 3, 3, 2, 1, 0, 9, 0, 8, 1]
-    folder = write(tmp_path / "in", seeds)
-    made, copied = embed_in_shards_of_4(folder, tmp_path / "out", across, lambda *_: None)
-    assert made == expected(folder, tmp_path / "right")
-    assert copied == (6 if across else 0)
-
-
-def test_workers_ahead_of_a_shard_that_knows_no_other(tmp_path: Path) -> None:
-    """On a cluster: they load copies of what the shard before has, while that is being embedded."""
-    folder = write(tmp_path / "in", [0, 1, 2, 3] * 8)
-    made, copied = embed_in_shards_of_4(
-        folder, tmp_path / "out", False, lambda *_: time.sleep(0.02)
-    )
-    assert made == expected(folder, tmp_path / "right")
-    assert copied == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"batch": 3}, {"deduplicate": False}])
@@ -113,20 +54,6 @@ def test_a_copy_of_a_committed_shard(tmp_path: Path) -> None:
     tally = embed(folder, out, **options).tally
     assert (tally.images, tally.copied) == (8, 3)
     assert content(out) == before
-
-
-def test_a_shard_waits_for_its_vectors() -> None:
-    """Also once all its batches were loaded: an accelerator is late by some."""
-    shard = Shard(0, 0, 4, 2)
-    shard.waiting = 3
-    assert not shard.complete
-    shard.loaded = True
-    assert not shard.complete
-    shard.arrived([0, 3], np.ones((2, 2), np.float32))
-    assert not shard.complete
-    shard.arrived([1], np.full((1, 2), 2, np.float32))
-    assert shard.complete
-    assert shard.vectors[:, 0].tolist() == [1, 2, 0, 1]
 
 
 def test_without_deduplication_a_late_copy_is_embedded(tmp_path: Path) -> None:
