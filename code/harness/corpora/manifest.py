@@ -115,14 +115,12 @@ class Manifest:
     def size_stats(self) -> dict[str, float]:
         """The size distribution that every timing carries, in kB, megapixels and pixels."""
         valid = self.valid
-        kilobytes = [item.bytes / 1e3 for item in valid]
-        megapixels = [item.width * item.height / 1e6 for item in valid]
         progressive = sum(item.process == "progressive" for item in valid)
         return {
             "n_sound": len(valid),
             "n_failed": len(self.items) - len(valid),
-            "median_kb": median(kilobytes),
-            "median_megapixels": median(megapixels),
+            "median_kb": median([item.bytes / 1e3 for item in valid]),
+            "median_megapixels": median([item.pixels / 1e6 for item in valid]),
             "median_longest_px": median([max(item.width, item.height) for item in valid]),
             "progressive_share": progressive / len(valid),
             "non_jpeg_share": sum(not item.plain_jpeg for item in valid) / len(valid),
