@@ -44,6 +44,7 @@ TIMED = (
     "wallclock.loader",
     "wallclock.machine",
     "wallclock.orientation",
+    "wallclock.paths",
     "wallclock.preprocess",
     "wallclock.stages",
     "wallclock.summary",
