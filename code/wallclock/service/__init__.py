@@ -5,24 +5,15 @@ from typing import TYPE_CHECKING, Any
 from wallclock.errors import import_extra
 
 if TYPE_CHECKING:
-    from wallclock.service.module import ItemError as ItemError
-    from wallclock.service.module import Module as Module
-    from wallclock.service.module import Request as Request
-    from wallclock.service.modules import Embedding as Embedding
-    from wallclock.service.modules import Pixels as Pixels
+    from wallclock.service.module import ItemError, Module, Request
+    from wallclock.service.modules import Embedding, Pixels
 
-#: Name → its module, imported when the name is first used.
-_HOMES = {
-    "Embedding": "wallclock.service.modules",
-    "ItemError": "wallclock.service.module",
-    "Module": "wallclock.service.module",
-    "Pixels": "wallclock.service.modules",
-    "Request": "wallclock.service.module",
-}
 __all__ = ["Embedding", "ItemError", "Module", "Pixels", "Request"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_extra(_HOMES[name], f"wallclock.service.{name}", "queue"), name)
+    home = "modules" if name in ("Embedding", "Pixels") else "module"
+    module = import_extra(f"{__name__}.{home}", f"{__name__}.{name}", "queue")
+    return getattr(module, name)
