@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO
@@ -31,12 +31,12 @@ _END_OF_JPEG = b"\xff\xd9"
 class Source:
     """One image: an id, and where its bytes are.
 
-    `where`: a path, a URL (http, https, s3, or fsspec's), the bytes themselves, or a binary file,
-    which is read from its start if it can seek. `given`: the item that the user gave.
+    `where`: a path, a URL (http, https, s3, or fsspec's), the bytes, a function that returns them,
+    or a binary file, which is read from its start if it can seek. `given`: what the user gave.
     """
 
     id: str
-    where: str | bytes | BinaryIO
+    where: str | bytes | BinaryIO | Callable[[], bytes]
     given: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -82,6 +82,8 @@ class SourceReader(PrefetchingReader):
             return super().__call__(item) if is_url(where) else self._read_path(where)
         if isinstance(where, bytes):
             return self._check_length(where)
+        if callable(where):
+            return self._check_length(where())
         with self._opening:  # a file has one position, and two sources may share it
             if where.seekable():
                 where.seek(0)

@@ -130,7 +130,7 @@ class Run:
                     with _timed(tally, "loader"):
                         batch = next(loader)
                     self._add(shard, batch, inference)
-                    done += len(batch.positions) + len(batch.extras.skipped) + len(batch.failures)
+                    done += len(batch.positions) + len(batch.extras.unwanted) + len(batch.failures)
                     tally.wall_s = time.perf_counter() - began
                     progress(done, n, tally.limited_by)
                     self._commit_complete(pool)
@@ -179,9 +179,9 @@ class Run:
         """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
         rows: Sequence[int] = range(len(batch.positions))
         positions, infos = batch.positions, batch.extras.infos
-        if batch.extras.skipped:
+        if batch.extras.unwanted:
             images = [*zip(rows, positions, infos, strict=True)]
-            images += [(_NO_PIXELS, position, info) for position, info in batch.extras.skipped]
+            images += [(_NO_PIXELS, position, info) for position, info in batch.extras.unwanted]
             images.sort(key=itemgetter(1))
             rows, positions, infos = zip(*images, strict=True)
         offsets: Sequence[int] = [position - shard.first for position in positions]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import ImageInfo
-from wallclock.errors import UserError
+from wallclock.errors import UserError, describe
 from wallclock.loader.items import parse_item
 from wallclock.stages.augment import Augmentation
 
@@ -55,7 +55,7 @@ class Extras:
     reports it: decoder, resizer, layout. `augmentations`: of training images, one for each row.
 
     Of sources, whose files are inspected when they are loaded: `infos`, what each row's file is;
-    `skipped`, positions and files that the `Hook` did not want decoded; `extracted`, by the hook,
+    `unwanted`, positions and files that the `Hook` did not want decoded; `extracted`, by the hook,
     one for each row. `given`: the user's items, where the feed keeps them, one for each row.
     """
 
@@ -63,12 +63,12 @@ class Extras:
     labels: Mapping[str, str] = field(default_factory=dict)
     augmentations: Sequence[Augmentation] = ()
     infos: Sequence[ImageInfo] = ()
-    skipped: Sequence[tuple[int, ImageInfo]] = ()
+    unwanted: Sequence[tuple[int, ImageInfo]] = ()
     extracted: Sequence[Any] = ()
     given: Sequence[Any] = ()
 
 
-@dataclass
+@dataclass(repr=False)
 class Batch(Generic[ImagesT]):
     """n images in host memory.
 
@@ -79,6 +79,7 @@ class Batch(Generic[ImagesT]):
     and could not be loaded: id, stage, reason. `items`: what the user gave, one for each row.
     `repeated`: how many of the images also were in an earlier batch or are in the next one, where a
     rank needs a batch in the place of one that could not be read.
+    `skipped`: names of what lies before these images in a tar, and is none: `a.tar/.DS_Store`.
     """
 
     ids: list[str]
@@ -88,11 +89,21 @@ class Batch(Generic[ImagesT]):
     extras: Extras = field(default_factory=Extras)
     items: Sequence[Any] = ()
     repeated: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        images: Any = self.images
+        shape = f"{images.dtype} {tuple(images.shape)}" if hasattr(images, "shape") else "a list"
+        failed = f"\n  failure: {describe(self.failures[0])}" if self.failures else ""
+        return (
+            f"<Batch: {len(self.ids)} images {shape}, {len(self.failures)} failures, "
+            f"{len(self.skipped)} skipped{failed}>"
+        )
 
     @property
     def labels(self) -> list[Any]:
         """The label of each row's item; None where it has none."""
-        return [parse_item(item, 0).label for item in self.items]
+        return [parse_item(item).label for item in self.items]
 
     def to(self, device: Any) -> "Batch[ImagesT]":
         """The batch with its images on a device of torch's, which they have reached on return.

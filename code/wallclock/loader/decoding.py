@@ -37,15 +37,20 @@ def decode(
         A new array, uint8 (height, width, 3).
 
     Raises:
-        ImageError: it cannot be read, is damaged or above the limits.
+        ImageError: it cannot be read, is damaged or above the limits; the message names it.
         UserError: `size` or `preprocess` is not understood.
     """
     tools = _tools(tuple(size) if isinstance(size, list) else size, preprocess)
     source = as_source(image, 0)
-    data = tools.reader(source)
-    info, _ = tools.inspector(0, source.id, data)
-    pixels = np.empty((*tools.canvas, 3), np.uint8)
-    tools.stages.fill(info, data, tools.stages.as_destination(pixels))
+    try:
+        data = tools.stages.read(source)
+        info, _ = tools.inspector(0, source.id, data)
+        pixels = np.empty((*tools.canvas, 3), np.uint8)
+        tools.stages.fill(info, data, tools.stages.as_destination(pixels))
+    except ImageError as error:
+        name = source.id if isinstance(source.where, str) else type(image).__name__
+        error.args = (f"{name}: {error}",)
+        raise
     return pixels
 
 
@@ -66,13 +71,12 @@ def _load(path: str | os.PathLike[str], **geometry: Any) -> Any:
     try:
         return Image.fromarray(decode(path, **geometry))
     except ImageError as error:
-        raise OSError(f"{os.fspath(path)}: {error.stage}: {error.reason}") from error
+        raise OSError(str(error)) from error
 
 
 class _Tools(NamedTuple):
     """What one thread decodes with, for one size and geometry."""
 
-    reader: SourceReader
     inspector: Inspector
     stages: InPlaceStages
     canvas: Size
@@ -93,4 +97,4 @@ def _make_tools(size: Any, preprocess: str | Preprocess) -> _Tools:
     reader = SourceReader(limits, fetches_ahead=False)
     inspector = Inspector(limits, recipe.decoder, rotate=geometry.rotate)
     model = ModelSpec("decode", "none", input_px=side)
-    return _Tools(reader, inspector, in_place_stages(recipe, model, reader), geometry.canvas)
+    return _Tools(inspector, in_place_stages(recipe, model, reader), geometry.canvas)

@@ -75,6 +75,7 @@ def _settle(base: Delivery, group: list[Delivery], repeats: bool) -> Iterator[De
     """One batch of a group, or one for each, of the images that `base` has."""
     if not repeats:
         base.batch.failures = [failure for one in group for failure in one.batch.failures]
+        base.batch.skipped = [name for one in group for name in one.batch.skipped]
         base.behind = group[-1].behind
         yield base
         return
@@ -83,8 +84,9 @@ def _settle(base: Delivery, group: list[Delivery], repeats: bool) -> Iterator[De
     batch, first, n = base.batch, group[0].before, len(base.batch.ids)
     for number, one in enumerate(group, 1):
         if one is not base:
-            failures = one.batch.failures
-            one.batch = replace(batch, images=deepcopy(images), failures=failures, repeated=n)
+            failures, skipped = one.batch.failures, one.batch.skipped
+            one.batch = replace(batch, failures=failures, skipped=skipped, repeated=n)
+            one.batch.images = deepcopy(images)
             one.number = NO_BUFFER
         if one is not group[-1]:
             one.behind = first._replace(skip=number)

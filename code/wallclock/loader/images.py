@@ -19,15 +19,7 @@ from wallclock.loader.iteration import Images, Plan, open_listed, open_stream
 from wallclock.loader.opener import LoaderOptions, lender_of
 from wallclock.loader.order import Order
 from wallclock.loader.output import Output, Workers, whole_number
-from wallclock.loader.shards import (
-    Shards,
-    UrlItems,
-    expand,
-    is_parquet,
-    is_tar,
-    read_parquet,
-    read_tar,
-)
+from wallclock.loader.shards import Shards, UrlItems, shards_of
 from wallclock.loader.stream import StreamOrder
 from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import FAST, Recipe
@@ -44,6 +36,7 @@ RECIPES = ("fast",)
 class OpenOptions(TypedDict, total=False):
     """Arguments of `open_images` that do not change the type of the images."""
 
+    labels: Literal["folder"] | None
     augment: bool | Augment
     shuffle: bool | int
     seed: int
@@ -137,6 +130,7 @@ def open_images(
     size: int | tuple[int, int] | None = None,
     batch: int = 32,
     *,
+    labels: Literal["folder"] | None = None,
     preprocess: str | Preprocess = "squash",
     output: str | Output = "uint8",
     augment: bool | Augment = False,
@@ -154,10 +148,12 @@ def open_images(
             listed at any depth. Tars as webdataset writes them (`train-{000..127}.tar`; paths and
             URLs) and Parquet tables are streamed. A list, a dataset of Hugging Face and any other
             sequence are read by number; any other iterable is streamed. An item is a path, a URL,
-            bytes, a binary file, a Pillow image or an array. It may be a pair of an id and one of
-            these, or of one of these and a label; or a dict with `image`, perhaps `id` and `label`.
-            Without an id, a path or URL is its own, in a folder the path below it; else the
-            position is.
+            bytes, a binary file, a Pillow image or an array. It may be a pair of one of these and
+            a label; or of an id and a path, a URL, bytes or a file; or a dict with `image`, perhaps
+            `id` and `label`. Without an id, a path or URL is its own, in a folder the path below
+            it; else the position is.
+        labels: `folder`: as torchvision's ImageFolder, the number of the subfolder that an image
+            lies in; `Images.classes` has their names, sorted. None: what an item has.
         size: height and width to which images are squashed, or the side of a square; None: 224, or
             what `preprocess` says.
         batch: images per batch; the last one of an epoch may have fewer.
@@ -182,15 +178,15 @@ def open_images(
     Returns:
         An iterator of `Batch` that is also a context manager, which ends its threads. A batch has
         `ids`, `positions`, `images` uint8 (n, height, width, 3) or as `output` says, `items` as
-        given, and `labels`. Its `failures` list id, stage and reason of images that cannot be read
-        or are damaged: they have no row. A batch stays valid as long as a reference to it exists.
-        Of images that keep their sizes, `images` is a list of arrays, uint8 (height, width, 3).
+        given, and `labels`. `failures` list id, stage and reason of what cannot be read or is
+        damaged: it has no row. `skipped` names what else a tar has. A batch stays valid as long as
+        a reference to it exists. Images that keep their sizes are a list of arrays.
 
     Raises:
         Unavailable: the recipe needs a library that is not installed.
-        UserError: there is no such folder, a setting is out of range, or `size` and `preprocess`
-            differ. Or processes are to share open files, a stream or page-locked memory. Or what a
-            transform draws could not be drawn again. While iterating: what it returns does not fit.
+        UserError: there is no such folder, no image, no label, a setting is out of range, or `size`
+            and `preprocess` differ. Processes are to share open files, a stream or page-locked
+            memory. What a transform draws cannot be drawn again, or what it returns does not fit.
     """
     kind = Output.parse(output) if isinstance(output, str) else output
     crew = workers if isinstance(workers, Workers) else Workers(workers)
@@ -200,7 +196,7 @@ def open_images(
     options = _options(crew, kind, augment, seed, recipe, side)
     rank, world_size = _ranks(shard)
     epochs = whole_number("epochs", epochs, 1)
-    listed = _listed(items)
+    listed = _listed(items, labels)
     if listed is not None:
         # Whether there are files takes a look at every item.
         if kind.pins or (crew.processes > 1 and listed.has_files()):
@@ -210,7 +206,7 @@ def open_images(
         return _images(Plan(listed, order, epochs, opens), options)
     _check_processes(crew, "a stream")
     n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
-    names = _shard_names(items) or ()
+    names, _ = shards_of(items)
     stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, bool(names))
     open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size))
     opens = partial(open_stream, open_epoch, stream_order, options)
@@ -335,14 +331,17 @@ def _check_processes(crew: Workers, what: str) -> None:
         raise UserError(f"processes={crew.processes}: {what} needs processes=1")
 
 
-def _listed(items: Any) -> ListedItems | None:
+def _listed(items: Any, labels: str | None) -> ListedItems | None:
     """Items with random access; None: they are a stream. Raises UserError."""
-    if _shard_names(items) is not None:
+    names, _ = shards_of(items)
+    is_path = not names and isinstance(items, str | os.PathLike)
+    is_folder = is_path and not is_url(os.fspath(items))
+    if labels and not (labels == "folder" and is_folder):
+        raise UserError(f"labels={labels!r}: give 'folder', with a folder, or leave it out")
+    if names:
         return None
-    if isinstance(items, str) and is_url(items):
-        return UrlItems(items)
-    if isinstance(items, str | os.PathLike):
-        return FolderItems(items)
+    if is_path:
+        return FolderItems(items, labels=bool(labels)) if is_folder else UrlItems(items)
     items = undecoded(items)
     if isinstance(items, bytes | Mapping):
         raise UserError(f"a {type(items).__name__} is one item: give a list of them")
@@ -352,23 +351,12 @@ def _listed(items: Any) -> ListedItems | None:
     return ListedItems(items, keeps=not isinstance(items, list | tuple))
 
 
-def _shard_names(items: Any) -> list[str] | None:
-    """The names of tars or Parquet tables, all of one kind; None: the items are something else."""
-    names = [items] if isinstance(items, str | os.PathLike) else items
-    if not isinstance(names, list | tuple) or not names:
-        return None
-    if not (all(map(is_tar, names)) or all(map(is_parquet, names))):
-        return None
-    return [name for item in names for name in expand(os.fspath(item))]
-
-
 def _epochs_of(
     items: Any, epochs: int, shuffle: bool, seed: int, ranks: tuple[int, int]
 ) -> Callable[[int], Iterable[Any]]:
     """What gives the items of an epoch. Raises UserError: they can be had for one epoch only."""
-    names = _shard_names(items)
-    if names is not None:
-        read = read_tar if is_tar(names[0]) else read_parquet
+    names, read = shards_of(items)
+    if read is not None:
         return Shards(names, read, shuffle, seed, *ranks)
     items = undecoded(items)
     first: Iterator[Any] = iterate(items)

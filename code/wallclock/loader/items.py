@@ -1,109 +1,150 @@
 """What a user gives as images, as sources: paths, URLs, bytes, files, dicts, rows, arrays.
 
-An item is where an image is; or a pair of its id and that; or a pair of that and a label that is no
-place; or a dict with `image`, perhaps `id` and `label`, and whatever else is to travel along.
+An item is where an image is; or a pair of that and its label; or a pair of an id and a path, a URL,
+bytes or a file; or a dict with `image`, perhaps `id` and `label`, and whatever else is to travel
+along. An item that is none of these, or is damaged, is a source that fails when it is read.
 """
 
-import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wallclock.errors import UserError
+from wallclock.errors import ImageError, UserError, image_errors
 from wallclock.fetch import folder
+from wallclock.fetch.filesystems import is_url
 from wallclock.fetch.sources import Source
 from wallclock.formats import KINDS
+from wallclock.stages.decode import pil
 
-#: Keys of a dict or a row that may hold the image, in this order.
-_IMAGE_KEYS = ("image", "img", "path", "url", "bytes")
+#: Keys of a dict or a row that may hold the image. Data comes before a path or a URL, and then the
+#: first of these.
+IMAGE_KEYS = ("image", "img", "bytes", "jpg", "jpeg", "png", "webp", "path", "url")
+#: Items of a sequence that are looked at for one of a known kind.
+_LOOKED_AT = 100
+_encode = image_errors("decode", "Pillow", pil.encode)
 
 
 class ParsedItem(NamedTuple):
-    """An item taken apart; `id` and `label` are None where it has none."""
+    """An item taken apart; `id`, `where` and `label` are None where it has none."""
 
     id: str | None
     where: Any
     label: Any
 
 
-def parse_item(item: Any, index: int) -> ParsedItem:
-    """Take an item apart. Raises UserError: nothing in it is an image."""
+class Record(dict[str, Any]):
+    """A sample of a tar, or a row of a table.
+
+    `failure`: why it has no image; empty: it has one. `skipped`: what lies between it and the
+    record before, or behind the last one, and is no part of a record.
+    """
+
+    def __init__(self, fields: Any = (), failure: str = "") -> None:
+        super().__init__(fields)
+        self.failure = failure
+        self.skipped: list[str] = []
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for the bytes of an item that has none. `unknown`: it is of no kind that is read."""
+
+    reason: str
+    unknown: bool = False
+
+    def __call__(self) -> bytes:
+        """Raise ImageError."""
+        raise ImageError("read", self.reason)
+
+
+def parse_item(item: Any) -> ParsedItem:
+    """Take an item apart."""
     # First what most items are: a list of thumbnails has a million of them.
     if isinstance(item, str):
         return ParsedItem(None, item, None)
     if isinstance(item, Mapping):
-        key = next((key for key in _IMAGE_KEYS if item.get(key) is not None), None)
-        if key is None:
-            keys = ", ".join(map(str, item)) or "nothing"
-            raise UserError(f"item {index} has {keys}: give the image under the key image")
-        name = item.get("id")
-        return ParsedItem(None if name is None else str(name), item[key], item.get("label"))
+        found = [value for key in IMAGE_KEYS if (value := item.get(key)) is not None]
+        where = found[0] if len(found) == 1 else min(found, key=_preference, default=None)
+        name, label = item.get("id"), item.get("label")
+        label = item.get("cls") if label is None else label
+        return ParsedItem(None if name is None else str(name), where, label)
     if isinstance(item, tuple | list) and len(item) == 2:
         first, second = item
-        if isinstance(first, str) and _is_place(second):
+        if isinstance(first, str) and (isinstance(second, os.PathLike | str) or _is_data(second)):
             return ParsedItem(first, second, None)
         return ParsedItem(None, first, second)
     return ParsedItem(None, item, None)
 
 
-def _is_place(value: Any) -> bool:
-    """Whether it is a path, bytes, an open file, a Pillow image, an array, or a row."""
-    if isinstance(value, str | bytes | bytearray | memoryview | os.PathLike | Mapping):
-        return True
-    is_array = hasattr(value, "__array_interface__") and getattr(value, "ndim", 3) > 1
-    return hasattr(value, "read") or is_array
+def _preference(value: Any) -> int:
+    """0 for an image's data, 1 for where it is, 2 for anything else."""
+    if isinstance(value, Mapping):
+        return 0 if value.get("bytes") is not None else 1 if value.get("path") else 2
+    if isinstance(value, str | os.PathLike):
+        return 1
+    return 0 if _is_data(value) or _is_array(value) else 2
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, bytes | bytearray | memoryview) or hasattr(value, "read")
+
+
+def _is_array(value: Any) -> bool:
+    # Of the type: a Pillow image decodes its file and copies its pixels when it is asked for it.
+    return hasattr(type(value), "__array_interface__")
 
 
 def as_source(item: Any, index: int) -> Source:
-    """An item as the loader reads it. Raises UserError: it is no image."""
-    name, where, _ = parse_item(item, index)
+    """An item as the loader reads it."""
+    name, where, label = parse_item(item)
+    if isinstance(item, tuple | list):
+        where = _checked_pair(name, where, label)
     if not isinstance(where, str | bytes):
-        where = _readable(where, index)
+        where = _readable(where, item, index)
     if name is None:
         name = where if isinstance(where, str) else f"{index}"
     return Source(name, where, item)
 
 
-def _readable(where: Any, index: int) -> Any:
-    """What is no path, URL or bytes yet, as one of them or as an open file. Raises UserError."""
+def _checked_pair(name: str | None, where: Any, label: Any) -> Any:
+    """`where` of a pair; or, where the pair was meant otherwise, what says so."""
+    if not isinstance(where, str) or is_url(where) or folder.is_image_name(where):
+        return where
+    if name is not None and folder.is_image_name(name):
+        rule = "of two texts the first is the id; for a label"
+    elif isinstance(label, Mapping) or _is_array(label):
+        rule = "of a pair the second is the label; for an id"
+    else:
+        return where
+    fix = f"{where!r} is no file: {rule} give {{'image': …, 'id': …, 'label': …}}"
+    return where if os.path.isfile(where) else Unreadable(fix, unknown=True)
+
+
+def _readable(where: Any, item: Any, index: int) -> Any:
+    """What is no path, URL or bytes yet, as one of them, as a file, or as what returns bytes."""
+    if isinstance(item, Record) and item.failure:
+        return Unreadable(item.failure)
     if isinstance(where, Mapping):  # as datasets stores an image that is not decoded
-        where = where.get("bytes") or where.get("path")
+        data = where.get("bytes")
+        where = where.get("path") or None if data is None else data
     if isinstance(where, os.PathLike):
-        return os.fspath(where)
+        return os.fsdecode(where)
     if isinstance(where, bytearray | memoryview):
         return bytes(where)
-    if isinstance(where, str | bytes) or hasattr(where, "read"):
+    if isinstance(where, str | bytes | Unreadable) or hasattr(where, "read"):
         return where
-    return _encode(where, index)
-
-
-def _encode(value: Any, index: int) -> bytes:
-    """A Pillow image, or an array of uint8 (h, w), (h, w, 3) or (h, w, 4), as an image file.
-
-    Uncompressed, so that it costs a copy and no more. An EXIF orientation stays.
-    """
-    from PIL import Image
-
-    image = value
-    if not isinstance(value, Image.Image):
-        if not hasattr(value, "__array_interface__"):
-            kind = type(value).__name__
-            raise UserError(f"item {index} is a {kind}: give a path, a URL, bytes or a file")
-        try:
-            image = Image.fromarray(value)
-        except (TypeError, ValueError) as error:
-            shape = getattr(value, "shape", ())
-            raise UserError(
-                f"item {index} is an array of {getattr(value, 'dtype', '?')} {shape}: give uint8 "
-                "(height, width), or 3 or 4 channels last"
-            ) from error
-    file = io.BytesIO()
-    exif = image.getexif()
-    if image.mode not in ("L", "LA", "P", "RGB", "RGBA", "I;16", "1"):
-        image = image.convert("RGB")
-    image.save(file, "PNG", compress_level=0, exif=exif)
-    return file.getvalue()
+    if _is_array(where):
+        return partial(_encode, where)
+    reason, unknown = "has no image", where is not None
+    if unknown:
+        reason = f"is a {type(where).__name__}: give a path, a URL, bytes or a file"
+    elif isinstance(item, Mapping) and not any(key in item for key in IMAGE_KEYS):
+        keys, unknown = ", ".join(map(str, item)) or "nothing", True
+        reason = f"has {keys}: give the image under the key image"
+    return Unreadable(f"item {index} {reason}", unknown)
 
 
 class ListedItems(Sequence[Source]):
@@ -112,56 +153,73 @@ class ListedItems(Sequence[Source]):
     Args:
         items: whatever has a length and takes an index.
         keeps: whether an item is kept with its source, so that no second access is needed for it.
+
+    Raises UserError: none of the first items is of a kind that is read.
     """
+
+    classes: Sequence[str] = ()
 
     def __init__(self, items: Any, *, keeps: bool = False) -> None:
         self.given, self.keeps = items, keeps
+        self._item = image_errors("read", type(items).__name__, lambda index: items[index])
+        places = (self[at].where for at in range(min(len(self), _LOOKED_AT)))
+        if len(self) and all(isinstance(at, Unreadable) and at.unknown for at in places):
+            raise UserError(self[0].where.reason)
 
     def __len__(self) -> int:
         return len(self.given)
 
     def has_files(self) -> bool:
         """Whether an item is an open file, whose position several processes would share."""
-        if self.keeps:
-            return False
-        return any(hasattr(parse_item(item, 0).where, "read") for item in self.given)
+        items = () if self.keeps else self.given
+        return any(hasattr(parse_item(item).where, "read") for item in items)
 
     def __getitem__(self, index: Any) -> Any:
-        return as_source(self.given[index], index)
+        try:
+            item = self._item(index)
+        except ImageError as error:
+            return Source(f"{index}", Unreadable(error.reason))
+        return as_source(item, index)
 
 
 class FolderItems(ListedItems):
     """The images under a folder, found by content, at any depth; their ids are relative to it.
 
-    Raises UserError: there is no such folder, or no image in it.
+    With `labels`, an item is a pair of its name and the number of its class, the subfolder that it
+    lies in; `classes` has their names, sorted.
+
+    Raises UserError: there is no such folder, no image in it, or one in no class.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, labels: bool = False) -> None:
         self.root = Path(path).expanduser()
         if not os.fspath(path) or not self.root.is_dir():
-            given = os.fspath(path) or "''"
-            raise UserError(
-                f"{given} is no folder; give one, a .tar, a .parquet, or a list of paths, URLs, "
-                "bytes or files"
-            )
-        names = sorted(folder.candidates(self.root), key=os.fsencode)
+            fix = "give one, a .tar, a .parquet, or a list of paths, URLs, bytes or files"
+            raise UserError(f"{os.fspath(path) or repr('')} is no folder; {fix}")
+        self._names = names = sorted(folder.candidates(self.root), key=os.fsencode)
         if not names:
             raise UserError(f"no image under {self.root}: no {KINDS} file")
-        super().__init__(names)
-
-    def has_files(self) -> bool:
-        """See `ListedItems`."""
-        return False
+        given: Any = names
+        if labels:
+            tops = [name.partition("/")[0] for name in names]
+            if outside := {*tops} & {*names}:
+                fix = "with labels='folder' each image lies in the folder of its class"
+                raise UserError(f"{self.root}/{min(outside)}: {fix}")
+            numbers = {top: number for number, top in enumerate(sorted({*tops}))}
+            self.classes = [folder.id_of(top) for top in numbers]
+            given = [(name, numbers[top]) for name, top in zip(names, tops, strict=True)]
+        super().__init__(given)
 
     def __getitem__(self, index: Any) -> Any:
-        name = self.given[index]
-        return Source(folder.id_of(name), f"{self.root}/{name}", name)
+        name = self._names[index]
+        return Source(folder.id_of(name), f"{self.root}/{name}", self.given[index])
 
 
 def undecoded(dataset: Any) -> Any:
     """A dataset of Hugging Face whose image columns give bytes and paths, not decoded images.
 
-    One with a transform of the user's own is as it was: that takes decoded images.
+    One with a transform of the user's own is as it was, which takes decoded images; so is a column
+    with a mode, to which `datasets` converts.
     Raises UserError: it is all splits of a dataset.
     """
     if isinstance(dataset, Mapping) and hasattr(dataset, "cast_column"):
@@ -175,7 +233,7 @@ def undecoded(dataset: Any) -> Any:
     from datasets import Image  # type: ignore[import-not-found]
 
     for name, feature in features.items():
-        if isinstance(feature, Image) and feature.decode:
+        if isinstance(feature, Image) and feature.decode and feature.mode is None:
             dataset = dataset.cast_column(name, Image(decode=False))
     return dataset
 

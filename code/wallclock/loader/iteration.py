@@ -5,7 +5,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
@@ -119,6 +119,12 @@ class Images(Generic[ImagesT]):
         if n is None:
             raise TypeError("a stream has no length")
         return n
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """Names of the classes whose numbers are labels, of `labels="folder"`."""
+        classes: Sequence[str] = getattr(self.plan.items, "classes", ())
+        return classes
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with this epoch, from 0, as a DistributedSampler is told.

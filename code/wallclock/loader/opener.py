@@ -38,7 +38,7 @@ class Hook:
 
     In other processes it has what it had when they were forked.
 
-    `skip`: whether an image is to be read only, by its header and hash (`Extras.skipped`).
+    `skip`: whether an image is to be read only, by its header and hash (`Extras.unwanted`).
     `extract`: what to keep of an image beside its row (`Extras.extracted`), of its file's bytes,
     what they are, and its pixels, uint8 (h, w, 3) as decoded, valid until it returns. It raises
     ImageError where the image has failed.

@@ -50,10 +50,12 @@ class LazyBatches(Sequence[Sequence[int]]):
 class BatchSource:
     """Batches in order, where how many there are may not be known: what the ring opens.
 
-    `batch_size`: the most images of a batch.
+    `batch_size`: the most images of a batch. `skipped`: what was skipped before the images of the
+    batch that was taken last, or behind the last ones.
     """
 
     batch_size: int
+    skipped: Sequence[str] = ()
 
     def start(self) -> None:
         """Begin to make them."""

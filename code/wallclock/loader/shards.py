@@ -1,45 +1,29 @@
-"""Images in larger files, as streams of items: tars as webdataset writes them, Parquet tables.
+"""Images in larger files, as streams of items: tars as webdataset writes them, Parquet tables."""
 
-The samples of a tar are the consecutive members of one name up to its first dot, as webdataset has
-it (https://github.com/webdataset/webdataset, "The WebDataset Format"). An item is a dict: `id`,
-`image` (bytes), `label` where there is a `.cls`, and each other member by its extension.
-"""
-
-import json
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from pathlib import PurePosixPath
+from dataclasses import dataclass
+from itertools import chain, count
 from random import Random
 from typing import Any
 from urllib.request import urlopen
 
 from wallclock.errors import UserError, first_line, import_extra
 from wallclock.fetch.filesystems import filesystem_of, is_url
-from wallclock.fetch.folder import EXTENSIONS, is_image_name
+from wallclock.fetch.folder import is_image_name
 from wallclock.fetch.s3 import S3Error, connect, list_objects
-from wallclock.fetch.sources import Source
-from wallclock.loader.items import ListedItems
+from wallclock.loader.items import IMAGE_KEYS, ListedItems, Record, Unreadable, as_source
+from wallclock.loader.tars import read_members, read_samples
 
-_TARS = (".tar", ".tar.gz", ".tgz")
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _TIMEOUT_S = 60.0
 #: POSIX pax: two 512-byte blocks of zeros.
 _END_OF_TAR = 1024
-#: Columns that may hold an image, and rows that are read at a time.
-_COLUMNS, _ROWS = ("image", "img", "bytes", "path", "url"), 256
-
-
-def is_tar(name: Any) -> bool:
-    """Whether a path or a URL names a tar."""
-    return isinstance(name, str | os.PathLike) and os.fspath(name).lower().endswith(_TARS)
-
-
-def is_parquet(name: Any) -> bool:
-    """Whether a path names a Parquet file."""
-    return isinstance(name, str | os.PathLike) and os.fspath(name).lower().endswith(".parquet")
+#: Rows that are read at a time.
+_ROWS = 256
 
 
 def expand(name: str) -> list[str]:
@@ -53,57 +37,59 @@ def expand(name: str) -> list[str]:
     return [f"{before}{number:0{len(first)}}{rest}" for number in numbers for rest in expand(after)]
 
 
+@dataclass(frozen=True)
 class Shards:
     """Files that each hold many items, divided among ranks.
 
-    Args:
-        names: paths or URLs.
-        read: the items of one.
+    `names`: paths or URLs. `read`: the items of one; it adds to a list what it skips before each.
 
     Raises UserError: there are fewer files than ranks.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        read: Callable[[str], Iterator[Any]],
-        shuffle: bool,
-        seed: int,
-        rank: int,
-        world_size: int,
-    ) -> None:
-        if len(names) < world_size:
-            raise UserError(
-                f"{len(names)} shards for {world_size} ranks: make at least one for each rank"
-            )
-        self._names, self._read = names, read
-        self._shuffle, self._seed = shuffle, seed
-        self._rank, self._world_size = rank, world_size
+    names: Sequence[str]
+    read: Callable[[str, list[str]], Iterator[Any]]
+    shuffle: bool
+    seed: int
+    rank: int
+    world_size: int
+
+    def __post_init__(self) -> None:
+        if (n := len(self.names)) < self.world_size:
+            fix = "make at least one for each rank"
+            raise UserError(f"{n} shards for {self.world_size} ranks: {fix}")
 
     def __call__(self, epoch: int) -> Iterator[Any]:
-        """The items of this rank's files, in the order of the epoch."""
-        names = list(self._names)
-        if self._shuffle:
-            Random((self._seed << 40) | epoch).shuffle(names)
-        for name in names[self._rank :: self._world_size]:
-            yield from self._read(name)
+        """The items of this rank's files, in the order of the epoch. Raises UserError: no item."""
+        names = list(self.names)
+        if self.shuffle:
+            Random((self.seed << 40) | epoch).shuffle(names)
+        names = names[self.rank :: self.world_size]
+        held, skipped = None, list[str]()
+        for item in chain.from_iterable(self.read(name, skipped) for name in names):
+            if held is not None:
+                yield held
+            held = item
+            if skipped:
+                held.skipped, skipped[:] = [*skipped], []
+        if held is None:
+            found = f", but {skipped[0]}" if skipped else ""
+            raise UserError(f"{names[0]}: no image in it{found}")
+        if skipped:  # behind the last item, which has waited for it
+            held.skipped += skipped
+        yield held
 
 
-def read_tar(name: str) -> Iterator[dict[str, Any]]:
-    """The samples of a tar that have an image, in its order.
+def read_tar(name: str, skipped: list[str]) -> Iterator[Record]:
+    """The samples of a tar that have an image, in its order; see `tars`.
 
     Raises UserError: it cannot be opened, or is damaged; it names the file.
     """
     try:
         with closing(_open(name)) as opened:
             file: Any = _Tail(opened)
-            is_empty = True
             with tarfile.open(fileobj=file, mode="r|*") as tar:
-                for sample in _samples(_members(tar)):
-                    is_empty = False
-                    yield sample
-            if is_empty:
-                raise UserError(f"{name}: no member has an image's extension")
+                descriptor = None if is_url(name) else opened.fileno()
+                yield from read_samples(name, read_members(tar, descriptor), skipped)
             # tarfile takes a tar that was cut between two members for a whole one.
             if name.lower().endswith(".tar") and not file.ends_as_a_tar():
                 raise tarfile.ReadError("its end is missing")
@@ -145,62 +131,47 @@ def _open(name: str) -> Any:
     return open(name, "rb")
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
-    for member in tar:
-        file = tar.extractfile(member) if member.isfile() else None
-        if file is not None:
-            yield member.name, file.read()
+def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet table as dicts, of which one column or more have the image.
 
-
-def _samples(members: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, Any]]:
-    sample: dict[str, Any] = {}
-    for name, data in members:
-        path = PurePosixPath(name)
-        stem, _, extension = path.name.partition(".")
-        if stem.startswith("__"):  # webdataset's own
-            continue
-        key = str(path.with_name(stem))
-        if sample and sample["id"] != key:
-            if "image" in sample:
-                yield sample
-            sample = {}
-        sample["id"] = key
-        _add(sample, extension.lower(), data)
-    if "image" in sample:
-        yield sample
-
-
-def _add(sample: dict[str, Any], extension: str, data: bytes) -> None:
-    if f".{extension}" in EXTENSIONS and "image" not in sample:
-        sample["image"] = data
-    elif extension == "cls":
-        sample["label"] = int(data)
-    elif extension == "json":
-        sample[extension] = json.loads(data)
-    elif extension in ("txt", "text", "transcript"):
-        sample[extension] = data.decode("utf-8")
-    else:
-        sample[extension] = data
-
-
-def read_parquet(name: str) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet table as dicts, of which one column has the image.
-
-    That is `image`, `img`, `bytes`, `path` or `url`: bytes, a path, or as datasets stores an image.
+    Those are `items.IMAGE_KEYS`, in capitals or not: bytes, a path, or as datasets stores an image.
 
     Raises UserError: it cannot be read, or has no such column; it names the file.
     """
     parquet = import_extra("pyarrow.parquet", name, "embed")
+    numbers = count()
     try:
         with _table_file(name) as file, parquet.ParquetFile(file) as table:
-            names = table.schema_arrow.names
-            if not set(names) & set(_COLUMNS):
-                columns = ", ".join(names)
-                raise UserError(f"{name} has {columns}: one column must be image, path or url")
+            columns = _known_names(name, table.schema_arrow.names)
             for rows in table.iter_batches(_ROWS):
-                yield from rows.to_pylist()
+                for row in rows.rename_columns(columns).to_pylist():
+                    at = as_source(row, next(numbers)).where
+                    yield Record(row, f"{name}: {at.reason}") if isinstance(at, Unreadable) else row
     except (OSError, ValueError) as error:
         raise UserError(f"{name}: {first_line(error)}") from error
+
+
+def _known_names(file: str, columns: list[str]) -> list[str]:
+    known, listed = {*IMAGE_KEYS, "id", "label", "cls"}, ", ".join(columns)
+    names = [plain if (plain := name.strip().lower()) in known else name for name in columns]
+    if {*names}.isdisjoint(IMAGE_KEYS):
+        raise UserError(f"{file} has {listed}: one column must be image, path or url")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{file} has {listed}: leave one column {twice}")
+    return names
+
+
+#: What reads the files of such names.
+_READERS = {(".tar", ".tar.gz", ".tgz"): read_tar, (".parquet",): read_parquet}
+
+
+def shards_of(items: Any) -> tuple[list[str], Callable[[str, list[str]], Iterator[Any]] | None]:
+    """The names of tars or of tables, and what reads one; None: the items are something else."""
+    names = [items] if isinstance(items, str | os.PathLike) else items
+    for ends, read in _READERS.items() if isinstance(names, list | tuple) and names else ():
+        if all(isinstance(n, str | os.PathLike) and f"{n}".lower().endswith(ends) for n in names):
+            return [name for item in names for name in expand(os.fspath(item))], read
+    return [], None
 
 
 def _table_file(name: str) -> AbstractContextManager[Any]:
@@ -222,14 +193,6 @@ class UrlItems(ListedItems):
         if not names:
             raise UserError(f"no image under {url}")
         super().__init__(names)
-
-    def has_files(self) -> bool:
-        """See `ListedItems`."""
-        return False
-
-    def __getitem__(self, index: Any) -> Any:
-        url = self.given[index]
-        return Source(url, url, url)
 
 
 def _list_bucket(url: str) -> list[str]:

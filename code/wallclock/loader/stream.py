@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from wallclock.fetch.sources import Source
-from wallclock.loader.items import as_source
+from wallclock.loader.items import Record, as_source
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.order import BatchSource, Place
 
@@ -121,7 +121,7 @@ class StreamedBatches(BatchSource):
         self._more = max(0, ahead - at_first)
         self._batches: queue.SimpleQueue[tuple[Place, list[Any]] | _End] = queue.SimpleQueue()
         self._items: dict[int, Any] = {}
-        self._places: deque[tuple[Place, int]] = deque()
+        self._places: deque[tuple[Place, int, list[str]]] = deque()
         self._stopped, self._ended = threading.Event(), threading.Event()
         self._is_over, self._admitted = False, 0
         self._thread = JoinableThread(self._read, "loader stream")
@@ -152,7 +152,8 @@ class StreamedBatches(BatchSource):
                 raise received.error
             raise StopIteration
         place, batch = received
-        self._places.append((place, len(batch)))
+        skipped = [name for _, item in batch if type(item) is Record for name in item.skipped]
+        self._places.append((place, len(batch), skipped))
         self._items.update(batch)
         return [position for position, _ in batch]
 
@@ -162,12 +163,12 @@ class StreamedBatches(BatchSource):
 
     def taken(self) -> None:
         """See `BatchSource`: as many items may be read ahead again."""
-        self.place, n = self._places.popleft()
+        self.place, n, self.skipped = self._places.popleft()
         self._permits.release(n + self._more)
         self._more = 0
 
     def item(self, position: int) -> Source:
-        """The item of an open batch as a source; for once. Raises UserError: it is no image."""
+        """The item of an open batch as a source; for once."""
         return as_source(self._items.pop(position), position % EPOCH)
 
     def _read(self) -> None:

@@ -288,7 +288,7 @@ class ThreadLoader(LendingLoader):
             labels=self._labels,
             augmentations=[augmentation for augmentation in augmentations if augmentation],
             infos=items if self._feed.inspects else (),
-            skipped=[
+            unwanted=[
                 (chunk.positions[offset] % n, chunk.items[offset])
                 for chunk in chunks
                 for offset in chunk.skipped
@@ -304,6 +304,7 @@ class ThreadLoader(LendingLoader):
             buffer[:count],
             [failure for chunk in chunks for failure in chunk.failures],
             extras,
+            skipped=[*self._ring.source.skipped],
         )
 
 

@@ -224,7 +224,7 @@ def test_a_hook_skips_images_and_extracts_of_others() -> None:
     options = LoaderOptions(8, hashes=True, hook=hook)
     with open_loader(sources, [[0, 1, 2, 3, 4]], options) as loader:
         (batch,) = loader
-    skipped = [(position, info.digest) for position, info in batch.extras.skipped]
+    skipped = [(position, info.digest) for position, info in batch.extras.unwanted]
     assert skipped == [(1, digests[1]), (3, digests[3])]
     assert [info.digest for info in batch.extras.infos] == [digests[0], digests[2]]
     assert batch.positions == [0, 2]

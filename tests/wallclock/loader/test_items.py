@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import io
 import pickle
 import threading
 from pathlib import Path
@@ -21,16 +20,6 @@ from wallclock.stages import normalize
 
 DATA = making.jpeg(48, 40)
 FILES = [making.jpeg(48, 40, seed) for seed in range(9)]
-
-
-class Sequence:
-    """Random access and a length, and no more: as a map-style dataset of torch."""
-
-    def __len__(self) -> int:
-        return len(FILES)
-
-    def __getitem__(self, index: int) -> Any:
-        return Image.fromarray(making.picture(48, 40, index)), index
 
 
 def load_one(item: Any, size: Any = 16, **options: Any) -> wallclock.Batch:
@@ -75,33 +64,6 @@ def test_labels_of_processes_and_of_a_folder(tmp_path: Path) -> None:
         assert [label for batch in batches for label in batch.labels] == list(range(9))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1"])
-def test_pillow_images_and_arrays(mode: str) -> None:
-    picture = Image.fromarray(making.picture(60, 50)).convert(mode)
-    expected = np.asarray(picture.convert("RGB").resize((16, 16), Image.Resampling.BILINEAR))
-    images = [load_one(picture).images[0]]
-    if mode in ("RGB", "L", "RGBA"):
-        images.append(load_one(np.asarray(picture)).images[0])
-    for image in images:
-        assert np.abs(image.astype(int) - expected).max() <= 2
-
-
-def test_a_pillow_image_keeps_its_orientation() -> None:
-    data = making.oriented(6, width=60, height=30, seed=1, quality=95)
-    stored = Image.open(io.BytesIO(data))
-    geometry = "shortest:16,crop:16,bicubic,rotate"
-    of_file = load_one(data, None, preprocess=geometry).images.astype(int)
-    of_image = load_one(stored, None, preprocess=geometry).images.astype(int)
-    assert np.abs(of_file - of_image).max() <= 3
-
-
-def test_a_sequence_of_pairs() -> None:
-    with open_images(Sequence(), 16, 4, shuffle=True, seed=1) as batches:
-        labels = [label for batch in batches for label in batch.labels]
-        assert sorted(labels) == list(range(9))
-        assert labels != list(range(9))
-
-
 @pytest.fixture
 def rows() -> Any:
     """A dataset of Hugging Face, its images as bytes."""
@@ -143,26 +105,20 @@ def test_a_shuffled_stream_of_a_dataset_knows_its_epoch(rows: Any) -> None:
         assert next(iter(batches)).labels == first
 
 
+def test_a_column_with_a_mode_has_it(rows: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    grey = rows.cast_column("img", datasets.Image(mode="L"))
+    with open_images(grey, (40, 48)) as batches:
+        images = next(batches).images.astype(int)
+    expected = np.asarray(grey[0]["img"].convert("RGB")).astype(int)
+    assert np.abs(images[0] - expected).max() <= 1
+
+
 def test_all_splits_of_a_dataset_are_refused(rows: Any) -> None:
     datasets = pytest.importorskip("datasets")
     splits = datasets.DatasetDict({"train": rows, "test": rows})
     with pytest.raises(UserError, match=r"has splits: give one of 'train', 'test'"):
         open_images(splits)
-
-
-@pytest.mark.parametrize(
-    ("item", "words"),
-    [
-        (3.5, "item 0 is a float"),
-        (np.zeros((4, 4, 7), np.uint8), r"item 0 is an array of uint8 \(4, 4, 7\)"),
-        (np.zeros((4, 4, 3), np.float32), "item 0 is an array of float32"),
-        ({}, "item 0 has nothing: give the image under the key image"),
-    ],
-)
-def test_a_wrong_item_is_one_line(item: Any, words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
-        load_one(item)
-    assert "\n" not in str(caught.value)
 
 
 # --- output -------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def copy_of(batch: Batch) -> Copy:
         positions=[*batch.positions],
         failures=[*batch.failures],
         infos=[*batch.extras.infos],
-        skipped=[*batch.extras.skipped],
+        skipped=[*batch.extras.unwanted],
         extracted=[*batch.extras.extracted],
         pixels=batch.images.tobytes(),
     )

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests import making
@@ -139,11 +137,6 @@ def test_what_the_iterable_raises_comes_behind_its_batches() -> None:
         assert [next(batches).labels, next(batches).labels] == [[0, 1, 2, 3], [4, 5, 6, 7]]
         with pytest.raises(OSError, match="disk gone"):
             next(batches)
-
-
-def test_a_bad_item_is_named() -> None:
-    with pytest.raises(UserError, match="item 1 is a int"), open_images(iter([FILES[0], 7])) as b:
-        list(b)
 
 
 def test_left_in_the_middle_a_generator_is_closed() -> None:
@@ -270,7 +263,7 @@ def test_tars_by_http(tmp_path: Path) -> None:
 def test_a_tar_without_an_image_is_named(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("notes.txt"))
-    with pytest.raises(UserError, match=r"a\.tar: no member has an image's extension"):
+    with pytest.raises(UserError, match=r"a\.tar: no image in it, but .*a\.tar/notes\.txt"):
         list(open_images(tmp_path / "a.tar", 8))
 
 
@@ -296,29 +289,3 @@ def test_compressed_and_damaged_tars(tmp_path: Path) -> None:
             list(open_images(path, 8))
     with pytest.raises(UserError, match=r"gone\.tar: .*No such file"):
         list(open_images(tmp_path / "gone.tar", 8))
-
-
-def test_a_parquet_table(tmp_path: Path) -> None:
-    paths = []
-    for number, data in enumerate(FILES):
-        paths.append(str(tmp_path / f"{number}.jpg"))
-        Path(paths[-1]).write_bytes(data)
-    tables = {
-        "bytes": {"image": FILES, "label": range(7)},
-        "struct": {"image": [{"bytes": data, "path": None} for data in FILES], "label": range(7)},
-        "path": {"path": paths, "label": range(7)},
-    }
-    expected = []
-    for name, columns in tables.items():
-        pq.write_table(
-            pa.table({k: list(v) for k, v in columns.items()}), tmp_path / f"{name}.parquet"
-        )
-        with open_images(tmp_path / f"{name}.parquet", 8) as batches:
-            (batch,) = batches
-        assert batch.labels == list(range(7))
-        expected.append(batch.images)
-    np.testing.assert_array_equal(expected[0], expected[1])
-    np.testing.assert_array_equal(expected[0], expected[2])
-    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "no.parquet")
-    with pytest.raises(UserError, match=r"no\.parquet has text: one column must be image"):
-        list(open_images(tmp_path / "no.parquet"))

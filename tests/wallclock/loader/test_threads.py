@@ -213,7 +213,7 @@ def test_skipped_images_have_their_positions(tmp_path: Path) -> None:
     options = LoaderOptions(SIZE, hook=Hook(skip=lambda info: info.id in ("1", "12")))
     with open_loader(photos_in(tmp_path, 14), split(28, 14), options) as loader:
         for batch in loader:
-            assert [(at, info.id) for at, info in batch.extras.skipped] == [(1, "1"), (12, "12")]
+            assert [(at, info.id) for at, info in batch.extras.unwanted] == [(1, "1"), (12, "12")]
             assert [str(at) for at in batch.positions] == batch.ids
             assert len(batch.ids) == 12
 

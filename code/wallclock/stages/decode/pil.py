@@ -29,6 +29,8 @@ _NEEDS = {"HEIF": "HEIC needs pillow-heif: pip install pillow-heif"}
 _ORIENTATION, _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 0x0112, 258, 262, 0
 #: An item's entry in the list of an AVIF: libavif decodes none whose EXIF it cannot read.
 _AVIF_EXIF = re.compile(rb"(infe[\2\3].{7,9})Exif", re.DOTALL)
+#: Locks of Pillow images that are decoded when they are first used.
+_LOADING = [threading.Lock() for _ in range(61)]
 
 #: Above so many pixels an image is converted in strips of so many.
 _AT_ONCE, _STRIP = 20_000_000, 1 << 20
@@ -222,27 +224,65 @@ def _by_strips(image: Any, mode: str) -> PixelArray:
 
 
 def _check_samples(image: Any) -> None:
-    """Raise `ImageError` for samples of which Pillow does not say what is black and what white."""
-    tags = getattr(image, "tag_v2", None)
-    if tags is None or not image.mode.startswith(("I", "F")):
+    """Raise `ImageError` for samples of which nothing says what is black and what white."""
+    if not image.mode.startswith(("I", "F")):
         return
+    tags = getattr(image, "tag_v2", {_BITS: (16,), _PHOTOMETRIC: 1})
     is_16_bit = image.mode.startswith("I;16") and tags.get(_BITS, (1,))[0] == 16
+    # As older versions of Pillow have the 16 bits of these formats.
+    is_16_bit |= image.mode == "I" and image.format in ("PNG", "JPEG2000")
     if not is_16_bit or tags.get(_PHOTOMETRIC, _WHITE_IS_ZERO) == _WHITE_IS_ZERO:
         kind = "float" if image.mode == "F" else "32-bit, 12-bit, signed or inverted"
-        raise ImageError("decode", f"{kind} samples in a TIFF; convert it to 8 or 16 bits a sample")
+        raise ImageError("decode", f"{kind} samples; convert it to 8 or 16 bits a sample")
 
 
 def _convert(image: Any, mode: str) -> Any:
+    """An image of any mode of Pillow's in one of `MODES`, once its samples are checked."""
     if image.mode == "LAB" and mode == "L":
         image = image.convert("RGB")
+    if image.mode in ("RGBa", "PA", "La"):
+        image = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
     if not image.mode.startswith("I"):
         return image.convert(mode)
     import numpy as np
     from PIL import Image
 
     # Pillow clips 16-bit samples to 255 on conversion; the high byte is the image.
-    high = (np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8)
-    return Image.fromarray(high).convert(mode)
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode)
+
+
+def encode(picture: Any) -> bytes:
+    """A Pillow image, or an array of uint8 or uint16 (h, w) or (h, w, 2 to 4), as a PNG.
+
+    Uncompressed. Of its metadata only the orientation is kept. Raises ImageError, and what Pillow
+    raises about an image that it had not read yet.
+    """
+    from PIL import Image
+
+    image = picture if isinstance(picture, Image.Image) else _of_array(picture)
+    with quiet, _LOADING[id(image) % len(_LOADING)]:  # an item may come twice at a time
+        image.load()
+    _check_samples(image)
+    exif = Image.Exif()
+    exif[_ORIENTATION] = stated_orientation(image)
+    if image.mode not in ("P", *MODES):
+        image = _convert(image, "RGBA" if image.has_transparency_data else "RGB")
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=0, exif=exif, icc_profile=None)
+    return file.getvalue()
+
+
+def _of_array(value: Any) -> Any:
+    import numpy as np
+    from PIL import Image
+
+    array = np.asarray(value)
+    is_16_bit = array.dtype.kind == "u" and array.dtype.itemsize == 2
+    try:
+        return Image.fromarray((array >> 8).astype(np.uint8) if is_16_bit else array)
+    except (TypeError, ValueError) as error:
+        fix = "give uint8 or uint16, (height, width) or with 2 to 4 channels last"
+        raise ImageError("decode", f"an array of {array.dtype} {array.shape}: {fix}") from error
 
 
 DECODER = Decoder(
