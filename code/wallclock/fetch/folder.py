@@ -109,6 +109,5 @@ def _is_image(path: bytes) -> bool:
     return False
 
 
-def id_of(name: str) -> str:
-    """A file's id: the text of its name, which every sink can store."""
-    return text_of(name)
+#: A file's id: the text of its name, which every sink can store.
+id_of = text_of

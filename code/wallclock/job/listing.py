@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -89,7 +89,7 @@ def list_items(src: str, limit: int | None = None) -> Items:
     if scheme == "s3":
         items = _bucket(src, limit)
     elif scheme in ("http", "https"):
-        base = src.rpartition("/")[0].encode() + b"/"
+        base = src.partition("?")[0].rpartition("/")[0].encode() + b"/"
         items = _list(src, urlsplit(src).path, io.BytesIO(_fetched(src)), base, limit)
     else:
         path = Path(os.path.realpath(os.path.expanduser(src)))
@@ -137,15 +137,11 @@ def _folder(path: Path, limit: int | None) -> Items:
 
 def _ids_of_names(names: Any) -> Any:
     """The ids of files; where all names are UTF-8, the same memory."""
-    try:
+    with suppress(pa.ArrowInvalid):
         ids = names.cast(pa.string())
-    except pa.ArrowInvalid:
-        is_escaped = True
-    else:
-        is_escaped = pc.any(pc.match_substring(ids, "\\x")).as_py()
-    if is_escaped:
-        return pa.array([folder.id_of(os.fsdecode(name)) for name in names.to_pylist()])
-    return ids
+        if not pc.any(pc.match_substring(ids, "\\x")).as_py():
+            return ids
+    return pa.array([folder.id_of(os.fsdecode(name)) for name in names.to_pylist()])
 
 
 def _versions(where: Any, root: bytes = b"") -> Any:
@@ -190,9 +186,10 @@ def _place(text: str, root: bytes) -> bytes:
     A list from elsewhere names no file of this machine.
     """
     place = place_of(text)
-    is_remote = b"://" in root
-    is_url_here = is_url(place) and not (is_remote and _LOCAL.search(place))
-    is_whole = is_url_here or (place.startswith("/") and not is_remote)
+    if b"://" in root:
+        is_whole = is_url(place) and not _LOCAL.search(place)
+    else:
+        is_whole = is_url(place) or place.startswith("/")
     return os.fsencode(place) if is_whole or not place else root + os.fsencode(place)
 
 

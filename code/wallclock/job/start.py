@@ -250,10 +250,9 @@ def _about(
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
+    place = place_of(src)
     return {
-        "source": src
-        if is_url(src := place_of(src))
-        else os.path.realpath(os.path.expanduser(src)),
+        "source": place if is_url(place) else os.path.realpath(os.path.expanduser(place)),
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),
