@@ -109,6 +109,8 @@ def test_damage_is_its_rows_failure(kind: str, tmp_path: Path) -> None:
     found = content(tmp_path / "out")
     assert [*found.rows] == (names if kind == "txt" else ["1", "2", "3"])
     assert [name for name, _ in found.failures] == damaged
+    rows = [(name, reason) for name, reason in found.failures if name.startswith("row ")]
+    assert all(reason.startswith(f"{name}: ") for name, reason in rows)
 
 
 def test_a_row_without_an_id_has_its_places(tmp_path: Path) -> None:
