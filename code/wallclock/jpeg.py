@@ -108,18 +108,18 @@ def bare(data: bytes) -> bytes:
     return b"".join(kept)
 
 
-def strictly(decode: Callable[[bytes], T], data: bytes) -> T:
-    """`decode`, for which each of libjpeg-turbo's warnings is an error, but of the `bare` JPEG.
+def read_bare(read: Callable[[bytes], T], data: bytes, strip: Callable[[bytes], bytes] = bare) -> T:
+    """`read` a file, or the file without its metadata if `read` raises.
 
-    The library warns of a bad colour profile, too, which nothing here applies.
+    Libraries refuse a file for a bad profile, too, which nothing here applies.
     """
     try:
-        return decode(data)
+        return read(data)
     except Exception:
-        without = bare(data)
-        if without == data:
+        stripped = strip(data)
+        if stripped == data:
             raise
-        return decode(without)
+        return read(stripped)
 
 
 def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Header:

@@ -41,7 +41,7 @@ from functools import wraps
 from typing import Any
 
 from wallclock.errors import Unavailable, check_name, image_errors
-from wallclock.jpeg import strictly
+from wallclock.jpeg import read_bare
 from wallclock.stages.decode import pil, simplejpeg
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder, Scaling
 from wallclock.stages.decode.pil import admit_pixels, make_image
@@ -112,7 +112,7 @@ def _forgiving(decode: Decode) -> Decode:
     def decode_anyway(
         data: bytes, scale: int = 1, size: tuple[int, int] | None = None
     ) -> PixelArray:
-        return strictly(lambda data: decode(data, scale, size), data)
+        return read_bare(lambda data: decode(data, scale, size), data)
 
     return decode_anyway
 

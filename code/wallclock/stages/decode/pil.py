@@ -29,6 +29,7 @@ _NEEDS = {"HEIF": "HEIC needs pillow-heif: pip install pillow-heif"}
 _ORIENTATION, _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 0x0112, 258, 262, 0
 #: An item's entry in the list of an AVIF: libavif decodes none whose EXIF it cannot read.
 _AVIF_EXIF = re.compile(rb"(infe[\2\3].{7,9})Exif", re.DOTALL)
+_STRIPPERS = {"jpeg": jpeg.bare, "avif": lambda data: _AVIF_EXIF.sub(rb"\1skip", data)}
 #: Locks of Pillow images that are decoded when they are first used.
 _LOADING = [threading.Lock() for _ in range(61)]
 
@@ -113,17 +114,12 @@ def open_image(data: bytes, format: str) -> Any:
         raise ImageError("decode", needs)
     if format == "jpeg":
         data = without_metadata(data)
-    try:
+
+    def read(data: bytes) -> Any:
         return Image.open(io.BytesIO(data), formats=(name,))
-    except Exception:
-        without = data
-        if format == "jpeg":
-            without = jpeg.bare(data)
-        elif format == "avif":
-            without = _AVIF_EXIF.sub(rb"\1skip", data)
-        if without == data:
-            raise
-        return Image.open(io.BytesIO(without), formats=(name,))
+
+    strip = _STRIPPERS.get(format)
+    return jpeg.read_bare(read, data, strip) if strip else read(data)
 
 
 def without_metadata(data: bytes) -> bytes:
