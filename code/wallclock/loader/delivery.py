@@ -27,11 +27,6 @@ class Delivery:
     behind: Place
     is_last: bool = False
 
-    @property
-    def epoch(self) -> int:
-        """Of its images."""
-        return self.before.epoch
-
 
 def deliver(
     loaded: Iterator[Delivery], release: Callable[[int], None], repeats: bool
@@ -54,7 +49,8 @@ def deliver(
                 release(now.number)
             elif base is not None:
                 # Failures at the start of an epoch are the next batch's.
-                own = [one for one in group if repeats or one.epoch <= base.epoch]
+                epoch = base.before.epoch
+                own = [one for one in group if repeats or one.before.epoch <= epoch]
                 group = group[len(own) :]
                 yield from _settle(base, own, repeats)
             base = now if now.batch.ids else base

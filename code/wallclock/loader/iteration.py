@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count, islice
 from typing import Any, Generic, TypeAlias
 
@@ -61,14 +61,9 @@ def open_listed(
     """`Open`, of items with random access."""
     n = order.batches_per_epoch
     first = place.epoch * n + place.batches
-    numbers = count(first)
-
-    def place_behind() -> Place:
-        epoch, number = divmod(next(numbers), n)
-        return Place(epoch, number + 1)
-
+    places = (Place(number // n, number % n + 1) for number in count(first))
     batches = OrderedBatches(order, first, end * n)
-    return open_loader(items, batches, options, processes), place_behind
+    return open_loader(items, batches, options, processes), partial(next, places)
 
 
 def open_stream(
@@ -200,7 +195,7 @@ class Images(Generic[ImagesT]):
         items = batch.extras.given or [self.plan.items.given[at] for at in batch.positions]
         images = self._lender.lend(batch.images, delivery.number)
         self._at, self._resumes = delivery.behind, False
-        self.epoch, self.is_last = delivery.epoch, delivery.is_last
+        self.epoch, self.is_last = delivery.before.epoch, delivery.is_last
         # Another batch: the generator keeps the delivery until the next one.
         return replace(batch, images=images, items=items)
 

@@ -57,9 +57,6 @@ class BatchSource:
     batch_size: int
     skipped: Sequence[str] = ()
 
-    def start(self) -> None:
-        """Begin to make them."""
-
     def stop(self) -> None:
         """Let whatever makes them end."""
 

@@ -11,7 +11,6 @@ from wallclock.loader.order import Place
 
 #: Ids that are hashed at a time.
 _HASHED = 4096
-_LONGEST_ERROR = 160
 
 
 def saved(at: Place, end: int, order: Mapping[str, Any], data: str) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def loaded(state: Any, order: Mapping[str, Any], data: str) -> tuple[Place, int]
     differing = [name for name in order if there[name] != order[name]]
     if differing:
         was = ", ".join(f"{name}={there[name]!r}" for name in differing)
-        raise UserError(f"this state is of another iteration: there {was}"[:_LONGEST_ERROR])
+        raise UserError(f"this state is of another iteration: there {was}"[:160])
     if state["data"] != data:
         raise UserError("this state is of other images, or of the same ones in another order")
     return Place(*(state[name] for name in Place._fields)), state["end"]

@@ -123,12 +123,9 @@ class StreamedBatches(BatchSource):
         self._items: dict[int, Any] = {}
         self._places: deque[tuple[Place, int, list[str]]] = deque()
         self._stopped, self._ended = threading.Event(), threading.Event()
-        self._is_over, self._admitted = False, 0
+        self._is_begun = self._is_over = False
+        self._admitted = 0
         self._thread = JoinableThread(self._read, "loader stream")
-
-    def start(self) -> None:
-        """See `BatchSource`."""
-        self._thread.start()
 
     def stop(self) -> None:
         """See `BatchSource`: once the user's iterable has given the next item."""
@@ -138,13 +135,16 @@ class StreamedBatches(BatchSource):
     def close(self) -> None:
         """See `BatchSource`: unless the iterable waits for something itself."""
         self.stop()
-        if self._ended.wait(_END_S):
+        if self._is_begun and self._ended.wait(_END_S):
             self._thread.join()
 
     def __next__(self) -> Sequence[int]:
         """See `BatchSource`."""
         if self._is_over:
             raise StopIteration
+        if not self._is_begun:
+            self._is_begun = True
+            self._thread.start()
         received = self._batches.get()
         if isinstance(received, _End):
             self._is_over = True

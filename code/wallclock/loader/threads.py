@@ -224,7 +224,6 @@ class ThreadLoader(LendingLoader):
 
     def __enter__(self) -> Self:
         try:
-            self._ring.source.start()
             self._dispatch()
             for worker in self._workers:
                 worker.thread.start()
