@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, Dataset
 import wallclock
 from examples import arguments
 from examples.replace_dataloader import normalize, to_tensor
-from examples.trainers import pairs_of
 from wallclock import Workers
 from wallclock.stages import augment
 
@@ -73,12 +72,11 @@ def main(folder: str, stop_after: int = 0) -> None:
     if world > 1:
         torch.distributed.init_process_group("gloo")
         options |= {"shard": (rank, world), "drop_last": True}
-    pairs = pairs_of(folder)
-    linear = torch.nn.Linear(48, 1 + max(label for _, label in pairs))
-    network = torch.nn.Sequential(torch.nn.AvgPool2d(56), torch.nn.Flatten(), linear)
-    model = torch.nn.parallel.DistributedDataParallel(network) if world > 1 else network
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-    with wallclock.open_images(pairs, 224, 8, **options) as batches:
+    with wallclock.open_images(folder, 224, 8, labels="folder", **options) as batches:
+        linear = torch.nn.Linear(48, len(batches.classes))
+        network = torch.nn.Sequential(torch.nn.AvgPool2d(56), torch.nn.Flatten(), linear)
+        model = torch.nn.parallel.DistributedDataParallel(network) if world > 1 else network
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         parts: dict[str, Any] = {"network": network, "optimizer": optimizer, "images": batches}
         saved = Path(folder, "checkpoint.pt")
         if saved.exists():

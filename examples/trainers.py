@@ -7,7 +7,6 @@ Needs that library. An image's class is the folder that it is in; the network is
 
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,14 +15,7 @@ from examples import arguments
 from wallclock import Batch, as_dataloader, open_images
 
 SIZE, EPOCHS = 32, 2
-Pairs = list[tuple[str, int]]
-
-
-def pairs_of(folder: str) -> Pairs:
-    """Paths and the numbers of their classes."""
-    paths = sorted(Path(folder).glob("*/*.jpg"))
-    classes = sorted({path.parent.name for path in paths})
-    return [(str(path), classes.index(path.parent.name)) for path in paths]
+OPTIONS: dict[str, Any] = {"output": "torch,float32", "labels": "folder"}
 
 
 def inputs_of(batch: Batch[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -42,7 +34,7 @@ def make_network() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(10))
 
 
-def by_lightning(pairs: Pairs) -> float:
+def by_lightning(folder: str) -> float:
     """Sanity checks, training, validation; the last validation's loss."""
     import lightning
 
@@ -70,14 +62,14 @@ def by_lightning(pairs: Pairs) -> float:
     )
     ranks = (trainer.global_rank, trainer.world_size)
     with (
-        open_images(pairs, SIZE, 4, output="torch,float32", shuffle=True, shard=ranks) as training,
-        open_images(pairs, SIZE, 4, output="torch,float32", shard=ranks) as validation,
+        open_images(folder, SIZE, 4, **OPTIONS, shuffle=True, shard=ranks) as training,
+        open_images(folder, SIZE, 4, **OPTIONS, shard=ranks) as validation,
     ):
         trainer.fit(Classifier(), as_dataloader(training), as_dataloader(validation))
     return float(trainer.callback_metrics["loss"])
 
 
-def by_accelerate(pairs: Pairs) -> float:
+def by_accelerate(folder: str) -> float:
     """A loop of one's own, sharded by the accelerator's ranks; the last batch's loss."""
     from accelerate import Accelerator
 
@@ -88,7 +80,7 @@ def by_accelerate(pairs: Pairs) -> float:
     ranks = (accelerator.process_index, accelerator.num_processes)
     loss = torch.zeros(())
     with open_images(
-        pairs, SIZE, 4, output="torch,float32", shuffle=True, epochs=EPOCHS, shard=ranks
+        folder, SIZE, 4, **OPTIONS, shuffle=True, epochs=EPOCHS, shard=ranks
     ) as batches:
         for batch in batches:
             loss = loss_of(network, batch.to(accelerator.device))
@@ -98,7 +90,7 @@ def by_accelerate(pairs: Pairs) -> float:
     return float(loss.detach())
 
 
-def by_transformers(pairs: Pairs) -> float:
+def by_transformers(folder: str) -> float:
     """`Trainer` asks for its loaders by two methods; the loss of the evaluation."""
     import transformers
 
@@ -116,8 +108,8 @@ def by_transformers(pairs: Pairs) -> float:
     model = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes))
     with (
         tempfile.TemporaryDirectory() as out,
-        open_images(pairs, SIZE, 4, output="torch,float32", shuffle=True) as training,
-        open_images(pairs, SIZE, 4, output="torch,float32") as evaluation,
+        open_images(folder, SIZE, 4, **OPTIONS, shuffle=True) as training,
+        open_images(folder, SIZE, 4, **OPTIONS) as evaluation,
     ):
         settings = transformers.TrainingArguments(
             out, num_train_epochs=EPOCHS, use_cpu=True, report_to=[], save_strategy="no"
@@ -134,7 +126,7 @@ def main(folder: str, name: str) -> None:
     """Train, print the loss."""
     if name not in TRAINERS:
         sys.exit(f"no trainer is called {name}: {', '.join(TRAINERS)}")
-    print(f"{name}: loss {TRAINERS[name](pairs_of(folder)):.3f}")
+    print(f"{name}: loss {TRAINERS[name](folder):.3f}")
 
 
 if __name__ == "__main__":
