@@ -4,7 +4,6 @@ import io
 import os
 import posixpath
 import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -24,8 +23,7 @@ from wallclock import open_images
 from wallclock.errors import ImageError, UserError
 
 GOOD, OTHER = making.jpeg(24, 20), making.jpeg(24, 20, 1)
-CUT = GOOD[:-60]
-N = 1000
+CUT, N = GOOD[:-60], 1000
 
 
 def load(items: Any, batch: int = 4, **options: Any) -> Any:
@@ -40,7 +38,7 @@ def load(items: Any, batch: int = 4, **options: Any) -> Any:
     return loaded
 
 
-def write_tar(path: Path, members: Sequence[tuple[str, Any]]) -> Path:
+def write_tar(path: Path, members: list[tuple[str, Any]]) -> Path:
     """Members are bytes, or a kind of link and its target."""
     with tarfile.open(path, "w") as tar:
         for name, content in members:
@@ -128,6 +126,8 @@ def test_classes_links_and_other_members_of_a_tar(tmp_path: Path) -> None:
         "d/b": f"{start}d/b.jpg: a second member of this name",
     }
     assert loaded.skipped == [f"{start}d", f"{start}readme"]
+    with pytest.raises(UserError, match=r"t\.tar: no image in it, but .*t\.tar/notes\.txt"):
+        load(write_tar(tmp_path / "t.tar", [("notes.txt", b"")]))
 
 
 def test_data_comes_before_a_reference(tmp_path: Path) -> None:
@@ -212,10 +212,6 @@ def assert_same(picture: Any, image: Image.Image) -> None:
             assert np.abs(pixels - expected).max() <= (image.mode == "YCbCr")
 
 
-#: Modes that neither a PNG nor a TIFF has, and as what they are written.
-UNWRITTEN = {"HSV": "RGB", "RGBa": "RGBA", "La": "LA"}
-
-
 @pytest.mark.parametrize("mode", Image.MODES)
 def test_a_pillow_image_of_any_mode_is_as_its_file(mode: str) -> None:
     picture = Image.fromarray(np.random.default_rng(1).integers(0, 255, (7, 9, 4), np.uint8))
@@ -225,7 +221,7 @@ def test_a_pillow_image_of_any_mode_is_as_its_file(mode: str) -> None:
     else:
         through = {"La": "LA", "PA": "P", "P": "RGB", "YCbCr": "RGB"}.get(mode, "RGBA")
         picture = picture.convert(through).convert(mode)
-    written = picture.convert(UNWRITTEN[mode]) if mode in UNWRITTEN else picture
+    written = picture.convert({"HSV": "RGB", "RGBa": "RGBA", "La": "LA"}.get(mode, mode))
     assert_same(picture, Image.fromarray(np.asarray(picture)) if mode == "I;16N" else written)
     assert len(load([picture, GOOD]).ids) == (1 if mode in ("I", "F") else 2)
 

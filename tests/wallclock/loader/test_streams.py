@@ -260,13 +260,6 @@ def test_tars_by_http(tmp_path: Path) -> None:
             thread.join()
 
 
-def test_a_tar_without_an_image_is_named(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        tar.addfile(tarfile.TarInfo("notes.txt"))
-    with pytest.raises(UserError, match=r"a\.tar: no image in it, but .*a\.tar/notes\.txt"):
-        list(open_images(tmp_path / "a.tar", 8))
-
-
 def test_tars_by_fsspec(tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     write_tar(tmp_path / "a.tar", 0, 6)

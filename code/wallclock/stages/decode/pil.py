@@ -236,8 +236,8 @@ def _convert(image: Any, mode: str) -> Any:
     """An image of any mode of Pillow's in one of `MODES`, once its samples are checked."""
     if image.mode == "LAB" and mode == "L":
         image = image.convert("RGB")
-    if image.mode in ("RGBa", "PA", "La"):
-        image = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+    if image.mode == "La":
+        image = image.convert("LA")
     if not image.mode.startswith("I"):
         return image.convert(mode)
     import numpy as np
