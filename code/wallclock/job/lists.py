@@ -92,7 +92,10 @@ def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
 
 
 def _rows(lines: Iterator[str], is_table: bool) -> Iterator[dict[str, Any]]:
-    """A place a line, or the records below a header, which a text may have, too."""
+    """A place a line, or the records below a header, which a text may have, too.
+
+    A column without a name, as pandas and Excel write, is left out.
+    """
     first = next(lines, "")
     lines = chain([first], lines)
     headers = {mark: set(map(_plain, first.split(mark))) for mark in ",\t;"}
@@ -105,14 +108,14 @@ def _rows(lines: Iterator[str], is_table: bool) -> Iterator[dict[str, Any]]:
     names = next(records, [])
     if isinstance(names, str):
         raise ValueError(f"its first line: {names}")
-    _check_distinct(names)
+    _check_distinct([name for name in names if name])
     for fields in records:
         if len(fields) == len(names) and not isinstance(fields, str):
-            yield dict(zip(names, fields, strict=True))
+            yield {name: value for name, value in zip(names, fields, strict=True) if name}
             continue
         n_fields = f"{len(fields)} fields, the header has {len(names)}"
         damage = fields if isinstance(fields, str) else n_fields
-        yield {**dict.fromkeys(names), _DAMAGE: damage}
+        yield {**dict.fromkeys(filter(None, names)), _DAMAGE: damage}
 
 
 def _records(lines: Iterator[str], mark: str) -> Iterator[Sequence[str]]:

@@ -114,8 +114,9 @@ def test_damage_is_its_rows_failure(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_row_without_an_id_has_its_places(tmp_path: Path) -> None:
-    (tmp_path / "list.csv").write_text("id,path\n,a.jpg\n,\n2,b.jpg\n")
-    assert list_items(str(tmp_path / "list.csv")).ids.to_pylist() == ["a.jpg", "row 2", "2"]
+    (tmp_path / "list.csv").write_text("id,path,,\n,a.jpg,,\n,,,\n2,b.jpg,,\n")
+    items = list_items(str(tmp_path / "list.csv"))
+    assert (items.ids.to_pylist(), items.carried) == (["a.jpg", "row 2", "2"], None)
 
 
 def test_what_parquet_lacks_is_refused_before_work(tmp_path: Path) -> None:
