@@ -72,8 +72,13 @@ def test_a_state_is_what_comes_next(taken: int | None) -> None:
                 other.set_epoch(epoch)
             assert positions_of(other) == comes
         positions_of(islice(loader, 1))
-        other.load_state_dict(loader.state_dict())
-        assert positions_of(other) == epochs[4]
+        batches.load_state_dict(loader.state_dict())
+        assert positions_of(as_dataloader(batches)) == epochs[4]
+        batches.load_state_dict(state)
+        assert positions_of(as_dataloader(batches)) == expected[0][1]
+        next(batches, None)
+        whole = as_dataloader(batches)
+        assert len(positions_of(whole)) == len(whole)
 
 
 class Stream:
