@@ -3,7 +3,6 @@
 URLs are fetched ahead (`reader.py`); what that needs is imported when the first one is read.
 """
 
-import io
 import os
 import stat
 import threading
@@ -43,17 +42,6 @@ class Source:
     def remote(self) -> bool:
         """Whether it is a URL."""
         return isinstance(self.where, str) and is_url(self.where)
-
-
-class Damaged(io.RawIOBase):
-    """In the place of an image of which a record does not say where it is."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def read(self, size: int = -1) -> bytes:
-        """Raise ImageError."""
-        raise ImageError("read", self._reason)
 
 
 class SourceReader(PrefetchingReader):

@@ -23,13 +23,14 @@ from wallclock.errors import ImageError, SourceError, UserError
 from wallclock.fetch import folder
 from wallclock.fetch.filesystems import is_url, place_of
 from wallclock.fetch.s3 import S3Error, connect, list_objects
-from wallclock.fetch.sources import Damaged, Source, SourceReader
+from wallclock.fetch.sources import Source, SourceReader
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
 from wallclock.job.dataset import ABOUT, THUMBNAILS, Dataset, open_existing
 from wallclock.job.lists import read_list
 from wallclock.job.texts import CHUNK, add_to_digest, chunks, repeated
 from wallclock.job.thumbnails import Member, members
+from wallclock.loader.items import Unreadable
 from wallclock.recipe import Limits
 
 #: What names a file of this machine, also in fsspec's chains.
@@ -64,8 +65,7 @@ class Items(Sequence[Source]):
 
     def __getitem__(self, index: Any) -> Any:
         if why := self.faults.get(index):
-            damaged: Any = Damaged(why)
-            return Source(self.ids[index].as_py(), damaged)
+            return Source(self.ids[index].as_py(), Unreadable(why))
         where = os.fsdecode(self.root + self.where[index].as_py())
         identity = self.ids[index].as_py()
         return Source(identity, self.open_one(where) if self.open_one else where)
