@@ -354,13 +354,16 @@ def _statistics(config: _Json, preprocessor: _Json) -> Statistics:
 def channels(value: Any, name: str) -> tuple[float, ...]:
     """A statistic of a processor's file; one number is that of all three channels.
 
-    Raises ValueError: it is something else, or not finite; the words follow on the processor.
+    Raises ValueError: it is something else, not finite, or a divisor of 0; its words follow "the
+    processor".
     """
     numbers = [value] * 3 if isinstance(value, int | float) else value
     if not isinstance(numbers, Sequence) or len(numbers) != 3:
         raise ValueError(f"has {name}={value}, which is not of three channels")
     if not all(isinstance(number, int | float) and isfinite(number) for number in numbers):
         raise ValueError(f"has {name}={value}, which is not finite")
+    if name == "image_std" and min(numbers) <= 0:
+        raise ValueError(f"divides by {name}={value}")
     return tuple(map(float, numbers))
 
 

@@ -231,7 +231,7 @@ VIT = {"image_processor_type": "ViTImageProcessor"}
         ({**VIT, "resample": 5}, "resample=5"),
         ({**VIT, "resample": None}, "resample=None"),  # transformers raises at the first image
         ({**VIT, "size": {"longest_edge": 64}}, "longest_edge"),
-        ({**VIT, "image_std": [0.0, 1.0, 1.0]}, "image_std"),
+        ({**VIT, "image_std": [0.0, 1.0, 1.0]}, "divides by image_std"),
         ({**VIT, "image_mean": [0.5]}, "three channels"),
         ({**VIT, "image_mean": float("nan")}, "image_mean=nan, which is not finite"),
         ({**VIT, "image_std": [0.5, "wide", 0.5]}, "which is not finite"),
