@@ -105,6 +105,7 @@ class TestHub:
 
         monkeypatch.setattr(checkpoint, "folder_of", refuse)
         (tmp_path / "in").mkdir()
+        (tmp_path / "in" / "a.jpg").touch()
         assert main(["embed", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
         assert capsys.readouterr().err.splitlines()[-1] == "wallclock: cannot load it"
         assert main(["embed", str(tmp_path / "in"), str(tmp_path / "out"), "weights=best"]) == 2
