@@ -155,8 +155,7 @@ def _objects(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 def _table(rows: Sequence[dict[str, Any]]) -> Any:
     names = dict.fromkeys(chain.from_iterable(rows))
-    columns = [_column([row.get(name) for row in rows]) for name in names]
-    return pa.table(columns, [_encodable(name) for name in names])
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
 
 def _column(values: list[Any]) -> Any:
@@ -165,11 +164,8 @@ def _column(values: list[Any]) -> Any:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         texts = [x if isinstance(x, str | None) else json.dumps(x) for x in values]
-        return pa.array([text and _encodable(text) for text in texts], pa.string())
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+        encoded = [text and text.encode("utf-8", "backslashreplace") for text in texts]
+        return pa.array(encoded, pa.binary()).cast(pa.string())
 
 
 # --- columns ------------------------------------------------------------------------------------

@@ -39,14 +39,6 @@ def items_of(folder: Path, limit: int) -> str:
     return list_items(str(folder), limit).digest()
 
 
-def test_names_that_are_not_utf8(tmp_path: Path) -> None:
-    name = os.fsencode(tmp_path) + b"/\xff.jpg"
-    with open(name, "wb") as file:
-        file.write(b"x")
-    (source,) = list_items(str(tmp_path))
-    assert (source.id, os.fsencode(str(source.where))) == ("\\xff.jpg", name)
-
-
 def test_a_name_that_looks_escaped(tmp_path: Path) -> None:
     names = (b"\xff.jpg", b"\\xff.jpg", b"\\x5cxff.jpg", b"\\x41.jpg")
     for name in names:
