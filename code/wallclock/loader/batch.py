@@ -95,10 +95,8 @@ class Batch(Generic[ImagesT]):
         images: Any = self.images
         shape = f"{images.dtype} {tuple(images.shape)}" if hasattr(images, "shape") else "a list"
         failed = f"\n  failure: {describe(self.failures[0])}" if self.failures else ""
-        return (
-            f"<Batch: {len(self.ids)} images {shape}, {len(self.failures)} failures, "
-            f"{len(self.skipped)} skipped{failed}>"
-        )
+        others = f"{len(self.failures)} failures, {len(self.skipped)} skipped{failed}"
+        return f"<Batch: {len(self.ids)} images {shape}, {others}>"
 
     @property
     def labels(self) -> list[Any]:

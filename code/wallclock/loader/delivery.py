@@ -80,9 +80,8 @@ def _settle(base: Delivery, group: list[Delivery], repeats: bool) -> Iterator[De
     batch, first, n = base.batch, group[0].before, len(base.batch.ids)
     for number, one in enumerate(group, 1):
         if one is not base:
-            failures, skipped = one.batch.failures, one.batch.skipped
-            one.batch = replace(batch, failures=failures, skipped=skipped, repeated=n)
-            one.batch.images = deepcopy(images)
+            own, one.batch = one.batch, replace(batch, images=deepcopy(images), repeated=n)
+            one.batch.failures, one.batch.skipped = own.failures, own.skipped
             one.number = NO_BUFFER
         if one is not group[-1]:
             one.behind = first._replace(skip=number)

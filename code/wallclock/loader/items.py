@@ -38,13 +38,13 @@ class ParsedItem(NamedTuple):
 class Record(dict[str, Any]):
     """A sample of a tar, or a row of a table.
 
-    `failure`: why it has no image; empty: it has one. `skipped`: what lies between it and the
-    record before, or behind the last one, and is no part of a record.
+    `file`: where it lies. `failure`: why it has no image; empty: it has one. `skipped`: what lies
+    between it and the record before, or behind the last one, and is no part of a record.
     """
 
-    def __init__(self, fields: Any = (), failure: str = "") -> None:
+    def __init__(self, fields: Any, file: str, failure: str = "") -> None:
         super().__init__(fields)
-        self.failure = failure
+        self.file, self.failure = file, failure
         self.skipped: list[str] = []
 
 

@@ -45,9 +45,10 @@ class Chunk:
     marks: list[int] = field(default_factory=list)
     worker: int = -1
 
-    def fail(self, name: str, error: ImageError) -> None:
-        """List an image that failed."""
-        self.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
+    def fail(self, name: str, error: ImageError, file: str = "") -> None:
+        """List an image that failed, and the file that it is a record of, if it is one."""
+        reason = error.reason if file in error.reason else f"{file}: {error.reason}"
+        self.failures.append({"id": name, "stage": error.stage, "reason": reason})
 
 
 def buffers_for(workers: int, batch_size: int) -> int:

@@ -146,7 +146,7 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
             for rows in table.iter_batches(_ROWS):
                 for row in rows.rename_columns(columns).to_pylist():
                     at = as_source(row, next(numbers)).where
-                    yield Record(row, f"{name}: {at.reason}") if isinstance(at, Unreadable) else row
+                    yield Record(row, name, at.reason if isinstance(at, Unreadable) else "")
     except (OSError, ValueError) as error:
         raise UserError(f"{name}: {first_line(error)}") from error
 

@@ -102,7 +102,7 @@ def _record(tar: str, parts: list[_Part], skipped: list[str]) -> Iterator[Record
     for part in parts:
         name, field = _name(tar, part.path), part.field.lower()
         if field in images:
-            yield Record(named, f"{name}: a second member of this name")
+            yield Record(named, tar, f"{name}: a second member of this name")
             continue
         if is_image_name(part.path) and not _is_image(field):
             skipped.append(name)
@@ -116,7 +116,7 @@ def _record(tar: str, parts: list[_Part], skipped: list[str]) -> Iterator[Record
     if "cls" in fields:
         fields["label"] = fields.pop("cls")
     good = {**fields, **named, "image": next(iter(images.values()), None)}
-    yield Record(named, failure) if failure else Record(good)
+    yield Record(named, tar, failure) if failure else Record(good, tar)
 
 
 def _parse(field: str, content: bytes | str) -> Any:

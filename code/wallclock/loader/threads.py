@@ -21,6 +21,7 @@ from wallclock.check import LARGE_PIXELS, ImageInfo
 from wallclock.errors import ImageError
 from wallclock.fetch.reader import Reader
 from wallclock.loader.batch import Batch, Extras, Loader, Marks
+from wallclock.loader.items import Record
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.order import BatchSource, largest_batch
 from wallclock.loader.prepare import (
@@ -374,7 +375,8 @@ class _Worker:
                     if extract:
                         chunk.extracted.append(extract(data, item, pixels))
             except ImageError as error:
-                chunk.fail(item.id, error)
+                given = chunk.given[offset] if chunk.given else None
+                chunk.fail(item.id, error, given.file if isinstance(given, Record) else "")
                 continue
             marks += (began, was_read, decoded, perf_counter_ns())
             kept.append(offset)

@@ -39,7 +39,6 @@ def load(items: Any, batch: int = 4, **options: Any) -> Any:
 
 
 def write_tar(path: Path, members: list[tuple[str, Any]]) -> Path:
-    """Members are bytes, or a kind of link and its target."""
     with tarfile.open(path, "w") as tar:
         for name, content in members:
             info = tarfile.TarInfo(name)
@@ -306,6 +305,7 @@ def test_rows_of_a_table(is_struct: bool, tmp_path: Path) -> None:
     assert loaded.ids == [f"r{at}" for at in range(N) if at % 20 >= 3]
     assert len(loaded.failures) == 3 * N // 20
     assert loaded.failures["r22"] == f"{table}: item 22 has no image"
+    assert loaded.failures["r1"] == f"{table}: empty file"
 
 
 def test_members_of_a_tar(tmp_path: Path) -> None:
@@ -325,6 +325,7 @@ def test_members_of_a_tar(tmp_path: Path) -> None:
     loaded = load(tar, 64)
     assert loaded.ids == [f"{at}/v1.{at}" for at in range(N) if at % 20 > 12]
     assert len(loaded.failures) == 7 * N // 20
+    assert all(f"{tar}" in reason for reason in loaded.failures.values())
     assert len({*loaded.skipped}) == len(loaded.skipped) == 6 * N // 20
     assert sorted(load(tar, 64, shuffle=99).ids) == sorted(loaded.ids)
     with open_images(tar, 8, 64) as batches, open_images(tar, 8, 64) as resumed:
