@@ -161,7 +161,7 @@ def test_a_waiting_generator_does_not_hold_the_close() -> None:
         yield from FILES
         release.wait(30)
 
-    with open_images(items(), 8, 4) as batches:
+    with open_images(items(), 8, 2) as batches:
         next(batches)
     release.set()
     for thread in threading.enumerate():
