@@ -79,7 +79,8 @@ class Batch(Generic[ImagesT]):
     and could not be loaded: id, stage, reason. `items`: what the user gave, one for each row.
     `repeated`: how many of the images also were in an earlier batch or are in the next one, where a
     rank needs a batch in the place of one that could not be read.
-    `skipped`: names of what lies before these images in a tar, and is none: `a.tar/.DS_Store`.
+    `skipped`: names of what lies before these images in a tar and is none, as `a.tar/.DS_Store`;
+    in the first batch of an epoch, of what lies in a folder.
     """
 
     ids: list[str]

@@ -158,6 +158,7 @@ class ListedItems(Sequence[Source]):
     """
 
     classes: Sequence[str] = ()
+    skipped: Sequence[str] = ()
 
     def __init__(self, items: Any, *, keeps: bool = False) -> None:
         self.given, self.keeps = items, keeps
@@ -186,9 +187,10 @@ class FolderItems(ListedItems):
     """The images under a folder, found by content, at any depth; their ids are relative to it.
 
     With `labels`, an item is a pair of its name and the number of its class, the subfolder that it
-    lies in; `classes` has their names, sorted.
+    lies in; `classes` has their names, sorted. `skipped`: what is no image, is hidden, or is in no
+    class.
 
-    Raises UserError: there is no such folder, no image in it, or one in no class.
+    Raises UserError: there is no such folder, or no image in it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, labels: bool = False) -> None:
@@ -196,15 +198,19 @@ class FolderItems(ListedItems):
         if not os.fspath(path) or not self.root.is_dir():
             fix = "give one, a .tar, a .parquet, or a list of paths, URLs, bytes or files"
             raise UserError(f"{os.fspath(path) or repr('')} is no folder; {fix}")
-        self._names = names = sorted(folder.candidates(self.root), key=os.fsencode)
+        listing = folder.FolderListing(self.root)
+        found = [*listing]
+        outside = [name for name in found if labels and "/" not in name]
+        # A folder that cannot be read becomes a failure.
+        names = sorted({*found, *listing.unreadable}.difference(outside), key=os.fsencode)
         if not names:
-            raise UserError(f"no image under {self.root}: no {KINDS} file")
+            place = "in a folder under" if outside else "under"
+            raise UserError(f"no image {place} {self.root}: no {KINDS} file")
+        self.skipped = [folder.id_of(name) for name in (*outside, *listing.others)]
+        self._names = names
         given: Any = names
         if labels:
             tops = [name.partition("/")[0] for name in names]
-            if outside := {*tops} & {*names}:
-                fix = "with labels='folder' each image lies in the folder of its class"
-                raise UserError(f"{self.root}/{min(outside)}: {fix}")
             numbers = {top: number for number, top in enumerate(sorted({*tops}))}
             self.classes = [folder.id_of(top) for top in numbers]
             given = [(name, numbers[top]) for name, top in zip(names, tops, strict=True)]

@@ -245,21 +245,28 @@ class Images(Generic[ImagesT]):
         self._unclosed = weakref.finalize(self, _abandoned, loader, self._process)
         order = self.plan.order
         repeats = order.drop_last and order.world_size > 1
-        self._deliveries = deliver(_taken(loader, place), loader.release, repeats)
+        skipped = () if order.rank else getattr(self.plan.items, "skipped", ())
+        self._deliveries = deliver(_taken(loader, place, skipped), loader.release, repeats)
         for passed in islice(self._deliveries, self._at.skip):
             if passed.number != NO_BUFFER:
                 loader.release(passed.number)
         return self._loader
 
 
-def _taken(loader: LendingLoader, place: Callable[[], Place]) -> Iterator[Delivery]:
+def _taken(
+    loader: LendingLoader, place: Callable[[], Place], skipped: Sequence[str]
+) -> Iterator[Delivery]:
+    """All batches; the first one of an epoch names what was skipped when items were listed."""
     while True:
         try:
             number, batch = loader.take()
         except StopIteration:
             return
         behind = place()
-        yield Delivery(batch, number, behind._replace(batches=behind.batches - 1), behind)
+        before = behind._replace(batches=behind.batches - 1)
+        if not before.batches:
+            batch.skipped += skipped
+        yield Delivery(batch, number, before, behind)
 
 
 def _abandoned(loader: LendingLoader, process: int) -> None:

@@ -4,14 +4,14 @@ import os
 import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from random import Random
 from typing import Any
 from urllib.request import urlopen
 
-from wallclock.errors import UserError, first_line, import_extra
+from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
 from wallclock.fetch.filesystems import filesystem_of, is_url
 from wallclock.fetch.folder import is_image_name
 from wallclock.fetch.s3 import S3Error, connect, list_objects
@@ -20,10 +20,10 @@ from wallclock.loader.tars import read_members, read_samples
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _TIMEOUT_S = 60.0
-#: POSIX pax: two 512-byte blocks of zeros.
-_END_OF_TAR = 1024
-#: Rows that are read at a time.
-_ROWS = 256
+#: Bytes that are read at a time behind the members of a tar.
+_READ = 1 << 16
+#: Rows that are read at a time; the columns of which something is made.
+_ROWS, _KNOWN = 256, {*IMAGE_KEYS, "id", "label", "cls"}
 
 
 def expand(name: str) -> list[str]:
@@ -85,34 +85,25 @@ def read_tar(name: str, skipped: list[str]) -> Iterator[Record]:
     Raises UserError: it cannot be opened, or is damaged; it names the file.
     """
     try:
-        with closing(_open(name)) as opened:
-            file: Any = _Tail(opened)
-            with tarfile.open(fileobj=file, mode="r|*") as tar:
-                descriptor = None if is_url(name) else opened.fileno()
-                yield from read_samples(name, read_members(tar, descriptor), skipped)
-            # tarfile takes a tar that was cut between two members for a whole one.
-            if name.lower().endswith(".tar") and not file.ends_as_a_tar():
-                raise tarfile.ReadError("its end is missing")
+        with closing(_open(name)) as file, tarfile.open(fileobj=file, mode="r|*") as tar:
+            descriptor = None if is_url(name) else file.fileno()
+            yield from read_samples(name, read_members(tar, descriptor), skipped)
+            _check_end(tar.fileobj)
     except (OSError, EOFError, tarfile.TarError, S3Error) as error:
         raise UserError(f"{name}: {first_line(error)}; is it a whole tar?") from error
 
 
-class _Tail:
-    """A file of which the last bytes are remembered."""
+def _check_end(stream: Any) -> None:
+    """Raise TarError, of a tar behind the last member that was found, where it does not end there.
 
-    def __init__(self, file: Any) -> None:
-        self._file, self._last = file, b""
-
-    def read(self, size: int) -> bytes:
-        data: bytes = self._file.read(size)
-        self._last = (self._last + data)[-_END_OF_TAR:]
-        return data
-
-    def ends_as_a_tar(self) -> bool:
-        """Whether it ends with two blocks of zeros; reads the rest."""
-        while self.read(1 << 16):
-            pass
-        return self._last == bytes(_END_OF_TAR)
+    tarfile takes what is no header, and a tar that was cut between two members, for the end.
+    """
+    if not (block := stream.read(tarfile.BLOCKSIZE)):
+        raise tarfile.ReadError("its end is missing")
+    while block:
+        if block.strip(b"\0"):
+            raise tarfile.ReadError("more lies behind a damaged header, or behind its end")
+        block = stream.read(_READ)
 
 
 def _open(name: str) -> Any:
@@ -144,16 +135,39 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
         with _table_file(name) as file, parquet.ParquetFile(file) as table:
             columns = _known_names(name, table.schema_arrow.names)
             for rows in table.iter_batches(_ROWS):
-                for row in rows.rename_columns(columns).to_pylist():
+                for row, failure in _rows_of(rows.rename_columns(columns)):
                     at = as_source(row, next(numbers)).where
-                    yield Record(row, name, at.reason if isinstance(at, Unreadable) else "")
+                    reason = at.reason if isinstance(at, Unreadable) else ""
+                    yield Record(row, name, failure or reason)
     except (OSError, ValueError) as error:
         raise UserError(f"{name}: {first_line(error)}") from error
 
 
+def _rows_of(batch: Any) -> list[tuple[dict[str, Any], str]]:
+    """Rows, and why one has a known column without a value. Of others, Arrow's value will do."""
+    with suppress(Exception):  # not UTF-8, a date that Python has not, a time zone that is unknown
+        return [(row, "") for row in batch.to_pylist()]
+    return [_row_of(batch.slice(at, 1)) for at in range(len(batch))]
+
+
+def _row_of(batch: Any) -> tuple[dict[str, Any], str]:
+    row, failure = {}, ""
+    for name, (value,) in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = _value(value)
+        except ImageError as error:
+            row[name] = value
+            if name in _KNOWN:
+                row[name], failure = None, f"{name}: {error.reason}"
+    return {"id": row.get("id")} if failure else row, failure
+
+
+_value = image_errors("read", "Arrow", lambda value: value.as_py())
+
+
 def _known_names(file: str, columns: list[str]) -> list[str]:
-    known, listed = {*IMAGE_KEYS, "id", "label", "cls"}, ", ".join(columns)
-    names = [plain if (plain := name.strip().lower()) in known else name for name in columns]
+    listed = ", ".join(columns)
+    names = [plain if (plain := name.strip().lower()) in _KNOWN else name for name in columns]
     if {*names}.isdisjoint(IMAGE_KEYS):
         raise UserError(f"{file} has {listed}: one column must be image, path or url")
     if twice := next((name for name in names if names.count(name) > 1), None):

@@ -2,7 +2,8 @@
 
 A name is cut at its first dot before a letter: `a.jpg`, `a.cls` and `a.seg.png` are fields of the
 sample `a`, `v1.0.jpg` is of `v1.0`; the members of a sample follow one another. Where none of them
-is an image by all that follows the cut, they are cut at the last dot instead: `st.petersburg.jpg`.
+is an image by all that follows the cut, they are cut at the last dot instead: `st.petersburg.jpg`;
+but `a.0.npy` among members of `a` is its field `0.npy`.
 
 What is wrong with a member is its sample's failure. What is neither the image of a sample nor a
 field beside one is skipped, and named.
@@ -72,7 +73,7 @@ def read_samples(tar: str, members: Iterable[Member], skipped: list[str]) -> Ite
             continue
         key, stem = posixpath.join(folder, cut[1]), path.rpartition(".")[0]
         is_full = len(parts) >= _MOST_HELD and parts[-1].path.rpartition(".")[0] != stem
-        if is_full or (parts and parts[-1].key != key):
+        if is_full or (parts and not f"{key}.".startswith(f"{parts[0].key}.")):
             yield from _records(tar, parts, skipped)
             parts = []
         parts.append(_Part(key, cut[2], path, content))
@@ -80,12 +81,16 @@ def read_samples(tar: str, members: Iterable[Member], skipped: list[str]) -> Ite
 
 
 def _records(tar: str, parts: list[_Part], skipped: list[str]) -> Iterator[Record]:
-    samples = {"": parts}
-    if not any(_is_image(part.field) for part in parts):
-        samples = {}
-        for part in parts:
-            stem, _, extension = part.path.rpartition(".")
-            samples.setdefault(stem, []).append(part._replace(key=stem, field=extension))
+    samples: dict[str, list[_Part]] = {}
+    with_image = {part.key for part in parts if _is_image(part.field)}
+    may_have = {part.key for part in parts if is_image_name(part.path)}
+    for part in parts:
+        root = parts[0].key
+        if part.key not in with_image:
+            if root not in with_image or part.key in may_have:
+                root = part.path.rpartition(".")[0]
+            part = part._replace(key=root, field=part.path[len(root) + 1 :])
+        samples.setdefault(part.key, []).append(part)
     for sample in samples.values():
         if any(_is_image(part.field) for part in sample):
             yield from _record(tar, sample, skipped)
@@ -126,7 +131,7 @@ def _parse(field: str, content: bytes | str) -> Any:
         return json.loads(content)
     if field not in ("cls", "txt", "text", "transcript"):
         return content
-    text = content.decode("utf-8")
+    text = content.decode("utf-8-sig")
     if field != "cls":
         return text
     if not text.strip():

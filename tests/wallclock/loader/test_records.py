@@ -1,5 +1,6 @@
 """One bad record is one failure: with file, member and reason, and the next record arrives."""
 
+import codecs
 import io
 import os
 import posixpath
@@ -112,9 +113,12 @@ def test_classes_links_and_other_members_of_a_tar(tmp_path: Path) -> None:
     members += [("d/gone.jpg", (soft, "../none.jpg")), ("d/pipe.jpg", (tarfile.FIFOTYPE, ""))]
     members += [("d", (tarfile.DIRTYPE, "")), ("d/two.jpg", GOOD), ("d/two.png", GOOD)]
     members += [("d/b.jpg", OTHER), ("d/b.jpg", OTHER), ("readme", b"")]
+    # Between members of `c`, `c.0` has no image and is a field; `c.1` has one.
+    members += [("c.jpg", GOOD), ("c.0.npy", b""), ("c.1.cls", b"1"), ("c.1.jpg", GOOD)]
+    members += [("c.cls", codecs.BOM_UTF8 + b"5")]
     loaded = load(write_tar(tmp_path / "t.tar", members), 2)
-    assert loaded.ids == ["d/a", "d/hard", "d/soft", "d/b"]
-    assert loaded.labels == [3, "café", None, None]
+    assert loaded.ids == ["d/a", "d/hard", "d/soft", "d/b", "c", "c.1"]
+    assert loaded.labels == [3, "café", None, None, 5, 1]
     np.testing.assert_array_equal(loaded.images[2], loaded.images[0])
     start = f"{tmp_path}/t.tar/"
     gone = "a link to none.jpg, which is no earlier member of a local .tar"
@@ -178,8 +182,19 @@ def test_labels_of_folders(tmp_path: Path) -> None:
         assert batches.classes == ["Z", "a", "b"]
     assert (batch.ids, batch.labels) == (["Z/z.jpg", "a/deep/y.jpg", "b/x.jpg"], [0, 1, 2])
     (tmp_path / "top.jpg").write_bytes(GOOD)
-    with pytest.raises(UserError, match=r"top\.jpg: with labels='folder' each image lies in"):
-        open_images(tmp_path, labels="folder")
+    (tmp_path / "a/notes.txt").write_bytes(b"")
+    for options in ({}, {"shard": (0, 2)}, {"shard": (1, 2)}):
+        again = load(tmp_path, 1, labels="folder", epochs=2, **options)
+        skipped = ["top.jpg", "a/notes.txt"] * 2
+        assert again.skipped == ([] if options.get("shard") == (1, 2) else skipped)
+        assert {*zip(again.ids, again.labels, strict=True)} <= {
+            *zip(batch.ids, batch.labels, strict=True)
+        }
+    assert load(tmp_path).skipped == ["a/notes.txt"]
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/top.jpg").write_bytes(GOOD)
+    with pytest.raises(UserError, match="no image in a folder under"):
+        open_images(tmp_path / "c", labels="folder")
     wrong: list[Any] = [([GOOD], "folder"), (tmp_path, "name"), ("a.tar", "folder")]
     for items, labels in wrong:
         with pytest.raises(UserError, match="give 'folder', with a folder, or leave it out"):
@@ -225,12 +240,16 @@ def test_a_pillow_image_of_any_mode_is_as_its_file(mode: str) -> None:
     assert len(load([picture, GOOD]).ids) == (1 if mode in ("I", "F") else 2)
 
 
-@pytest.mark.parametrize("shape", [(7, 9), (7, 9, 2), (7, 9, 3), (7, 9, 4), (7, 9, 7), (0, 9)])
+SHAPES = [(7, 9), (7, 9, 2), (7, 9, 3), (7, 9, 4), (7, 9, 7), (0, 9), (9,), ()]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [*"?bBhHiIlLqQefdgFDGSUVOMm", ">u2", ">i4"])
 def test_an_array_of_any_dtype_is_as_its_file_or_refused(
     dtype: str, shape: tuple[int, ...]
 ) -> None:
-    if 0 in shape or 7 in shape[2:] or not (dtype in "BH>u2" or (dtype, shape) == ("?", (7, 9))):
+    has_pixels = len(shape) > 1 and 0 not in shape and 7 not in shape[2:]
+    if not has_pixels or not (dtype in "BH>u2" or (dtype, shape) == ("?", (7, 9))):
         assert load([np.zeros(shape, dtype), GOOD]).ids == ["1"]
         return
     most = 1 if dtype == "?" else np.iinfo(dtype).max
@@ -294,16 +313,28 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
     assert (loaded.ids, len(loaded.failures)) == ([str(path) for path in good], N // 5 + 2)
 
 
+def as_if_text(array: Any) -> Any:
+    """Bytes that an Arrow column calls text, UTF-8 or not."""
+    return pa.Array.from_buffers(pa.string(), len(array), array.buffers())
+
+
 @pytest.mark.parametrize("is_struct", [False, True])
 def test_rows_of_a_table(is_struct: bool, tmp_path: Path) -> None:
     images: list[Any] = [[CUT, b"", None][at % 20] if at % 20 < 3 else GOOD for at in range(N)]
+    labels = pa.array([b"\xff" if at % 20 == 3 else b"cat" for at in range(N)])
     if is_struct:
         images = [{"bytes": data, "path": None} for data in images]
     table, ids = tmp_path / "t.parquet", [f"r{at}" for at in range(N)]
-    pq.write_table(pa.table({"Image": images, "id": ids}), table)
+    columns: dict[str, Any] = {"Image": images, "id": ids, "label": as_if_text(labels)}
+    # No pixel depends on what Python cannot have of these.
+    columns["time"] = pa.array([0] * N, pa.timestamp("us", tz="Mars/Phobos"))
+    columns["day"] = pa.array([1 << 30] * N, pa.date32())
+    pq.write_table(pa.table(columns), table)
     loaded = load(table, 64)
-    assert loaded.ids == [f"r{at}" for at in range(N) if at % 20 >= 3]
-    assert len(loaded.failures) == 3 * N // 20
+    assert loaded.ids == [f"r{at}" for at in range(N) if at % 20 > 3]
+    assert {*loaded.labels} == {"cat"}
+    assert len(loaded.failures) == 4 * N // 20
+    assert loaded.failures["r23"].startswith(f"{table}: label: ")
     assert loaded.failures["r22"] == f"{table}: item 22 has no image"
     assert loaded.failures["r1"] == f"{table}: empty file"
 

@@ -275,6 +275,8 @@ def _of_array(value: Any) -> Any:
     array = np.asarray(value)
     is_16_bit = array.dtype.kind == "u" and array.dtype.itemsize == 2
     try:
+        if array.ndim < 2:  # of which Pillow makes a column
+            raise ValueError(array.ndim)
         return Image.fromarray((array >> 8).astype(np.uint8) if is_16_bit else array)
     except (TypeError, ValueError) as error:
         fix = "give uint8 or uint16, (height, width) or with 2 to 4 channels last"
