@@ -77,14 +77,14 @@ def _of_length_1(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`run`, with its vectors (n, dim) scaled to length 1 where they are; zeros stay zeros."""
 
     def run_and_scale(batch: Any) -> Any:
+        # In float64: the sum of squares may be over the range of the others.
         vectors = run(batch)
         if isinstance(vectors, np.ndarray):
-            vectors = vectors.astype(np.float32)
+            vectors = vectors.astype(np.float64)
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            return vectors / np.where(lengths > 0, lengths, np.float32(1))
-        # In FP16 the sum of squares would overflow.
-        vectors = vectors.float()
+            return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+        vectors = vectors.double()
         lengths = vectors.norm(dim=1, keepdim=True)
-        return vectors / lengths.where(lengths > 0, 1.0)
+        return (vectors / lengths.where(lengths > 0, 1.0)).float()
 
     return run_and_scale

@@ -68,7 +68,7 @@ class Reference:
         """The vector (dim,) of an image that `open` returned."""
         vector = np.asarray(self._embed(self._prepare(image)), np.float32).reshape(-1)
         if self._model.normalize:
-            vector = vector / (np.linalg.norm(vector) or 1.0)
+            vector = vector / (np.linalg.norm(vector.astype(np.float64)) or 1.0)
         return vector
 
     def _prepare_by_processor(self) -> None:

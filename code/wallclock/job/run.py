@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 
-import pyarrow as pa
-
 from wallclock.check import ImageInfo
 from wallclock.errors import UserError, describe
 from wallclock.infer.finite import FiniteRows, not_finite
@@ -27,7 +25,7 @@ from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
 from wallclock.infer.writer import Writer
 from wallclock.job import thumbnails
-from wallclock.job.index import HashIndex, Places, hash_words, read_hashes
+from wallclock.job.index import HashIndex, Places, read_hashes
 from wallclock.job.plan import Job, Plan
 from wallclock.job.shard import Shard, subset
 from wallclock.loader.batch import Batch, Loader
@@ -134,7 +132,8 @@ class Run:
                     tally.wall_s = time.perf_counter() - began
                     progress(done, n, tally.limited_by)
                     self._commit_complete(pool)
-                self._index(number, shard.hashes())
+                if self._across:
+                    self._hashes.add([(number, shard.hashes())])
                 self._recent.clear()
                 shard.loaded = True
                 self._commit_complete(pool)
@@ -160,10 +159,6 @@ class Run:
         if not self._across:
             return False
         return digest in self._recent or self._hashes.find(digest) is not None
-
-    def _index(self, number: int, hashes: Sequence[str]) -> None:
-        if self._across:
-            self._hashes.add([(number, hash_words(pa.array(hashes, pa.string())))])
 
     def _reuse(self, shard: Shard) -> int:
         """Take over what has not changed since the earlier dataset; how many they are."""

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from wallclock.check import ImageInfo
 from wallclock.job.dataset import Dataset, Part
-from wallclock.job.index import Places, by_part
+from wallclock.job.index import Places, Words, by_part, hash_words
 from wallclock.job.listing import Items
 from wallclock.loader.batch import Batch
 from wallclock.stages.pixels import Vectors
@@ -109,10 +110,9 @@ class Shard:
             if not self.dropped[offset]
         ]
 
-    def hashes(self) -> list[str]:
-        """The sha256 of the rows that the part will have, in its order, and of dropped ones."""
-        hashes: list[str] = self.sha256[self.kept].tolist()
-        return hashes
+    def hashes(self) -> Words:
+        """Of the rows that the part will have, in its order, and of dropped ones."""
+        return hash_words(pa.array(self.sha256[self.kept], pa.string()))
 
     def part(self, items: Items, dataset: Dataset, earlier: Dataset) -> Part:
         """What to commit. Reads the vectors that are copied, each part once."""

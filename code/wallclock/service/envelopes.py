@@ -12,6 +12,8 @@ from wallclock.service.module import ItemError
 
 #: Seconds for which an object's URL is valid: the longest that a message can be held.
 _VALID_S = 43_200
+#: What is sent to a queue when it is connected, and by whom.
+_TOLD = {"s3:TestEvent": "S3", "SubscriptionConfirmation": "SNS"}
 
 
 class Envelopes:
@@ -36,6 +38,8 @@ class Envelopes:
             values = _object(values.get("Message"), "the Message of the SNS notification")
         if "Records" in values and "url" not in values:
             values = self._uploaded(values["Records"])
+        if "url" not in values and (said := str(values.get("Event", values.get("Type")))) in _TOLD:
+            raise ItemError("parse", f"{said} of {_TOLD[said]} is no request", True)
         return {"callback_url": self._callback_url, **values}
 
     def _uploaded(self, records: Any) -> dict[str, Any]:

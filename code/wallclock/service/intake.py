@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from wallclock.errors import reason_of
 from wallclock.fetch.retries import backoff_s
 from wallclock.service.envelopes import Envelopes
 from wallclock.service.leases import Lease, Leases, Message
@@ -146,6 +147,8 @@ class Intake:
                 request = Request.parse(message.id, self._envelopes.open(message.body))
             except ItemError as error:
                 self.failed(lease, error, message.id)
+            except Exception as error:  # noqa: BLE001 - of credentials that cannot be had
+                self.failed(lease, ItemError("parse", reason_of(error)), message.id)
             else:
                 accept(Item(lease, request, self._clock()))
 

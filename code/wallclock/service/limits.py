@@ -15,9 +15,9 @@ N_QUEUES = 3
 _WINDOW_S = 1.0
 
 
-def max_queue_size(visibility_s: float, requests_per_s: float, n_queues: int = N_QUEUES) -> int:
+def max_queue_size(visibility_s: float, requests_per_s: float) -> int:
     """The bound of each queue: visibility timeout × rate / number of queues."""
-    return int(visibility_s * requests_per_s / n_queues)
+    return int(visibility_s * requests_per_s / N_QUEUES)
 
 
 class Bound:

@@ -20,8 +20,8 @@ class ItemError(Exception):
 
     def __init__(self, stage: str, reason: str, permanent: bool = False) -> None:
         self.stage, self.permanent = stage, permanent
-        # What is no Unicode text (a file's name in bytes) could be sent to nobody.
-        self.reason = " ".join(reason.split()).encode(errors="replace").decode()
+        # A queue takes neither control characters nor what is no Unicode text.
+        self.reason = "".join(c if c.isprintable() else "?" for c in " ".join(reason.split()))
         super().__init__(f"{stage}: {self.reason}")
 
 

@@ -10,9 +10,10 @@ import logging
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict, is_dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -211,8 +212,10 @@ class ServicePipeline:
     def _run(self, items: Sequence[Item]) -> list[bytes | ItemError]:
         try:
             results = self._call_module(items)
-            if len(results) != len(items):
-                raise ValueError(f"{len(results)} results for {len(items)} rows")
+            if isinstance(results, Mapping | Set | str) or len(results) != len(items):
+                raise ValueError(
+                    f"{type(results).__name__} of {len(results)} for {len(items)} rows"
+                )
         except Exception as error:  # noqa: BLE001 - of one item, which is found by its row alone
             if len(items) == 1:
                 return [_item_error("process", error)]
@@ -312,7 +315,8 @@ class ServicePipeline:
         if self._settings.notify_failures and self._intake.is_final(item.lease, error):
             # A copy: the frames of the error's traceback may have the image.
             item.failure = ItemError(error.stage, error.reason, error.permanent)
-            item.result = _encoded_failure(item, item.failure)
+            why = {"stage": error.stage, "reason": error.reason}
+            item.result = orjson.dumps({"id": item.request.id, "error": why})
             self._put("results", item)
         else:
             self._intake.failed(item.lease, error, item.request.id)
@@ -338,14 +342,10 @@ def _is_finite(result: Any) -> bool:
         return all(map(_is_finite, result.values()))
     if isinstance(result, (list, tuple)):
         return all(map(_is_finite, result))
+    if is_dataclass(result) and not isinstance(result, type):
+        return _is_finite(asdict(result))
     numbers = np.asarray(result)
     return numbers.dtype.kind != "f" or bool(np.isfinite(numbers).all())
-
-
-def _encoded_failure(item: Item, error: ItemError) -> bytes:
-    """The body of a failed image's callback."""
-    why = {"stage": error.stage, "reason": error.reason}
-    return orjson.dumps({"id": item.request.id, "error": why})
 
 
 def _item_error(stage: str, error: Exception) -> ItemError:

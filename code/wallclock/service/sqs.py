@@ -22,7 +22,6 @@ import orjson
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from botocore.exceptions import BotoCoreError
 
 from wallclock.errors import UsageError, UserError, first_line
 from wallclock.fetch.retries import is_transient
@@ -115,6 +114,8 @@ class Queue:
         except QueueError as error:
             cure = "" if isinstance(error, QueueRefusal) else "; check the URL"
             raise UserError(f"{self.url}: {error}{cure}") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{self.url} answers as no queue does; check the URL") from error
         if not self.dead_letter:
             fix = "give it a RedrivePolicy, or set dead_letter=URL"
             raise UserError(f"{self.url} has no dead-letter queue for what fails: {fix}")
@@ -140,7 +141,7 @@ class Queue:
                 attributes=received.get("MessageAttributes"),
                 group=received.get("Attributes", {}).get("MessageGroupId", ""),
             )
-            for received in answer.get("Messages", [])
+            for received in answer.get("Messages") or ()
         ]
 
     async def delete(self, handles: Sequence[str]) -> list[bool | None]:
@@ -159,9 +160,9 @@ class Queue:
         numbered = [{"Id": str(number), **entry} for number, entry in enumerate(entries)]
         answer = await self._call(action, Entries=numbered)
         outcomes: list[bool | None] = [None] * len(entries)
-        for entry in answer.get("Successful", []):
+        for entry in answer.get("Successful") or ():
             outcomes[int(entry["Id"])] = True
-        for entry in answer.get("Failed", []):
+        for entry in answer.get("Failed") or ():
             outcomes[int(entry["Id"])] = False if entry.get("SenderFault") else None
         return outcomes
 
@@ -192,7 +193,7 @@ class Queue:
             self._answered()
             self.on_refusal(refusal)
             raise
-        except (aiohttp.ClientError, OSError, BotoCoreError, ValueError, QueueError) as error:
+        except Exception as error:  # also what a source of credentials raises
             reason = first_line(error)
             if self.reachable:
                 event(logging.WARNING, "queue unreachable", action=action, reason=reason)

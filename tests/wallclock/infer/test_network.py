@@ -21,9 +21,11 @@ def pixels(n: int, height: int, width: int) -> Any:
 
 
 @pytest.mark.parametrize("runtime", ["numpy", "torch"])
-def test_length_1(runtime: str) -> None:
-    """Of FP16, whose sum of squares is over its range, too; zeros stay zeros."""
-    rows = np.array([[300.0, 400.0], [0.0, 0.0], [-1e-3, 0.0]], np.float16)
+@pytest.mark.parametrize(("dtype", "scale"), [("f2", 1), ("f4", 8e35), ("f4", 1e-30)])
+def test_length_1(runtime: str, dtype: str, scale: float) -> None:
+    """Also where the sum of squares is over the range of the type; zeros stay zeros."""
+    rows = np.array([[300.0, 400.0], [0.0, 0.0], [-1e-3, 0.0]], dtype)
+    rows[0] *= scale
     batch = torch.from_numpy(rows) if runtime == "torch" else rows
     vectors = np.asarray(_of_length_1(lambda batch: batch)(batch))
     np.testing.assert_allclose(vectors, [[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0]], rtol=1e-6)

@@ -21,7 +21,6 @@ def finish(bound: Bound, clock: Clock, n: int, seconds: float) -> None:
 
 def test_bound_of_s3() -> None:
     assert max_queue_size(30, 28) == 280  # GumGum: their service at its best, queues of 300
-    assert max_queue_size(30, 28, n_queues=1) == 840
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,11 @@ def test_no_request(body: str, reason: str) -> None:
     assert (caught.value.stage, caught.value.permanent) == ("parse", True)
 
 
+@given(st.text())
+def test_a_reason_is_a_line_that_a_queue_takes(text: str) -> None:
+    assert ItemError("process", f"{text}\0\x1b[31m\udcff").reason.isprintable()
+
+
 KEYS = Credentials("key", "secret")
 S3 = {"callback_url": "https://to.example", "credentials": KEYS, "region": "eu-west-1"}
 
@@ -92,7 +97,7 @@ def test_an_upload_is_a_request_for_its_object(key: str) -> None:
     assert opened(notification(event(key)), **S3).id == request.id
 
 
-NAMES = ("Records", "Type", "Message", "url", "s3", "bucket", "object", "key", "eventName")
+NAMES = ("Records", "Type", "Event", "Message", "url", "s3", "bucket", "object", "key", "eventName")
 _JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=5),
     lambda of: st.lists(of, max_size=3) | st.dictionaries(st.sampled_from(NAMES), of, max_size=4),
@@ -123,6 +128,8 @@ def test_any_body_is_a_request_or_refused_in_one_line(body: str) -> None:
         (event("k", n=2), "Records is not one event of S3 about one object"),
         (event("k", "ObjectRemoved:Delete"), "ObjectRemoved:Delete is no upload: have S3 send"),
         (notification("hello"), "the Message of the SNS notification is not JSON"),
+        ('{"Event": "s3:TestEvent", "Bucket": "b"}', "s3:TestEvent of S3 is no request"),
+        ('{"Type": "SubscriptionConfirmation", "Message": "You"}', "of SNS is no request"),
     ],
 )
 def test_envelopes_that_are_refused(body: str, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -108,14 +109,22 @@ def test_two_messages_of_one_name_have_two_keys() -> None:
     assert sorted(requests.sent, key=str) == [("a", result), ("b", result)]
 
 
+@dataclass
+class Score:
+    """A result that orjson writes as an object."""
+
+    of: list[float]
+    label: None = None
+
+
 class Returning(Toy):
     """Returns what a test says."""
 
-    def __init__(self, results: Sequence[Any]) -> None:
+    def __init__(self, results: Any) -> None:
         super().__init__()
         self._results = results
 
-    def process(self, batch: np.ndarray) -> Sequence[Any]:
+    def process(self, batch: np.ndarray) -> Any:
         return self._results
 
 
@@ -130,12 +139,13 @@ class Returning(Toy):
         ([np.array([1, np.nan], np.float16)], "dead_lettered"),
         ([{"a": [None, (1, float("inf"))]}], "dead_lettered"),
         ([np.float32("nan")], "dead_lettered"),
+        ([Score([np.float64("nan")])], "dead_lettered"),
+        ([Score([1.0])], "delivered"),
+        ({"scores": [1]}, "retried"),
         ([{"a": [None, "null", np.ones(2, np.float32)]}], "delivered"),
     ],
 )
-def test_a_result_that_cannot_be_a_row_s_is_not_called_back(
-    results: list[object], outcome: str
-) -> None:
+def test_a_result_that_cannot_be_a_row_s_is_not_called_back(results: object, outcome: str) -> None:
     """Another number than rows may be mended by another try; no JSON and no number are not."""
     case, requests = Case(), Requests()
     pipeline = pipeline_of(case, requests, Returning(results))

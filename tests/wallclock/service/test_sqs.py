@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from botocore.credentials import ReadOnlyCredentials
+from botocore.exceptions import ClientError
 
 from harness.testbed.api import ACCOUNT
 from harness.testbed.serving import listening
@@ -134,6 +135,38 @@ class Temporary:
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
         self.threads.append(threading.get_ident())
         return ReadOnlyCredentials("key", "secret", "token")
+
+
+def test_credentials_that_cannot_be_renewed_for_now() -> None:
+    class Broken(Temporary):
+        def get_frozen_credentials(self) -> ReadOnlyCredentials:
+            raise ClientError({"Error": {"Code": "Throttling"}}, "AssumeRole")
+
+    async def receive() -> None:
+        queue = Queue("http://127.0.0.1:1/0/work", 30, "dead", 5)
+        queue.credentials = Broken()
+        with pytest.raises(QueueError, match="Throttling"):
+            await queue.receive(10, 0)
+        await queue.close()
+
+    asyncio.run(receive())
+
+
+@pytest.mark.parametrize("answer", [[], None, {}, {"Attributes": {"VisibilityTimeout": ""}}])
+def test_a_url_of_something_else(answer: object) -> None:
+    async def handle(request: web.BaseRequest) -> web.Response:
+        return web.json_response(answer)
+
+    async def start() -> None:
+        async with listening(handle) as url:
+            queue = Queue(f"{url}/0/work", 0, "dead", 5)
+            with pytest.raises(
+                UserError, match=r"^http://127.* answers as no queue does; check the URL$"
+            ):
+                await queue.open()
+            await queue.close()
+
+    asyncio.run(start())
 
 
 def test_signature_with_credentials_that_are_fetched_beside_the_event_loop(
