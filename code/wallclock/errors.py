@@ -47,11 +47,11 @@ class NoWeightsError(UserError):
     status = 2
 
 
-class Unavailable(Exception):  # noqa: N818 - a result, not a fault
-    """A library, a provider or a device that a cell needs is missing.
+class Unavailable(UserError):  # noqa: N818 - of the suite a result, not a fault
+    """A library, a provider or a device is missing.
 
-    The cell becomes a row with status `unavailable` and this reason, never with the number of
-    another method. The next run tries it again.
+    A cell of the suite becomes a row with status `unavailable` and this reason, never with the
+    number of another method. The next run tries it again.
     """
 
 

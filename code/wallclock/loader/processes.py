@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from wallclock.errors import Unavailable, UserError
+from wallclock.errors import UserError
 from wallclock.loader.batch import Batch
 from wallclock.loader.order import EveryNth
 from wallclock.loader.threads import Buffers, LendingLoader, ThreadLoader
@@ -175,7 +175,7 @@ class ForkedLoader(LendingLoader):
 
 def _portable(error: BaseException) -> BaseException:
     """The error as a pipe takes it: its traceback in a note, and of a type that can be pickled."""
-    if isinstance(error, UserError | Unavailable):
+    if isinstance(error, UserError):
         return error
     text = "".join(traceback.format_exception(error))
     try:

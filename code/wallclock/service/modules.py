@@ -12,7 +12,6 @@ import numpy.typing as npt
 from wallclock import checkpoint
 from wallclock.check import Inspector
 from wallclock.constraints import Help, OneOf, Range, build, check
-from wallclock.errors import Unavailable, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.finite import not_finite, rows_not_finite
 from wallclock.infer.network import open_embedder
@@ -56,10 +55,7 @@ class Pixels(Module):
         self._reader = SourceReader(limits, fetches_ahead=False)
         self._inspect = Inspector(limits, FAST.decoder, rotate=geometry.rotate)
         self._of_thread, self._one_large = threading.local(), threading.Lock()
-        try:
-            self._stages()  # so that a library that is missing fails here, not at the first image
-        except Unavailable as error:
-            raise UserError(str(error)) from error
+        self._stages()  # so that a library that is missing fails here, not at the first image
 
     def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
         """Uint8 (h, w, 3). Raises ImageError: damaged, over a limit, or no image."""
@@ -144,10 +140,7 @@ class Embedding(Pixels):
         super().__init__(network.input_px, max_pixels, recipe.preprocess)
         self._embedder = None
         if model != MOCK:
-            try:
-                self._embedder = open_embedder(recipe, network)
-            except Unavailable as error:
-                raise UserError(str(error)) from error
+            self._embedder = open_embedder(recipe, network)
 
     def process(self, batch: npt.NDArray[np.uint8]) -> Sequence[Any]:
         """Float32 vectors of the images (n, size, size, 3); an ImageError where not finite."""

@@ -30,11 +30,11 @@ from tests.conftest import ROOT
 from tests.ray_nodes import Nodes
 from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
 from wallclock.errors import UserError
+from wallclock.infer.network import open_embedder
 from wallclock.job import embed
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.listing import list_items
 from wallclock.job.place import cluster
-from wallclock.job.place.process import open_network
 from wallclock.job.plan import Job
 from wallclock.job.run import Run, Tally
 from wallclock.job.settings import JobSettings
@@ -70,7 +70,7 @@ def embed_shards(job: Job, *shards: int) -> Tally:
     """As an actor does it in one call."""
     run = Run(job, job.plan(shards))
     with run.loader() as loader:
-        return run.run(loader, open_network(job), lambda *_: None)
+        return run.run(loader, open_embedder(job.recipe, job.model), lambda *_: None)
 
 
 IDENTITY: dict[str, Any] = {"n": 1, "shard": 1}

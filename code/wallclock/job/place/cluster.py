@@ -29,10 +29,10 @@ from rich.console import Console
 
 from wallclock.clock import collect_rarely
 from wallclock.errors import UserError, first_line, install_hint
-from wallclock.infer.network import Embedder
+from wallclock.infer.network import Embedder, open_embedder
 from wallclock.job.dataset import FAILURES, open_existing
 from wallclock.job.estimate import estimate
-from wallclock.job.place.process import export_metrics, open_network, print_line, show_progress
+from wallclock.job.place.process import export_metrics, print_line, show_progress
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Run, Tally
 from wallclock.job.settings import JobSettings
@@ -270,7 +270,7 @@ def _opened(job: Job) -> Embedder:
     if dataset is None:
         fix = "put it on a shared folder; or set the same AWS_… variables on each node"
         raise UserError(f"{job.dataset.out} on {node} is not OUT: {fix}")
-    embedder = open_network(job)
+    embedder = open_embedder(job.recipe, job.model)
     if embedder.weights_digest != dataset.about["identity"]["weights"]:
         raise UserError(f"the weights of {job.model.name} on {node} are others: set a revision")
     return embedder
@@ -279,7 +279,7 @@ def _opened(job: Job) -> Embedder:
 def _probe(job: Job, cpus: int) -> tuple[str, Mapping[str, str], Pipeline | None]:
     """On a node: the digest of the weights, what runs, and what an image costs."""
     job = _with_workers(job, cpus)
-    embedder = open_network(job)
+    embedder = open_embedder(job.recipe, job.model)
     costs = estimate(job, job.plan(), embedder, cpus)
     return embedder.weights_digest, embedder.labels, costs
 

@@ -8,8 +8,7 @@ from typing import Protocol
 import numpy as np
 from rich.console import Console
 
-from wallclock.errors import Unavailable, UserError
-from wallclock.infer.network import Embedder, open_embedder
+from wallclock.infer.network import open_embedder
 from wallclock.job.estimate import estimate, loading_processes
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Progress, Run, Tally
@@ -46,7 +45,7 @@ class ThisProcess:
 
     def prepare(self, job: Job, plan: Plan) -> tuple[str, Mapping[str, str]]:
         """See `Place`."""
-        self._embedder = open_network(job)
+        self._embedder = open_embedder(job.recipe, job.model)
         return self._embedder.weights_digest, self._embedder.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
@@ -77,14 +76,6 @@ def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
     if given or measured is None or job.recipe.device != "cpu" or sys.platform != "linux":
         return given or 1
     return loading_processes(measured, worker_count(job.recipe))
-
-
-def open_network(job: Job) -> Embedder:
-    """The job's model. Raises UserError: it, or a library that it needs, is not here."""
-    try:
-        return open_embedder(job.recipe, job.model)
-    except Unavailable as error:
-        raise UserError(str(error)) from error
 
 
 def print_line(console: Console, line: str) -> None:
