@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 _OBJECT = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")
 #: The name of this project's wheel. The import name `wallclock` is another project's on PyPI.
@@ -70,18 +69,6 @@ def import_extra(module: str, what: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         missing = f"{what} needs {error.name}, which is not installed"
         raise UserError(f"{missing}: {install_hint(extra)}") from error
-
-
-def import_declared(module: str, name: str, kind: type[T]) -> Any:
-    """Import a module of a registry and return what it declares: a `kind`, or a class of it.
-
-    Raises TypeError: the module does not declare it; the message names the module.
-    """
-    declared = getattr(import_module(module), name, None)
-    is_class = isinstance(declared, type) and issubclass(declared, kind)
-    if not is_class and not isinstance(declared, kind):
-        raise TypeError(f"{module}: its {name} must be a {kind.__name__}, not {declared!r}")
-    return declared
 
 
 class ImageError(Exception):

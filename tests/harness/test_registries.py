@@ -10,7 +10,6 @@ import pytest
 from harness import decoders
 from harness.engines import third_party
 from harness.engines.third_party._interface import Stream
-from wallclock.errors import import_declared
 from wallclock.stages import decode
 
 
@@ -28,11 +27,6 @@ def test_every_module_is_a_decoder() -> None:
 
 def test_every_module_is_a_loader() -> None:
     assert modules(third_party.__path__) == set(third_party.MODULES), "add its name to MODULES"
-
-
-def test_a_module_without_its_declaration_is_named() -> None:
-    with pytest.raises(TypeError, match=r"^harness\.peers: its DECODER must be a Decoder, not Non"):
-        import_declared("harness.peers", "DECODER", decode.Decoder)
 
 
 def test_a_decoder_of_another_name_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ Importing this package registers them (`wallclock.stages.decode.register`). A li
 when its decoder is made.
 """
 
+from importlib import import_module
+
 from harness import peers
-from wallclock.errors import import_declared
 from wallclock.stages import decode
 
 #: Every decoder, in the order of tables and figures. Those that the product lacks are modules of
@@ -22,10 +23,9 @@ NAMES = (
 
 def _register(name: str) -> None:
     """Import a module of this package. Raises TypeError: its decoder has another name."""
-    module = f"{__name__}.{name}"
-    decoder: decode.Decoder = import_declared(module, "DECODER", decode.Decoder)
+    decoder: decode.Decoder = import_module(f"{__name__}.{name}").DECODER
     if decoder.name != name:
-        raise TypeError(f"{module}: its decoder must be called {name}, not {decoder.name}")
+        raise TypeError(f"{__name__}.{name}: its decoder must be called {name}, not {decoder.name}")
     decode.register(decoder)
 
 

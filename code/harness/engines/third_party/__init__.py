@@ -9,11 +9,12 @@ it is there to be compared with. `make setup-peers` installs them; one that is a
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
+from importlib import import_module
 
 from harness import peers
 from harness.corpora.manifest import Manifest
 from harness.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader
-from wallclock.errors import check_name, import_declared
+from wallclock.errors import check_name
 from wallclock.loader import Batch, Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
@@ -43,10 +44,9 @@ def _loaders() -> dict[str, ThirdPartyLoader]:
     """Loaders by name. Raises TypeError: a module without a loader, or with another's name."""
     loaders: dict[str, ThirdPartyLoader] = {}
     for name in MODULES:
-        module = f"{__name__}.{name}"
-        loader: ThirdPartyLoader = import_declared(module, "LOADER", ThirdPartyLoader)
+        loader: ThirdPartyLoader = import_module(f"{__name__}.{name}").LOADER
         if loader.name in loaders:
-            raise TypeError(f"{module}: another loader is called {loader.name}, too")
+            raise TypeError(f"{__name__}.{name}: another loader is called {loader.name}, too")
         loaders[loader.name] = loader
     return loaders
 
