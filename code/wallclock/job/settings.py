@@ -23,6 +23,18 @@ MOCK = "null"
 #: A job with such weights prints this at its start and at its end.
 RANDOM = "weights=random: these vectors mean nothing; they are for speed tests only"
 _Milliseconds = Annotated[float, Range(0, 3_600_000)]
+# What the service's module of vectors takes, too.
+Weights = Annotated[
+    str, OneOf(("pretrained", "random")), Help("random: untrained weights, for speed tests only")
+]
+Geometry = Annotated[str, Help("auto: as the model's own; squash; or shortest:256,crop:224")]
+Pool = Annotated[
+    str, OneOf(("auto", *POOLS)), Help("the vector; auto: projection if it has that, else tower")
+]
+Normalize = Annotated[bool, Help("scale vectors to length 1")]
+Device = Annotated[
+    str, OneOf(("auto", "cpu", "cuda")), Help("where the network runs; auto: a GPU if there is one")
+]
 
 
 @dataclass(frozen=True)
@@ -44,29 +56,15 @@ class JobSettings:
     model: Annotated[str, Help("hub id (owner/name), a folder, or null: the mock")] = (
         "facebook/dinov2-small"
     )
-    weights: Annotated[
-        str,
-        OneOf(("pretrained", "random")),
-        Help("random: untrained weights, for speed tests only"),
-    ] = "pretrained"
-    preprocess: Annotated[
-        str, Help("auto: as the model's own; squash; or shortest:256,crop:224")
-    ] = "auto"
-    pool: Annotated[
-        str,
-        OneOf(("auto", *POOLS)),
-        Help("the vector; auto: projection if it has that, else tower"),
-    ] = "auto"
-    normalize: Annotated[bool, Help("scale vectors to length 1")] = False
+    weights: Weights = "pretrained"
+    preprocess: Geometry = "auto"
+    pool: Pool = "auto"
+    normalize: Normalize = False
     recipe: Annotated[
         str, OneOf(tuple(RECIPES)), Help("fast; or pillow, the slow reference of verify")
     ] = "fast"
     batch: Annotated[int, Range(0, 65_536), Help("images per batch; 0: 64")] = 0
-    device: Annotated[
-        str,
-        OneOf(("auto", "cpu", "cuda")),
-        Help("where the network runs; auto: a GPU if there is one"),
-    ] = "auto"
+    device: Device = "auto"
     dtype: Annotated[
         str,
         OneOf(("auto", *DTYPES["pytorch"])),

@@ -15,10 +15,10 @@ from wallclock.constraints import Help, OneOf, Range, build, check
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.finite import not_finite, rows_not_finite
 from wallclock.infer.network import open_embedder
-from wallclock.job.settings import MOCK, JobSettings
+from wallclock.job.settings import MOCK, Device, Geometry, JobSettings, Normalize, Pool, Weights
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
 from wallclock.preprocess import preprocess_of
-from wallclock.recipe import DTYPES, FAST, POOLS, Limits, ModelSpec
+from wallclock.recipe import DTYPES, FAST, Limits, ModelSpec
 from wallclock.service.logs import event
 from wallclock.service.module import Module, Request
 
@@ -79,13 +79,8 @@ class Embedding(Pixels):
 
     Args:
         model: a hub id, a folder; or null: no network, every result is [].
-        device: auto, cpu or cuda.
-        dtype: auto, or one that PyTorch's network may have (conf/recipe).
         batch: the most images that `process` gets.
-        max_pixels: as of `Pixels`.
-        weights: pretrained; random, a DINOv2 that learnt nothing, for tests of speed.
-        pool: which vector, as of `wallclock embed`; likewise `preprocess`
-            and `normalize`.
+        max_pixels: as of `Pixels`; the others: as of `wallclock embed`.
 
     Raises UserError: a model or device that is not here, or as `Pixels` does.
     """
@@ -95,11 +90,7 @@ class Embedding(Pixels):
         model: Annotated[
             str, Help("hub id (owner/name), a folder, or null: no network, results are []")
         ] = str(checkpoint.DEFAULT.hub_id),
-        device: Annotated[
-            str,
-            OneOf(("auto", "cpu", "cuda")),
-            Help("where the network runs; auto: a GPU if there is one"),
-        ] = "auto",
+        device: Device = "auto",
         dtype: Annotated[
             str,
             OneOf(("auto", *DTYPES["pytorch"])),
@@ -107,20 +98,10 @@ class Embedding(Pixels):
         ] = "auto",
         batch: int = 0,
         max_pixels: _MaxPixels = Limits.max_pixels,
-        weights: Annotated[
-            str,
-            OneOf(("pretrained", "random")),
-            Help("random: a DINOv2 that learnt nothing, for tests of speed"),
-        ] = "pretrained",
-        pool: Annotated[
-            str,
-            OneOf(("auto", *POOLS)),
-            Help("the vector; auto: projection if it has that, else tower"),
-        ] = "auto",
-        preprocess: Annotated[
-            str, Help("auto: as the model's own; squash; or shortest:256,crop:224")
-        ] = "auto",
-        normalize: Annotated[bool, Help("scale vectors to length 1")] = False,
+        weights: Weights = "pretrained",
+        pool: Pool = "auto",
+        preprocess: Geometry = "auto",
+        normalize: Normalize = False,
     ) -> None:
         values = {
             "model": model,
