@@ -70,6 +70,7 @@ _DAMAGED = (
     ValueError,
     KeyError,
     TypeError,
+    AttributeError,
     EOFError,
     RecursionError,
     struct.error,
@@ -204,7 +205,11 @@ class Dataset:
         with self._reading(number, name), self._piece(number, name) as path:
             if path is None:
                 raise ValueError("it is missing")
-            return _parse_checksums(path.read_bytes())
+            files = json.loads(path.read_bytes())
+            return {
+                file: Recorded(int(about["bytes"]), str(about["sha256"]))
+                for file, about in files.items()
+            }
 
     def check_file(self, number: int, name: str, path: Path) -> None:
         """Raise DamagedPartError where a part's file, here at `path`, is not what was written."""
@@ -362,14 +367,3 @@ def _checksums_of(folder: Path) -> bytes:
         for path in files
     }
     return pretty_json({name: file._asdict() for name, file in recorded.items()}).encode()
-
-
-def _parse_checksums(data: bytes) -> Mapping[str, Recorded]:
-    """What `_checksums_of` wrote. Raises ValueError: it is not that."""
-    try:
-        values: Mapping[str, Mapping[str, Any]] = json.loads(data)
-        return {
-            name: Recorded(int(file["bytes"]), str(file["sha256"])) for name, file in values.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("is no file of checksums") from error
