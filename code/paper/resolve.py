@@ -3,6 +3,7 @@
 Knows nothing of Hydra: takes plain mappings and lists.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -206,10 +207,22 @@ def _corpus(choices: Any) -> CorpusSpec:
     return corpus
 
 
+def _has_hub(model: ModelSpec) -> bool:
+    """Whether pretrained weights can be had: from the disk, or from a hub that the user set up.
+
+    A guess would hang on a machine without one.
+    """
+    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
+    folder = cache / f"models--{model.hub_id}".replace("/", "--") / "snapshots" / model.revision
+    hub = model.path or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN")
+    return bool(hub) or (folder / "model.safetensors").is_file()
+
+
 def _model(choices: Any) -> ModelSpec:
     if isinstance(choices, Mapping) and choices["weights"] == "auto":
         random = build(ModelSpec, dict(choices) | {"weights": "random"}, "model")
-        weights = "pretrained" if checkpoint.has_hub(random) else "random"
+        weights = "pretrained" if _has_hub(random) else "random"
         choices = dict(choices) | {"weights": weights}
     model = build(ModelSpec, choices, "model")
     for name in ("service_ms", "service_ms_per_image"):

@@ -4,7 +4,6 @@ transformers' checkpoints have config.json and preprocessor_config.json, timm's 
 """
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -59,18 +58,6 @@ _CONTRASTIVE = {
 _UNPROJECTED = {"siglip", "siglip2", "align", "tipsv2"}
 
 _Json = Mapping[str, Any]
-
-
-def has_hub(model: ModelSpec) -> bool:
-    """Whether pretrained weights can be had: from the disk, or from a hub that the user set up.
-
-    A guess would hang on a machine without one.
-    """
-    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
-    folder = cache / f"models--{model.hub_id}".replace("/", "--") / "snapshots" / model.revision
-    hub = model.path or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN")
-    return bool(hub) or (folder / "model.safetensors").is_file()
 
 
 def complete(model: ModelSpec) -> ModelSpec:
@@ -173,13 +160,6 @@ def _width_of_skeleton(folder: Path, input_px: int) -> int:
     return 0 if pooled is None else int(pooled.flatten(1).shape[1])
 
 
-def check_folder(folder: Path) -> None:
-    """Raise `UserError` where a model's folder is not there."""
-    if not folder.is_dir():
-        wanted = f"give the one with {CONFIG} and model.safetensors"
-        raise UserError(f"model.path: {folder} is no folder; {wanted}")
-
-
 def folder_of(model: ModelSpec) -> Path:
     """Where the model's configuration files are: its folder, or the hub's cache.
 
@@ -187,7 +167,9 @@ def folder_of(model: ModelSpec) -> Path:
     """
     if model.path:
         folder = Path(model.path).expanduser().resolve()
-        check_folder(folder)
+        if not folder.is_dir():
+            wanted = f"give the one with {CONFIG} and {_WEIGHTS}"
+            raise UserError(f"model.path: {folder} is no folder; {wanted}")
         return folder
     return _fetched(model, (CONFIG,), (PREPROCESSOR, PROCESSOR))
 
@@ -232,7 +214,8 @@ def _fetched(model: ModelSpec, needed: tuple[str, ...], optional: tuple[str, ...
     failures = (errors.HfHubHTTPError, errors.HFValidationError, *_http_errors(), OSError)
     reason = None
     # A commit is what it was: what is cached of it needs no hub.
-    is_local = _is_commit(model.revision) and _is_cached(hub, model, needed, optional)
+    is_commit = re.fullmatch("[0-9a-f]{40}", model.revision)
+    is_local = bool(is_commit) and _is_cached(hub, model, needed, optional)
     if not is_local:
         try:
             url = hub.hf_hub_url(model.hub_id, needed[0], revision=model.revision)
@@ -279,10 +262,6 @@ def _http_errors() -> tuple[type[Exception], ...]:
     """What the hub's library lets through of the one for HTTP that it uses."""
     names = [name for name in ("httpx2", "httpx") if find_spec(name) is not None]
     return tuple(import_module(name).HTTPError for name in names)
-
-
-def _is_commit(revision: str) -> bool:
-    return re.fullmatch("[0-9a-f]{40}", revision) is not None
 
 
 def _is_cached(hub: Any, model: ModelSpec, needed: Sequence[str], optional: Sequence[str]) -> bool:
