@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import log2
+from math import exp, inf, log, log2
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from experiments._common import Cell, Recipe, Record, Records
 from wallclock.clock import LOADING_STAGES
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.predict.costs import BatchTransfer
-from wallclock.predict.intervals import Gain, gain, spread_of
+from wallclock.predict.intervals import Gain, gain
 from wallclock.recipe import ModelSpec
 from wallclock.summary import median
 
@@ -41,14 +41,33 @@ class Passes(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """How far the passes' rates lie apart, relative; 0 of a single one."""
-        return spread_of([pipeline.rate() for pipeline in self.pipelines.values()])
+        """How far the farthest of the rates is from the median, as a factor less 1."""
+        rates = [pipeline.rate() for pipeline in self.pipelines.values()]
+        middle = float(np.median(rates))
+        return max(exp(abs(log(rate / middle))) - 1 for rate in rates)
 
     def gain_over(self, base: "Passes") -> Gain:
         """The speedup over another job, pass by pass."""
         both = sorted(self.pipelines.keys() & base.pipelines)
         before, after = ([job.pipelines[repeat].rate() for repeat in both] for job in (base, self))
         return gain(before, after)
+
+
+def workers_to_saturate(pipeline: Pipeline) -> int | None:
+    """The fewest workers that saturate the main process; None if cores or storage cannot.
+
+    Where the forward pass runs on the loaders' cores, they need only saturate those cores.
+    """
+    for workers in range(1, 2 * pipeline.machine.cores + 1):
+        supply = replace(pipeline, setup=replace(pipeline.setup, workers=workers)).supply()
+        demanding = ("main", "cores") if pipeline.machine.shares_cores else ("main",)
+        demand, possible = (
+            min(supply.get(name, inf) for name in names)
+            for names in (demanding, ("transform", "storage", "cores"))
+        )
+        if possible >= demand * (1 - 1e-9):
+            return workers
+    return None
 
 
 @dataclass(frozen=True)

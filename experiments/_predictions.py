@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from experiments import _accelerators, _common
 from experiments._accuracy import measured_bottleneck
 from experiments._common import Record, Records, Row
-from experiments._costs import Costs, NoCostsError, Passes, is_cost
+from experiments._costs import Costs, NoCostsError, Passes, is_cost, workers_to_saturate
 from experiments._end_to_end import WRONG_VECTORS, judge_sink
 from experiments._fixes import Scenario, stacked
 from wallclock.predict import Pipeline
@@ -167,7 +167,7 @@ def _prediction(entry: Predicted, base: Predicted) -> Row:
         "bottleneck": expected.bottleneck,
         "accelerator_utilization": expected.accelerator_utilization,
         "faster_accelerator_speedup": expected.accelerator_bound,
-        "workers_to_saturate": pipeline.workers_to_saturate(),
+        "workers_to_saturate": workers_to_saturate(pipeline),
     }
     if entry is base:
         return row | {"predicted_speedup": 1.0}

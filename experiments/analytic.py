@@ -135,8 +135,17 @@ def bounds(
         "transform_ms": 1e3 * result.transform_s,
         "utilization": result.utilization,
         "slowdown": result.slowdown,
-        "crossover_batch": pipeline.crossover_batch() if len(steps) > 1 else None,
+        "crossover_batch": _crossover(pipeline) if len(steps) > 1 else None,
     }
+
+
+def _crossover(pipeline: Pipeline) -> float | None:
+    """The batch size above which loading is the bottleneck, not the accelerator; None if never.
+
+    Loading takes B × t, the step takes a + B × s: they cross at B = a / (t - s).
+    """
+    more_s = 1 / pipeline.supply()["transform"] - pipeline.step.per_image_s
+    return pipeline.step.fixed_s / more_s if more_s > 0 else None
 
 
 def _unmeasured(part: Record, loading: Record) -> Row:

@@ -31,6 +31,7 @@ from harness.corpora import copies
 from harness.corpora.manifest import Item
 from wallclock.clock import STAGES
 from wallclock.errors import UserError, check_name
+from wallclock.predict.model import RESOURCES
 
 ON_REQUEST = True
 STAGES_CSV = "diagnosis.csv"
@@ -291,7 +292,7 @@ def _stages(predicted: Sequence[Predicted], described: Record) -> list[Row]:
         return [base | {"stage": stage} for stage in STAGES]
     pipeline = present.passes[0].middle
     seconds = pipeline.stage_seconds()
-    bottleneck = pipeline.bottleneck_stage()
+    bottleneck = max(RESOURCES[pipeline.bottleneck()], key=seconds.__getitem__)
     has_jpegs = bool(described.cell.params.get("has_jpegs", True))
     rows = []
     for stage in STAGES:

@@ -17,7 +17,7 @@ from typing import Any
 from experiments import _accuracy, _common, _end_to_end
 from experiments._accuracy import Outcome, measured_bottleneck
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell, mock_model
-from experiments._costs import Costs, NoCostsError, step_recipes
+from experiments._costs import Costs, NoCostsError, step_recipes, workers_to_saturate
 
 RANK = 160
 #: The experiments whose end-to-end cells are predicted too.
@@ -135,7 +135,7 @@ def _row(costs: Costs, repeats: Records, records: Records) -> Row:
     row |= {name: getattr(expected, name) for name in names}
     row |= {"img_per_s_low": expected.low, "img_per_s_high": expected.high}
     row |= {f"{name}_img_per_s": rate for name, rate in expected.supply.items()}
-    row["workers_to_saturate"] = pipeline.workers_to_saturate()
+    row["workers_to_saturate"] = workers_to_saturate(pipeline)
     if isinstance(rate, int | float):
         row["error"] = expected.img_per_s / rate - 1
     return row

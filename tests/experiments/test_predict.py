@@ -10,12 +10,13 @@ import pytest
 
 from experiments import predict
 from experiments._accuracy import measured_bottleneck
-from experiments._costs import Costs, Passes, step_recipes
+from experiments._costs import Costs, Passes, step_recipes, workers_to_saturate
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
 from wallclock.clock import STAGES
+from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.recipe import ModelSpec, Recipe
 
 MOCK = ModelSpec("null", weights="none", service_ms=1.0)
@@ -275,3 +276,17 @@ def test_measured_bottleneck(workers: int, wait: float, read_ms: int, expected: 
 def test_without_costs_or_cells_there_is_no_table() -> None:
     assert predict.tables([end_to_end("t4", 100)]) == {}
     assert predict.tables(costs()) == {}
+
+
+@pytest.mark.parametrize(
+    ("cores", "bytes_per_s", "shares_cores", "workers"),
+    [(16, None, False, 2), (1, None, False, None), (16, 1e6, False, None), (2, None, True, 1)],
+)
+def test_workers_to_saturate(
+    cores: int, bytes_per_s: float | None, shares_cores: bool, workers: int | None
+) -> None:
+    costs = StageCosts(decode_s=2e-3, image_bytes=4e4)
+    step = StepTime(0, 1e-2 if shares_cores else 1.125e-3)
+    machine = Machine(cores, bytes_per_s, shares_cores, forward_cores=2 if shares_cores else 1)
+    pipeline = Pipeline(costs, step, machine, JobSetup(1, 64))
+    assert workers_to_saturate(pipeline) == workers

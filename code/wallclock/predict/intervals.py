@@ -66,9 +66,3 @@ def gain(before: Sequence[float], after: Sequence[float], error: float = GAIN_ER
     middle = median(ratios)
     below, above = (exp(abs(log(end / middle))) - 1 for end in (min(ratios), max(ratios)))
     return Gain(middle, middle / reach(error, below), middle * reach(error, above))
-
-
-def spread_of(rates: Sequence[float]) -> float:
-    """How far the farthest of the passes' rates is from the median, as a factor less 1."""
-    middle = median(rates)
-    return max(exp(abs(log(rate / middle))) - 1 for rate in rates)

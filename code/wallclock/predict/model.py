@@ -78,35 +78,9 @@ class Pipeline:
             high=rate * factor,
             bottleneck=self.bottleneck(),
             accelerator_utilization=min(1.0, rate * self._forward_s),
-            supply=self._supply(),
+            supply=self.supply(),
             accelerator_bound=self.speedup_without("forward"),
         )
-
-    def crossover_batch(self) -> float | None:
-        """The batch size above which loading is the bottleneck, not the accelerator; None if never.
-
-        Loading takes B × t, the step takes a + B × s: they cross at B = a / (t - s).
-        """
-        per_image = 1 / self._transform_supply() if self._load_s else 0.0
-        if per_image <= self.step.per_image_s:
-            return None
-        return self.step.fixed_s / (per_image - self.step.per_image_s)
-
-    def workers_to_saturate(self) -> int | None:
-        """The fewest workers that saturate the main process; None if cores or storage cannot.
-
-        Where the forward pass runs on the loaders' cores, they need only saturate those cores.
-        """
-        for workers in range(1, 2 * self.machine.cores + 1):
-            case = replace(self, setup=replace(self.setup, workers=workers))
-            demand = 1 / case._main_s if case._main_s else inf
-            possible = case._cores_supply()
-            if self.machine.shares_cores:
-                demand = min(demand, possible)
-            supply = min(case._transform_supply(), case._storage_supply(), possible)
-            if supply >= demand * (1 - 1e-9):
-                return workers
-        return None
 
     def speedup_without(self, stage: str) -> float:
         """The speedup if a stage took no time; infinite where nothing else costs anything."""
@@ -121,10 +95,6 @@ class Pipeline:
         loading = {name: getattr(self.costs, f"{name}_s", 0.0) for name in STAGES}
         loading["read"] += self.costs.wait_s
         return {**loading, "forward": self._forward_s}
-
-    def bottleneck_stage(self) -> str:
-        """The longest stage of the bottleneck."""
-        return max(RESOURCES[self.bottleneck()], key=self.stage_seconds().__getitem__)
 
     def rate(self) -> float:
         """Images per second.
@@ -167,6 +137,18 @@ class Pipeline:
         if slowest == "transform" and transform_s * ready._transform_supply() > 2:
             return "storage"
         return _largest(main) if slowest == "main" else slowest
+
+    def supply(self) -> dict[str, float]:
+        """The rate of each resource alone; what costs nothing is left out."""
+        rates = {
+            "storage": self._storage_supply(),
+            "transform": self._transform_supply(),
+            "h2d": _inverse(self.costs.h2d_s),
+            "accelerator": _inverse(self._forward_s),
+            "main": _inverse(self._main_s),
+            "cores": self._cores_supply(),
+        }
+        return {name: rate for name, rate in rates.items() if rate != inf}
 
     # From here on, all times are seconds of one image, all rates images per second.
 
@@ -272,18 +254,6 @@ class Pipeline:
         loaders = min(self.setup.workers, self.machine.cores)
         delay = max(min(load, self._forward_s), load / loaders)
         return min(conserved, 1 / (self._main_s + delay))
-
-    def _supply(self) -> dict[str, float]:
-        """The rate of each resource alone; what costs nothing is left out."""
-        rates = {
-            "storage": self._storage_supply(),
-            "transform": self._transform_supply(),
-            "h2d": _inverse(self.costs.h2d_s),
-            "accelerator": _inverse(self._forward_s),
-            "main": _inverse(self._main_s),
-            "cores": self._cores_supply(),
-        }
-        return {name: rate for name, rate in rates.items() if rate != inf}
 
 
 def _inverse(seconds: float) -> float:

@@ -16,8 +16,6 @@ queue loses part of it.
 import math
 import random
 
-from wallclock.predict.costs import check
-
 #: Batches simulated: so many per worker, at least so many in all; the first fifth fills the queue.
 _PER_WORKER = 60
 _MIN_BATCHES = 600
@@ -34,18 +32,11 @@ def simulate(
 ) -> float:
     """Batches per second in the steady state.
 
-    Times are log-normal with these means and variations (standard deviation over mean), drawn from
-    `seed` and scaled so that the drawn mean is exact: the remaining difference to the slower side's
+    There are a worker and a place in the queue at least, and not both times are 0. Times are
+    log-normal with these means and variations (standard deviation over mean), drawn from `seed` and
+    scaled so that the drawn mean is exact: the remaining difference to the slower side's
     rate is what variance costs.
-
-    Raises:
-        ValueError: no worker, no queue, or times that are negative, infinite, NaN or both 0.
     """
-    check("load_s", load_s)
-    check("step_s", step_s)
-    if workers < 1 or depth < 1 or load_s + step_s == 0:
-        arguments = f"workers={workers}, depth={depth}, load_s={load_s}, step_s={step_s}"
-        raise ValueError(f"{arguments}: nothing to simulate")
     if not load_variation and not step_variation:
         return 1 / max(load_s / workers, step_s)
     count = max(_MIN_BATCHES, _PER_WORKER * workers)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.predict.intervals import gain, reach, spread_of
+from wallclock.predict.intervals import gain, reach
 
 _RATES = st.lists(st.floats(1, 1e4), min_size=1, max_size=7)
 _ERRORS = st.floats(0, 3)
@@ -34,13 +34,6 @@ def test_passes_that_differ_widen_the_interval() -> None:
     assert (gained.low, gained.speedup, gained.high) == pytest.approx((1.1, 1.2, 1.8))
     assert gained.is_recommended
     assert not gain([100, 100, 100], [90, 120, 180], error=0.0).is_recommended
-
-
-@given(_RATES)
-def test_spread_is_of_the_farthest_pass(rates: list[float]) -> None:
-    spread = spread_of(rates)
-    assert spread >= 0
-    assert (spread == 0) == (len(set(rates)) == 1)
 
 
 def test_mistakes_are_errors() -> None:

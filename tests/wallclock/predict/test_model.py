@@ -96,28 +96,8 @@ def test_prediction_with_and_without_workers() -> None:
 def test_without_reading_there_is_no_wait() -> None:
     pipeline = Pipeline(WAITS, FAST, BIG, JobSetup(0, 1))
     assert pipeline.stage_seconds()["read"] == pytest.approx(8.1e-3)
-    assert pipeline.bottleneck_stage() == "read"
+    assert pipeline.bottleneck() == "storage"
     assert pipeline.speedup_without("read") == pytest.approx(10.1 / 2)
-
-
-def test_crossover_batch() -> None:
-    assert Pipeline(COSTS, STEP, BIG, JobSetup(1, 1)).crossover_batch() == pytest.approx(8)
-    assert Pipeline(COSTS, STEP, BIG, JobSetup(4, 1)).crossover_batch() is None
-    assert Pipeline(COSTS, STEP, BIG, JobSetup(1, 6)).predict().bottleneck == "accelerator"
-    assert Pipeline(COSTS, STEP, BIG, JobSetup(1, 10)).predict().bottleneck == "transform"
-
-
-@pytest.mark.parametrize(
-    ("parts", "workers"),
-    [
-        ((COSTS, STEP, BIG), 2),
-        ((COSTS, STEP, Machine(1)), None),
-        ((LARGE, STEP, SLOW_DISK), None),
-        ((COSTS, StepTime(0, 1e-2), SHARED), 1),
-    ],
-)
-def test_workers_to_saturate(parts: tuple[Any, Any, Any], workers: int | None) -> None:
-    assert Pipeline(*parts, JobSetup(1, 64)).workers_to_saturate() == workers
 
 
 def test_zero_costs_are_not_predicted() -> None:
