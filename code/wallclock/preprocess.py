@@ -140,6 +140,14 @@ class Preprocess:
         return Placement(resized, start, window, (row_offset, column_offset))
 
 
+def denominator_for(height: int, width: int, needed_height: float, needed_width: float) -> int:
+    """8, 4, 2 or 1: the most that leaves an image of this size as many rows and columns."""
+    for n in (8, 4, 2):
+        if -(-height // n) >= needed_height and -(-width // n) >= needed_width:
+            return n
+    return 1
+
+
 def preprocess_of(recipe: Recipe, px: int, *, sizes_differ: bool = False) -> Preprocess:
     """What a recipe does to the geometry of an image for a network of `px` × `px` pixels.
 

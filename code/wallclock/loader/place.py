@@ -8,10 +8,9 @@ import numpy.typing as npt
 from wallclock.check import Image
 from wallclock.errors import ImageError, image_errors
 from wallclock.orientation import orient, oriented_size, stored_placement
-from wallclock.preprocess import Placement, Preprocess, Size
+from wallclock.preprocess import Placement, Preprocess, Size, denominator_for
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import resize
-from wallclock.stages.decode.decoder import denominator_for
 from wallclock.stages.pixels import PixelArray
 
 #: Pixels that a decode at reduced scale leaves along each side, at least, per pixel of the result.

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, Self
 
+from wallclock.preprocess import denominator_for
+
 Size = tuple[int, int]
 #: The end of an interval: the least that a fix gains, what it is expected to gain, the most.
 Bound = Literal["low", "mid", "high"]
@@ -101,15 +103,7 @@ class Target:
             side = max(source) if self.mode == "longest" else min(source)
             factor = SHAPE_MARGIN * self.px / side
             needed = factor * source[0], factor * source[1]
-        return denominator(source, needed)
-
-
-def denominator(size: Size, needed: tuple[float, float]) -> int:
-    """8, 4, 2 or 1: the most that leaves width and height at least as large as needed."""
-    for scale in (8, 4, 2):
-        if all(-(-side // scale) >= least for side, least in zip(size, needed, strict=True)):
-            return scale
-    return 1
+        return denominator_for(*source, *needed)
 
 
 @dataclass(frozen=True)

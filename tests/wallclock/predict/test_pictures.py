@@ -8,7 +8,8 @@ import pytest
 
 from tests.conftest import ROOT
 from wallclock.predict import pictures
-from wallclock.predict.pictures import denominator, jpeg_ns, resize_ns
+from wallclock.predict.pictures import jpeg_ns, resize_ns
+from wallclock.preprocess import denominator_for
 
 REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
 FORMATS = REFERENCE / "formats.csv"
@@ -109,4 +110,4 @@ def test_unknown_bytes_are_the_usual_ones() -> None:
     ],
 )
 def test_denominator(size: tuple[int, int], needed: tuple[float, float], scale: int) -> None:
-    assert denominator(size, needed) == scale
+    assert denominator_for(*size, *needed) == scale

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from wallclock.preprocess import denominator_for
 from wallclock.stages.pixels import PixelArray
 
 #: What pixels may be, as Pillow calls it, and their channels.
@@ -38,19 +39,7 @@ class Scaling:
     def denominator(self, width: float, height: float) -> int:
         """8, 4, 2 or 1, for an image, or the part of it that is used, of this size in the file."""
         least = max(self.margin, 1.0) * self.target
-        shortest = min(round(width), round(height))
-        for n in (8, 4, 2):
-            if -(-shortest // n) >= least:
-                return n
-        return 1
-
-
-def denominator_for(height: int, width: int, needed_height: float, needed_width: float) -> int:
-    """8, 4, 2 or 1: the most that leaves an image of this size as many rows and columns."""
-    for n in (8, 4, 2):
-        if -(-height // n) >= needed_height and -(-width // n) >= needed_width:
-            return n
-    return 1
+        return denominator_for(round(height), round(width), least, least)
 
 
 @dataclass(frozen=True)
