@@ -135,12 +135,6 @@ def _visible_gpus(count: int) -> list[str]:
     return list(valid)
 
 
-def _nvml_handle(name: str) -> Any:
-    if name.isdecimal():
-        return nvml().nvmlDeviceGetHandleByIndex(int(name))
-    return nvml().nvmlDeviceGetHandleByUUID(name)
-
-
 @contextmanager
 def nvml_handles() -> Iterator[list[Any]]:
     """NVML's handles of the GPUs that CUDA may use, in its order; none where it does not load."""
@@ -151,7 +145,9 @@ def nvml_handles() -> Iterator[list[Any]]:
         yield []
         return
     try:
-        yield [_nvml_handle(name) for name in _visible_gpus(library.nvmlDeviceGetCount())]
+        by_number, by_uuid = library.nvmlDeviceGetHandleByIndex, library.nvmlDeviceGetHandleByUUID
+        names = _visible_gpus(library.nvmlDeviceGetCount())
+        yield [by_number(int(name)) if name.isdecimal() else by_uuid(name) for name in names]
     finally:
         library.nvmlShutdown()
 

@@ -89,10 +89,7 @@ def _judge(exif: bytes, xmp: bytes) -> int:
 
 def valid(value: object) -> int:
     """The value as an orientation; 1 where it is none, or is missing."""
-    for orientation in range(1, 9):
-        if value == orientation:
-            return orientation
-    return UPRIGHT
+    return next((number for number in range(1, 9) if number == value), UPRIGHT)
 
 
 def oriented_size(height: int, width: int, orientation: int) -> tuple[int, int]:

@@ -123,15 +123,11 @@ def _of_transformers(folder: Path, values: _Values) -> Processor:
         _refuse(f"({name}) has code that is not among those taken over")
     geometry_of = _BY_NAME.get(name)
     if geometry_of is None:
-        overridden = [method for method in _METHODS if _differs(kind, backends.PilBackend, method)]
-        if overridden:
-            _refuse(f"({name}) has a {overridden[0]} of its own that is not among those taken over")
+        for method in _METHODS:
+            if getattr(kind, method, None) is not getattr(backends.PilBackend, method, None):
+                _refuse(f"({name}) has a {method} of its own that is not among those taken over")
         geometry_of = _plain
     return _folded(vars(processor), geometry_of, name)
-
-
-def _differs(kind: type, base: type, method: str) -> bool:
-    return getattr(kind, method, None) is not getattr(base, method, None)
 
 
 def _of_torchvision(name: str, values: _Values) -> Processor:

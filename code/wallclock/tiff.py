@@ -12,7 +12,7 @@ from typing import TypeAlias
 #: The first number of a tag; None: it is text or bytes.
 Value: TypeAlias = int | float | Fraction | None
 
-NEW_SUBFILE_TYPE, WIDTH, LENGTH, BITS, PHOTOMETRIC = 254, 256, 257, 258, 262
+NEW_SUBFILE_TYPE, WIDTH, LENGTH = 254, 256, 257
 ORIENTATION, TILE_WIDTH, TILE_LENGTH, DNG_VERSION = 274, 322, 323, 50706
 #: Type → bytes of one value, and its format; bytes and text have none.
 _TYPES = {1: (1, ""), 2: (1, ""), 3: (2, "H"), 4: (4, "I"), 5: (8, "II"), 6: (1, "b"), 7: (1, "")}

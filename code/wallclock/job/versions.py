@@ -1,7 +1,6 @@
 """A version of each file of a list: what changes when its bytes do."""
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from itertools import chain
 from typing import Any
@@ -29,9 +28,5 @@ def versions_of(pool: Executor, where: Any, root: bytes = b"") -> Any:
     """
     paths = where.to_pylist()
     parts = [paths[at : at + _FILES] for at in range(0, len(paths), _FILES)]
-    versions = pool.map(lambda part: _versions(root, part), parts)
+    versions = pool.map(lambda part: [version_of(root + name) for name in part], parts)
     return pa.array(chain.from_iterable(versions), pa.string(), size=len(paths))
-
-
-def _versions(root: bytes, names: Sequence[bytes]) -> list[str]:
-    return [version_of(root + name) for name in names]

@@ -102,14 +102,6 @@ class Job:
         return Pipeline(costs, step, machine, setup, transfer).rate()
 
 
-def _never(job: Job) -> bool:
-    return False
-
-
-def _unchanged(job: Job, bound: Bound) -> Job:
-    return job
-
-
 @dataclass(frozen=True)
 class Fix:
     """A change of a job.
@@ -124,8 +116,8 @@ class Fix:
     title: str
     cost: str
     stages: tuple[str, ...]
-    applies: Callable[[Job], bool] = field(default=_never)
-    apply: Callable[[Job, Bound], Job] = field(default=_unchanged)
+    applies: Callable[[Job], bool] = field(default=lambda job: False)
+    apply: Callable[[Job, Bound], Job] = field(default=lambda job, bound: job)
     new_files: bool = False
 
     def gain(self, job: Job, errors: Sequence[float]) -> Gain:
@@ -192,10 +184,6 @@ def _shrunk(job: Job) -> tuple[list[Decoded], list[Resized]]:
     return [kind.shrunk(target) for kind in decoded], [kind.shrunk(target) for kind in resized]
 
 
-def _scaled_decode(job: Job, bound: Bound) -> Job:
-    return _decoding(job, bound, *_shrunk(job))
-
-
 def _loader_for(job: Job, bound: Bound) -> Job:
     """The program's own workers, our decode and resize."""
     decoded, resized = _shrunk(job)
@@ -214,10 +202,6 @@ def _open_images(job: Job, bound: Bound) -> Job:
     factors["main"] = 1 - saved_s / job.of("main") if saved_s else 1.0
     changed = _with_workers(_loader_for(job, bound), bound, "threads")
     return changed.with_factors(factors)
-
-
-def _more_workers(job: Job, bound: Bound) -> Job:
-    return _with_workers(job, bound, engine_of_workers(job))
 
 
 def engine_of_workers(job: Job) -> str:
@@ -274,7 +258,7 @@ FIXES: Mapping[str, Fix] = {
             _SLIGHTLY,
             ("decode", "resize"),
             _can_shrink,
-            _scaled_decode,
+            lambda job, bound: _decoding(job, bound, *_shrunk(job)),
         ),
         Fix(
             "loader_for",
@@ -298,7 +282,7 @@ FIXES: Mapping[str, Fix] = {
             "memory of each process",
             LOADING_STAGES,
             lambda job: _most_workers(job) > job.workers,
-            _more_workers,
+            lambda job, bound: _with_workers(job, bound, engine_of_workers(job)),
         ),
         Fix("batch", "batches of {}", "memory on the device", ("forward",)),
         Fix("dtype", "{} forward pass", "check the vectors on your task", ("forward",)),

@@ -156,7 +156,8 @@ class Cluster:
                     left -= set(shards)
                     _add(work, part)
                     if job.max_failures is not None and work.n_failed > job.max_failures:
-                        raise UserError(_too_many(job))
+                        why = f"more than max_failures={job.max_failures} images failed"
+                        raise UserError(f"{why}: {job.dataset.out}/{FAILURES}")
                     first, last = zip(*map(plan.bounds, left), strict=True) if left else ((), ())
                     show(len(job.items) - sum(last) + sum(first), len(job.items), work.limited_by)
                 left -= set(job.dataset.committed())
@@ -303,14 +304,6 @@ def _add(total: Tally, part: Tally) -> None:
         setattr(total, name, getattr(total, name) + getattr(part, name))
     for name, seconds in part.wait_s.items():
         total.wait_s[name] += seconds
-
-
-def _too_many(job: Job) -> str:
-    return f"more than max_failures={job.max_failures} images failed: {_failures(job)}"
-
-
-def _failures(job: Job) -> str:
-    return f"{job.dataset.out}/{FAILURES}"
 
 
 def _checked(pool: Pool, work: Tally, wall_s: float) -> str:
