@@ -21,13 +21,13 @@ LOCK, PUBLISHING = ".lock", ".publishing"
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder. A part's files are written below a hidden name, flushed, and renamed."""
+    """A `Store` whose parts are written below a hidden name, flushed, and renamed."""
 
     out: Path
 
     @contextmanager
     def locked(self, say: Say | None = None) -> Iterator[None]:
-        """See `Store`. The kernel releases the lock, also of a process killed -9."""
+        """The kernel releases the lock, also of a process killed -9."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
             file = (self.out / LOCK).open("a")
@@ -42,32 +42,25 @@ class Folder:
             yield
 
     def read(self, name: str) -> bytes:
-        """See `Store`."""
         return (self.out / name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """See `Store`."""
         write_bytes(self.out / name, data)
 
     def remove(self, name: str) -> None:
-        """See `Store`."""
         (self.out / name).unlink(missing_ok=True)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """See `Store`."""
         return (path.relative_to(self.out).as_posix() for path in self.out.glob(f"{prefix}*"))
 
     def open(self, row: str) -> Any:
-        """See `Store`."""
         return pa.OSFile(os.fsencode(self.out / row))  # of a str it takes UTF-8 alone
 
     @contextmanager
     def piece(self, row: str, name: str) -> Iterator[Path | None]:
-        """See `Store`."""
         yield self._path(name)
 
     def size(self, row: str, name: str) -> int | None:
-        """See `Store`."""
         path = self._path(name)
         return path.stat().st_size if path else None
 
@@ -81,14 +74,12 @@ class Folder:
 
     @contextmanager
     def staging(self, part: str) -> Iterator[Path]:
-        """See `Store`."""
         work = self.out / f".{part}-{uuid4().hex}.tmp"
         with full_disk(self.out):
             yield work
             shutil.rmtree(work)
 
     def commit(self, staged: Path, row: str) -> None:
-        """See `Store`."""
         written = sorted(p.relative_to(staged) for p in staged.rglob("*") if p.is_file())
         for path in written:
             _sync(staged / path)
@@ -104,7 +95,7 @@ class Folder:
                 _sync(folder)
 
     def remove_leftovers(self) -> None:
-        """See `Store`: temporary files, and files of parts that were not committed."""
+        """Remove temporary files, and files of parts that were not committed."""
         with self._publishing():
             for path in self.out.glob(".*.tmp"):
                 if path.is_dir():  # under another name no process can still publish from it

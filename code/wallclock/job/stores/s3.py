@@ -71,12 +71,10 @@ class S3:
 
     @property
     def out(self) -> str:
-        """See `Store`."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     @contextmanager
     def locked(self, say: Say | None = None) -> Iterator[None]:
-        """See `Store`."""
         if not self._client.signed:
             raise UserError(f"{self.out} cannot be written without credentials; {_NO_CREDENTIALS}")
         self._lease = BucketLease(partial(self._call, name=".lease"), self.out, say)
@@ -84,12 +82,10 @@ class S3:
             yield
 
     def names(self, prefix: str) -> Iterator[str]:
-        """See `Store`."""
         for item in list_objects(self._call, Prefix=self._prefix + prefix):
             yield item["Key"].removeprefix(self._prefix)
 
     def read(self, name: str) -> bytes:
-        """See `Store`."""
         answer = self._call("get_object", name)
         if answer is None:
             raise FileNotFoundError(f"{self.out}/{name}")
@@ -97,22 +93,19 @@ class S3:
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        """See `Store`."""
         self._check_lease()
         self._call("put_object", name, Body=data)
 
     def remove(self, name: str) -> None:
-        """See `Store`."""
         self._check_lease()
         self._call("delete_object", name)
 
     def open(self, row: str) -> Any:
-        """See `Store`; columns that are not read are not fetched."""
+        """Columns that are not read are not fetched."""
         return _Object(partial(self._call, "get_object", row), self._head(row)["ContentLength"])
 
     @contextmanager
     def piece(self, row: str, name: str) -> Iterator[Path | None]:
-        """See `Store`."""
         stored = self._stored(row)
         with self.staging("") as folder:
             local = folder / Path(name).name
@@ -121,7 +114,6 @@ class S3:
             yield local if name in stored else None
 
     def size(self, row: str, name: str) -> int | None:
-        """See `Store`."""
         key = self._stored(row).get(name)
         answer = self._call("head_object", key) if key else None
         return int(answer["ContentLength"]) if answer else None
@@ -140,12 +132,11 @@ class S3:
 
     @contextmanager
     def staging(self, part: str) -> Iterator[Path]:
-        """See `Store`."""
         with tempfile.TemporaryDirectory(prefix="wallclock-") as folder, full_disk(Path(folder)):
             yield Path(folder)
 
     def commit(self, staged: Path, row: str) -> None:
-        """See `Store`. Raises UserError: a file is too large, or the server refuses it."""
+        """Raises UserError: a file is too large, or the server refuses it."""
         self._check_lease()
         files = {
             path.relative_to(staged).as_posix(): path
@@ -167,7 +158,7 @@ class S3:
                 self._call("delete_object", _name_of_attempt(attempt, name))
 
     def remove_leftovers(self) -> None:
-        """See `Store`: files of attempts at parts that another attempt has committed."""
+        """Remove files of attempts at parts that another attempt has committed."""
         names = [name for place in _PLACES for name in self.names(f"{place}part-")]
         matches = [match for name in names if (match := _OF_ATTEMPT.fullmatch(name))]
         rows = {f"{match[1]}.parquet" for match in matches}.intersection(names)
@@ -208,7 +199,6 @@ class S3:
             raise UserError(f"{self.out}: {error.detail}; {self._fix(error)}") from error
 
     def _fix(self, error: S3Error) -> str:
-        """What to do about a request that failed."""
         if isinstance(error, NoCredentialsError):
             return _NO_CREDENTIALS
         if not error.status:
