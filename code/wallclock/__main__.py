@@ -22,6 +22,11 @@ from wallclock.paths import print_any_text
 _WIDTH, _INDENT = 80, 27
 #: Seconds from a signal until the process ends in any case; commits are atomic.
 _GRACE_S = 4.0
+_OF_EMBED = """\
+SRC: a folder; a list (.csv, .tsv, .jsonl, .parquet, .arrow) with a column path
+or url and perhaps id; a .txt with one a line; s3://bucket/prefix; a list's URL.
+OUT: a folder or s3://bucket/prefix: new, or from an earlier run of this job."""
+_OF_VERIFY = "OUT: a folder or s3://bucket/prefix that wallclock embed has finished."
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:
@@ -175,7 +180,6 @@ def _trace(words: Sequence[str]) -> int:
 
 
 def _overview() -> str:
-    """The usage of all commands, and what each one does."""
     usages = [f"wallclock {name} {command.usage}" for name, command in COMMANDS.items()]
     summaries = [f"{name:<7}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
@@ -208,24 +212,12 @@ def _lines(settings: Iterable[Setting]) -> str:
     return "\n".join(lines)
 
 
-def _explain_embed(words: Sequence[str]) -> str:
-    from wallclock.job.settings import JobSettings
+def _explain_job(about: str, settings: str, words: Sequence[str]) -> str:
+    """What its SRC and OUT are, and a class of settings of the job's."""
+    from wallclock.job import settings as job
 
-    return (
-        "SRC: a folder; a list (.csv, .tsv, .jsonl, .parquet, .arrow) with a column path\n"
-        "or url and perhaps id; a .txt with one a line; s3://bucket/prefix; a list's URL.\n"
-        "OUT: a folder or s3://bucket/prefix: new, or from an earlier run of this job.\n\n"
-        f"settings, key=value, with their defaults:\n{_lines(describe(JobSettings))}"
-    )
-
-
-def _explain_verify(words: Sequence[str]) -> str:
-    from wallclock.job.settings import VerifySettings
-
-    return (
-        "OUT: a folder or s3://bucket/prefix that wallclock embed has finished.\n\n"
-        f"settings, key=value, with their defaults:\n{_lines(describe(VerifySettings))}"
-    )
+    lines = _lines(describe(getattr(job, settings)))
+    return f"{about}\n\nsettings, key=value, with their defaults:\n{lines}"
 
 
 def _explain_serve(words: Sequence[str]) -> str:
@@ -276,7 +268,7 @@ COMMANDS = {
         summary="images to vectors; run the same command again to resume",
         n_required=2,
         run=_embed,
-        explain=_explain_embed,
+        explain=partial(_explain_job, _OF_EMBED, "JobSettings"),
         stopped="finished parts are kept; run the same command again to resume",
     ),
     "verify": Command(
@@ -284,7 +276,7 @@ COMMANDS = {
         summary="re-embed a sample with Pillow and compare; exits 1 on a mismatch",
         n_required=1,
         run=_verify,
-        explain=_explain_verify,
+        explain=partial(_explain_job, _OF_VERIFY, "VerifySettings"),
         stopped="nothing was written",
     ),
     "serve": Command(
