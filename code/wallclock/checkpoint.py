@@ -251,7 +251,6 @@ def _no_weights(model: ModelSpec, reason: Exception) -> NoWeightsError:
 
 
 def _is_absent(error: BaseException | None) -> bool:
-    """Whether the hub answered that it does not have a file."""
     from huggingface_hub import errors
 
     offline = isinstance(error, errors.LocalEntryNotFoundError)
@@ -296,7 +295,6 @@ def read_json(path: Path) -> _Json:
 
 
 def _vision_tower(config: _Json) -> _Json:
-    """Of a multimodal model's configuration, the part for images."""
     tower: _Json = config.get("vision_config") or config
     return tower
 

@@ -159,7 +159,6 @@ def _associations(data: bytes, at: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _parts_by_item(data: bytes, most: int) -> dict[int, set[int]]:
-    """Item → the items that it is made of."""
     parts: dict[int, set[int]] = {}
     for start, end in _at_path(data, (b"meta", b"iref"), most):
         word, size = ("I", 4) if data[start - 4] else ("H", 2)

@@ -51,10 +51,3 @@ def identity_of(items: Items) -> dict[str, Any]:
             fix = "store it as text, or leave it out"
             raise SourceError(f"{why}: {first_line(error)}; {fix}") from error
     return {CARRIES: names(items), CARRIED: digest.hexdigest() if names(items) else ""}
-
-
-def schema_of(items: Items) -> dict[str, str]:
-    """The type of each, by name."""
-    if items.carried is None:
-        return {}
-    return {column.name: str(column.type) for column in items.carried.schema}

@@ -344,7 +344,6 @@ def part_number(name: str) -> int:
 
 
 def _table(part: Part) -> Any:
-    """The rows as they are written."""
     table = pa.table(dict(part.rows), schema=ROWS)
     table = table.add_column(1, "vector", _as_lists(part.vectors))
     if part.carried is not None:

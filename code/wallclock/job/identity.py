@@ -85,7 +85,6 @@ def _without(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any
 
 
 def _change(name: str, before: Any, now: Any) -> str:
-    """One change in words."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         fields = [field for field in {**now, **before} if before.get(field) != now.get(field)]
         return ", ".join(

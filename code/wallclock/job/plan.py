@@ -68,7 +68,6 @@ class Plan(LazyBatches):
         return self.to_read(number)[begin : begin + self.batch_size]
 
     def _count(self) -> npt.NDArray[np.int64]:
-        """The images to read of each missing shard."""
         numbers = np.array(self.missing, np.int64)
         firsts, ends = numbers * self._shard, np.minimum((numbers + 1) * self._shard, self._n)
         images: npt.NDArray[np.int64] = ends - firsts

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -140,7 +140,8 @@ def _run(
         weights, labels = place.prepare(job, plan)
         identity = {**identity, "weights": weights}
         _check(dataset, earlier, identity, settings)
-        about = _about(src, settings, identity, labels, columns.schema_of(items))
+        carried = () if items.carried is None else items.carried.schema
+        about = _about(src, settings, identity, labels, carried)
         return _with_vectors(_embed_missing(place, job, plan, about), items, dataset)
 
 
@@ -243,7 +244,7 @@ def _about(
     settings: JobSettings,
     identity: Mapping[str, Any],
     ran: Mapping[str, str],
-    carried: Mapping[str, str],
+    carried: Iterable[Any],
 ) -> dict[str, Any]:
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
@@ -256,6 +257,6 @@ def _about(
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),
-        "schema": {"vector": vector, **{item.name: str(item.type) for item in ROWS}, **carried},
+        "schema": {"vector": vector, **{item.name: str(item.type) for item in (*ROWS, *carried)}},
         "versions": versions,
     }

@@ -185,7 +185,6 @@ def _shrunk(job: Job) -> tuple[list[Decoded], list[Resized]]:
 
 
 def _loader_for(job: Job, bound: Bound) -> Job:
-    """The program's own workers, our decode and resize."""
     decoded, resized = _shrunk(job)
     ours = [replace(kind, with_pillow=False) if is_jpeg(kind.format) else kind for kind in decoded]
     if job.has_torch:

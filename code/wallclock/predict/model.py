@@ -201,7 +201,6 @@ class Pipeline:
         return self._load_s + self._main_s > 0
 
     def _core_seconds(self) -> dict[str, float]:
-        """Core seconds by resource."""
         shares = self.machine.shares_cores
         spins = self.machine.gpu and not self._streams
         spun_s = self.costs.h2d_s + self._forward_s + self.costs.d2h_s if spins else 0.0
