@@ -52,12 +52,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU is here"))
 
 
-def pytest_collection_finish() -> None:
-    """Take what was imported out of the collector's sight: every timed pass collects first."""
-    gc.collect()
-    gc.freeze()
-
-
 class RunMain(Protocol):
     """`python code/main.py …` in a process of its own."""
 
@@ -146,6 +140,13 @@ def torture(shared_images: Path) -> list[tuple[Path, str]]:
 def photos(shared_images: Path) -> list[Path]:
     """Every ninth of the valid photos."""
     return sorted((shared_images / "photos").glob("*.jpg"))[::9]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> None:
+    """Take what was imported out of the collector's sight: every timed pass collects first."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ Capture = pytest.CaptureFixture[str]
 #: mistakes in settings: refusals.txt.
 STUDY = (
     ("--experimnt serial", "no flag is called '--experimnt'", "did you mean --experiment"),
+    ("{", "{: it is no setting", "write key=value"),
     ("--experiment serial,,", "a name is empty", "write --experiment serial"),
     ("--experiment seriall", "'seriall'", "did you mean serial"),
     ("serial", "serial: it is no setting", "write --experiment serial"),
