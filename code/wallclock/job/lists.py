@@ -11,6 +11,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -70,6 +71,8 @@ def _read(extension: str, file: BinaryIO) -> Any:
     if extension not in _FORMATS:
         known = ", ".join(_FORMATS[:-1])
         raise ValueError(f"{extension} is none of its formats, which are {known}")
+    if extension in _TABLES and (table := _unquoted(file)):
+        return table
     lines = _lines(file, head)
     if extension in _OBJECTS:  # at once: a column's type is that of all rows
         rows, most = _objects(lines), sys.maxsize
@@ -91,6 +94,32 @@ def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
         yield from text
 
 
+def _unquoted(file: BinaryIO) -> Any:
+    """The table of a CSV without quotes and damage, read at once; None: it is to be read by row."""
+    from pyarrow import csv as arrow
+
+    data = file.read()
+    file.seek(0)
+    if b'"' in data or b"\0" in data[:_HEAD] or data.count(b"\r") > data.count(b"\r\n"):
+        return None
+    mark, names = _header(data.lstrip(b"\r\n").partition(b"\n")[0].decode("utf-8-sig", "replace"))
+    texts = arrow.ConvertOptions(column_types={f"f{at}": pa.string() for at in range(len(names))})
+    numbered = arrow.ReadOptions(autogenerate_column_names=True)
+    split = arrow.ParseOptions(delimiter=mark, quote_char=False)
+    with suppress(pa.ArrowInvalid):
+        table = arrow.read_csv(io.BytesIO(data), numbered, split, texts)
+        table = table.rename_columns([column[0].as_py() for column in table.columns])[1:]
+        return table.select([at for at, name in enumerate(table.column_names) if name])
+    return None
+
+
+def _header(line: str) -> tuple[str, list[str]]:
+    """The delimiter and the names that a first line most likely has."""
+    names = {mark: [*map(_plain, line.split(mark))] for mark in ",\t;"}
+    mark = max(names, key=lambda mark: (not {*WHERE}.isdisjoint(names[mark]), len({*names[mark]})))
+    return mark, names[mark]
+
+
 def _rows(lines: Iterator[str], is_table: bool) -> Iterator[dict[str, Any]]:
     """A place a line, or the records below a header, which a text may have, too.
 
@@ -98,9 +127,8 @@ def _rows(lines: Iterator[str], is_table: bool) -> Iterator[dict[str, Any]]:
     """
     first = next(lines, "")
     lines = chain([first], lines)
-    headers = {mark: set(map(_plain, first.split(mark))) for mark in ",\t;"}
-    mark = max(headers, key=lambda mark: (bool(headers[mark] & {*WHERE}), len(headers[mark])))
-    if not is_table and not headers[mark] & {*WHERE}:
+    mark, found = _header(first)
+    if not is_table and {*WHERE}.isdisjoint(found):
         places = (line.strip(" \t\r\n") for line in lines)
         yield from ({"path": place} for place in places if place)
         return
@@ -142,7 +170,7 @@ def _records(lines: Iterator[str], mark: str) -> Iterator[Sequence[str]]:
 
 def _objects(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """The object of each line, or of an array of them."""
-    first = next(lines, "")
+    first = next(filter(str.strip, lines), "")
     lines = chain([first], lines)
     is_array = first.lstrip().startswith("[")
     for value in json.loads("".join(lines)) if is_array else filter(str.strip, lines):
@@ -161,6 +189,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> Any:
 def _column(values: list[Any]) -> Any:
     """An Arrow column; of text where values are of several types."""
     try:
+        if bool in (kinds := {*map(type, values)}) and float in kinds:
+            raise TypeError  # Arrow takes True for 1.0
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         texts = [x if isinstance(x, str | None) else json.dumps(x) for x in values]
@@ -194,6 +224,8 @@ def _listed(table: Any) -> tuple[Any, Any, Any, dict[int, str]]:
     _check_distinct(names)
     at = {_plain(name): number for number, name in enumerate(names)}
     place = next((name for name in WHERE if name in at), None)
+    if not names and 0 in damage:
+        raise ValueError(damage[0])
     if place is None:
         has = f"no column of {', '.join(WHERE)}; it has {names}"
         raise ValueError(f"{has}; call the one of the places path")

@@ -89,6 +89,7 @@ DAMAGED = {
         'id,path,sku\n1,{},00\n9,htps://x/y,\n10,,\n2,{},"a\nb"\n3\n"4,x,y\n3,{},1\n5,"x"y,z\n',
         ["9", "10", "row 5", "row 6", "row 8"],
     ),
+    "tsv": ("id\tpath\t\n1\t{}\t\n3\n2\t{}\t\n9\thtps://x/y\t\n3\t{}\t\n", ["row 2", "9"]),
     "jsonl": (
         '{{"id": 1, "path": "{}"}}\n{{"id": 9, "path": null}}\n{{"id"\n[1]\n"x"\n{{}}\n'
         '{{"id": 2, "path": "{}", "n": 1}}\n{{"id": 10, "path": "\\ud800"}}\n'
@@ -117,6 +118,15 @@ def test_a_row_without_an_id_has_its_places(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("id,path,,\n,a.jpg,,\n,,,\n2,b.jpg,,\n")
     items = list_items(str(tmp_path / "list.csv"))
     assert (items.ids.to_pylist(), items.carried) == (["a.jpg", "row 2", "2"], None)
+
+
+def test_json_of_several_types(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text('\n[{"path": "a", "n": 1.5}, {"path": "b", "n": true}]')
+    assert list_items(str(path)).carried["n"].to_pylist() == ["1.5", "true"]
+    path.write_text('["a", "b"]')
+    with pytest.raises(UserError, match=r"list\.json cannot .*: row 1: no JSON object"):
+        list_items(str(path))
 
 
 def test_what_parquet_lacks_is_refused_before_work(tmp_path: Path) -> None:
