@@ -14,7 +14,7 @@ from harness.corpora.manifest import Item, Manifest
 from harness.spec import CorpusSpec, Slice
 from wallclock.check import validate
 from wallclock.errors import ImageError, UsageError, UserError
-from wallclock.fetch import candidates, id_of
+from wallclock.fetch import FolderListing, id_of
 from wallclock.files import digest_of, sha256_bytes
 from wallclock.recipe import Limits
 
@@ -73,7 +73,8 @@ def _items(
             return os.fsencode(name)
         return sha256_bytes(f"{spec.seed}/".encode() + os.fsencode(name)).encode()
 
-    names = sorted(candidates(root), key=rank)[:n]
+    listing = FolderListing(root)
+    names = sorted([*listing, *listing.unreadable], key=rank)[:n]
     if not names:
         raise UserError(f"no image under {root}: no file in it or its subfolders is one")
     listed = {item.path: item for item in before}

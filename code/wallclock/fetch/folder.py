@@ -88,14 +88,6 @@ def _entries(folder: bytes, prefix: bytes) -> list[bytes]:
     return names
 
 
-def candidates(root: Path) -> Iterator[str]:
-    """The names of the images under a folder, and of the subfolders that cannot be read."""
-    listing = FolderListing(root)
-    yield from listing
-    # An unreadable folder becomes a failure row.
-    yield from listing.unreadable
-
-
 def is_image_name(name: str) -> bool:
     """Whether a file's extension is an image's."""
     return os.path.splitext(name)[1].lower() in EXTENSIONS

@@ -246,7 +246,10 @@ def _listed(table: Any) -> tuple[Any, Any, Any, dict[int, str]]:
 
 
 def _as_text(table: Any, at: int) -> Any:
-    """A column as text, null where it is empty. Raises ValueError: it cannot be text."""
+    """A column as text, null where it is empty; what is not UTF-8 in it as \\xNN.
+
+    Raises ValueError: it cannot be text.
+    """
     column = table[at]
     kind = column.type
     try:
@@ -255,6 +258,12 @@ def _as_text(table: Any, at: int) -> Any:
     except pa.ArrowException as error:
         why = f"the column {table.column_names[at]} is no text ({str(kind)[:_TYPE]})"
         raise ValueError(f"{why}: {first_line(error)}") from error
+    try:
+        texts.validate(full=True)  # a column that is called text may have any bytes
+    except pa.ArrowInvalid:
+        some = texts.cast(pa.binary()).to_pylist()
+        decoded = [data and data.decode("utf-8", "backslashreplace") for data in some]
+        texts = pa.chunked_array([decoded], pa.string())
     is_empty = pc.equal(texts, "")
     nothing = pa.scalar(None, pa.string())
     return pc.if_else(is_empty, nothing, texts) if pc.any(is_empty).as_py() else texts

@@ -118,6 +118,11 @@ def test_a_row_without_an_id_has_its_places(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("id,path,,\n,a.jpg,,\n,,,\n2,b.jpg,,\n")
     items = list_items(str(tmp_path / "list.csv"))
     assert (items.ids.to_pylist(), items.carried) == (["a.jpg", "row 2", "2"], None)
+    texts = pa.array([b"a.jpg", b"\xff.jpg", None])
+    column = pa.Array.from_buffers(pa.string(), 3, texts.buffers())
+    pq.write_table(pa.table({"path": column}), tmp_path / "list.parquet")
+    items = list_items(str(tmp_path / "list.parquet"))
+    assert items.ids.to_pylist() == ["a.jpg", r"\xff.jpg", "row 3"]
 
 
 def test_json_of_several_types(tmp_path: Path) -> None:
