@@ -302,7 +302,7 @@ def _vision_tower(config: _Json) -> _Json:
 def _input_px(config: _Json, preprocessor: _Json) -> int:
     """The input's side: timm's size, else that of the crop, of the resize, or of the training."""
     sizes = (
-        config.get("pretrained_cfg", {}).get("input_size"),
+        (config.get("pretrained_cfg") or {}).get("input_size"),
         preprocessor.get("crop_size"),
         preprocessor.get("size"),
         _vision_tower(config).get("image_size"),
@@ -321,7 +321,7 @@ def _side(size: Any) -> int:
 def _statistics(config: _Json, preprocessor: _Json) -> Statistics:
     if preprocessor.get("do_normalize") is False:
         return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    timm = config.get("pretrained_cfg", {})
+    timm = config.get("pretrained_cfg") or {}
     means = preprocessor.get("image_mean"), timm.get("mean"), IMAGENET_MEAN
     stds = preprocessor.get("image_std"), timm.get("std"), IMAGENET_STD
     mean, std = (next(value for value in given if value is not None) for given in (means, stds))

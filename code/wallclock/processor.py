@@ -91,9 +91,13 @@ def read_processor(model: ModelSpec) -> Processor:
             _refuse(f"is missing: there is no {checkpoint.PREPROCESSOR}")
         kind = str(values.get("image_processor_type") or kind)
         return _of_transformers(folder, values)
-    except _RefusedError as refusal:
+    except UserError:
+        raise
+    except Exception as error:  # of what a file may say there is no end
+        reason = first_line(error).rstrip(".")
+        reason = reason if isinstance(error, _RefusedError) else f"cannot be read: {reason}"
         fix = "type preprocess=squash, or the steps: preprocess=shortest:256,crop:224x224,bicubic"
-        raise UserError(f"{label}: {kind} {refusal}; {fix}") from refusal
+        raise UserError(f"{label}: {kind} {reason}; {fix}") from error
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -111,12 +115,9 @@ def _of_transformers(folder: Path, values: _Values) -> Processor:
         return _of_torchvision(name, values)
     transformers = import_extra("transformers", "preprocess=auto", "embed")
     backends = import_extra("transformers.image_processing_backends", "preprocess=auto", "embed")
-    try:
-        processor = transformers.AutoImageProcessor.from_pretrained(
-            str(folder), backend="pil", trust_remote_code=False, local_files_only=True
-        )
-    except Exception as error:
-        raise _RefusedError(f"cannot be read: {first_line(error).rstrip('.')}") from error
+    processor = transformers.AutoImageProcessor.from_pretrained(
+        str(folder), backend="pil", trust_remote_code=False, local_files_only=True
+    )
     kind = type(processor)
     name = kind.__name__.removesuffix("Pil")
     if not isinstance(processor, backends.PilBackend):
@@ -167,9 +168,9 @@ def _filter(resample: Any) -> str:
 
 def _statistics(values: _Values, is_efficientnet: bool) -> Statistics:
     """What the pixels / 255 are reduced by and divided by, in all: (255 f q - o - m) / s."""
-    factor = float(values["rescale_factor"]) if values.get("do_rescale") else 1.0
-    if not (math.isfinite(factor) and factor > 0):
-        _refuse(f"has a rescale_factor of {factor:g}")
+    factor = values.get("rescale_factor") if values.get("do_rescale") else 1.0
+    if not isinstance(factor, int | float) or not 0 < factor < math.inf:
+        _refuse(f"has a rescale_factor of {factor}")
     mean: tuple[float, ...] = (0.0,) * 3
     std: tuple[float, ...] = (1.0,) * 3
     if values.get("do_normalize"):
@@ -268,17 +269,18 @@ _BY_NAME: Mapping[str, Callable[[_Values], _Geometry]] = {
 }
 
 
-def _sizes(values: _Values) -> dict[str, int]:
-    """The keys of `size` that are set."""
-    size = values.get("size")
-    return {key: value for key, value in dict(size or {}).items() if value}
+def _sizes(values: _Values, name: str = "size") -> dict[str, int]:
+    """The keys of a size that are set."""
+    sizes = {key: value for key, value in dict(values.get(name) or {}).items() if value}
+    if not all(isinstance(side, int | float) for side in sizes.values()):
+        _refuse(f"has {name}={sizes}, which is no number")
+    return sizes
 
 
 def _crop(values: _Values) -> Size | None:
     if not values.get("do_center_crop"):
         return None
-    crop = {key: value for key, value in dict(values.get("crop_size") or {}).items() if value}
-    return _sides(crop, "crop_size")
+    return _sides(_sizes(values, "crop_size"), "crop_size")
 
 
 def _sides(sizes: Mapping[str, int], name: str) -> Size:

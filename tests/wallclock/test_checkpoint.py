@@ -153,3 +153,11 @@ class TestSettings:
         (tmp_path / "config.json").write_text(json.dumps(config))
         model = JobSettings(model=str(tmp_path)).resolved_model()
         assert (model.dim, model.input_px, model.pool) == (768, 224, "projection")
+
+
+def test_null_where_timm_would_say_it(tmp_path: Path) -> None:
+    config = {"model_type": "vit", "hidden_size": 8, "image_size": 32, "pretrained_cfg": None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = ModelSpec("any", "pretrained", path=str(tmp_path), input_px=0, dim=0)
+    resolved = checkpoint.resolve(model, "tower")
+    assert (resolved.dim, resolved.input_px) == (8, 32)

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import transformers as t
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests.families import FAMILIES
@@ -240,6 +243,48 @@ VIT = {"image_processor_type": "ViTImageProcessor"}
 )
 def test_refused_in_one_line(values: dict[str, Any], words: str, tmp_path: Path) -> None:
     assert words in refusal(write(tmp_path, values))
+
+
+_EDGES = ("height", "width", "shortest_edge", "longest_edge")
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 300) | st.floats() | st.text(max_size=3),
+    lambda of: st.lists(of, max_size=3) | st.dictionaries(st.sampled_from(_EDGES), of, max_size=2),
+    max_leaves=4,
+)
+_NAMES = ("size", "crop_size", "image_mean", "image_std", "rescale_factor", "resample", "auto_map")
+_OF_TIMM = ("input_size", "mean", "std", "crop_pct", "crop_mode", "interpolation")
+
+
+def taken(model: ModelSpec) -> Processor | None:
+    """None where it is refused, in one line."""
+    line = ""
+    try:
+        return read_processor(model)
+    except UserError as error:
+        line = str(error)
+    assert len(line.splitlines()) == 1
+    return None
+
+
+@given(st.sampled_from((*_NAMES, "do_resize", "do_center_crop", "image_processor_type")), _JSON)
+@example("rescale_factor", None)
+@example("rescale_factor", "0.004")
+@example("size", {"height": "32", "width": "32"})
+def test_what_is_taken_the_library_takes_as_well(name: str, value: Any) -> None:
+    with TemporaryDirectory() as folder:
+        if processor := taken(write(Path(folder), {**VIT, name: value})):
+            kind: Any = t.AutoImageProcessor
+            own = kind.from_pretrained(folder, backend="pil")
+            pixels = own(Image.new("RGB", (40, 30)), return_tensors="np")["pixel_values"]
+            assert pixels.shape == (1, 3, *processor.preprocess.canvas)
+
+
+@given(st.sampled_from(_OF_TIMM), _JSON)
+def test_any_value_of_timm_is_taken_or_refused(name: str, value: Any) -> None:
+    with TemporaryDirectory() as folder:
+        config = {"pretrained_cfg": {**TIMM, name: value}}
+        Path(folder, "config.json").write_text(json.dumps(config))
+        taken(model_of(Path(folder)))
 
 
 def test_no_processor(tmp_path: Path) -> None:
