@@ -27,9 +27,9 @@ STUDY = (
     ("--experiment serial,,", "a name is empty", "write --experiment serial"),
     ("--experiment seriall", "'seriall'", "did you mean serial"),
     ("serial", "serial: it is no setting", "write --experiment serial"),
-    ("device=cuda", "there is no NVIDIA GPU", "set device=auto or device=cpu"),
-    ("corpus=folder", "needs the folder", "add corpus.path=/path/to/images"),
-    ("corpus=folder corpus.path=nowhere", "nowhere does not exist", "give the folder"),
+    ("--experiment serial device=cuda", "there is no NVIDIA GPU", "set device=auto or device=cpu"),
+    ("--experiment cpu corpus=folder", "needs the folder", "add corpus.path=/path/to/images"),
+    ("--experiment cpu corpus=folder corpus.path=nowhere", "nowhere does not", "give the folder"),
 )
 #: Behind `wallclock`. `images` is a folder with a photo in it.
 PRODUCT = (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from experiments import cpu, decoders, ladder, serial
@@ -347,6 +348,7 @@ class TestTolerance:
         assert f"the repeats' limits of {cited.column} are not known" in verdict.reason
         assert verdict.ours is not None
 
+    @hypothesis_settings(max_examples=20)
     @given(factor=st.floats(0.01, 100))
     def test_a_mock_of_the_sources_numbers_is_never_held(
         self, t4_tables: Path, tmp_path_factory: pytest.TempPathFactory, factor: float

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from experiments import serial
@@ -90,6 +91,7 @@ def test_computed_numbers_vary_by_rounding(tmp_path: Path) -> None:
     assert n_differences(tmp_path / "a", tmp_path / "c", tolerance=0.5) == 1
 
 
+@hypothesis_settings(max_examples=40)
 @given(
     st.sampled_from(["mean_ms", "img_per_s", "ns_per_call", "ratio_to_x", "size_mib", "decoder"]),
     st.floats(0, 1e6),

@@ -126,7 +126,7 @@ def test_a_damaged_object_is_made_again(
     about = store._head(row)["Metadata"] if metadata else {}
     data = store.read(row)
     flipped = data[:9000] + bytes([data[9000] ^ 1]) + data[9001:]
-    for damaged in (flipped, data[:-99]):
+    for damaged in (flipped, data[:-99]) if metadata else (data,):
         store._call("put_object", row, Body=damaged, Metadata=about)
         (fault,) = verify(out, n=9).faults
         name = row if metadata else "_checksums/part-00001.json"
