@@ -230,7 +230,12 @@ def _model(choices: Any) -> ModelSpec:
             raise UserError(f"model.{name}={getattr(model, name):g}: needs model=null, the mock")
     if model.path and model.weights != "pretrained":
         raise UserError(f"model.path={model.path}: needs model.weights=pretrained")
-    model = checkpoint.complete(model)
+    if not (model.input_px and model.dim and model.mean and model.std):
+        if not model.path and not model.hub_id:
+            raise UserError(
+                "model=any needs the model: add model.path=/folder or model.hub_id=owner/name"
+            )
+        model = checkpoint.resolve(model, model.pool)
     if len(model.mean) != 3 or len(model.std) != 3 or not all(value > 0 for value in model.std):
         raise UserError("model.mean and model.std: give three numbers each, the latter above 0")
     if model.weights == "none" and model.dim > 3 * model.input_px**2:

@@ -60,32 +60,15 @@ _UNPROJECTED = {"siglip", "siglip2", "align", "tipsv2"}
 _Json = Mapping[str, Any]
 
 
-def complete(model: ModelSpec) -> ModelSpec:
-    """Fill in what the settings left open (0, empty): `input_px`, `dim`, `mean`, `std`, the commit.
-
-    Raises UserError: no folder nor hub id, files that cannot be loaded, or a size that they lack.
-    """
-    if model.input_px and model.dim and model.mean and model.std:
-        return model
-    if not model.path and not model.hub_id:
-        raise UserError(
-            "model=any needs the model: add model.path=/folder or model.hub_id=owner/name"
-        )
-    return _filled(*_read(model))
-
-
 def resolve(model: ModelSpec, pool: str) -> ModelSpec:
-    """A model whose files must be here or on a hub, filled in as `complete` does.
+    """Fill in what is open (0, empty): `input_px`, `dim`, `mean`, `std`, the commit.
 
     `pool`: one of `recipe.POOLS`; or auto: projection for models of images and text, else tower.
-    Raises `NoWeightsError` where the files cannot be had; `UserError` as `complete` does.
+    Raises `NoWeightsError` where the files cannot be had; `UserError` where they cannot be loaded,
+    or lack a size.
     """
     model, folder, config = _read(model)
-    chosen = _default_pool(config) if pool == "auto" else pool
-    return _filled(replace(model, pool=chosen), folder, config)
-
-
-def _filled(model: ModelSpec, folder: Path, config: _Json) -> ModelSpec:
+    model = replace(model, pool=_default_pool(config) if pool == "auto" else pool)
     source = model.path or model.hub_id
     preprocessor = processor_values(folder)
     input_px = model.input_px or _input_px(config, preprocessor)
