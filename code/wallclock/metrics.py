@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import accumulate
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,8 @@ class Exporter:
             self.close()
             raise UserError(f"export={port}: cannot listen there: {error.strerror}") from error
         self.port = server.server_port
-        self._open.callback(_stop, server, thread)
+        for stop in (thread.join, server.server_close, server.shutdown):  # the last one first
+            self._open.callback(stop)
 
     def close(self) -> None:
         """Stop answering."""
@@ -172,12 +173,6 @@ class Exporter:
                 if source in values:
                     metric.add_metric([gpu] if gpu else [], values[source] * unit)
             yield metric
-
-
-def _stop(server: Any, thread: Thread) -> None:
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def serve(

@@ -33,8 +33,9 @@ def check_sizes(dataset: Dataset, number: int) -> None:
     columns = [*ROWS.names, "vector", *dataset.about["identity"].get(CARRIES, ())]
     if absent := set(columns) - set(footer.schema.to_arrow_schema().names):
         raise dataset.damaged(number, row_file, f"it has no column {min(absent)}")
-    n = footer.num_rows + len(dataset.failures(number))
-    if n != _images_of(dataset, number):
+    n, shard = (int(dataset.about["identity"][name]) for name in ("n", "shard"))
+    n_images = max(min(shard, n - number * shard), 0)
+    if footer.num_rows + len(dataset.failures(number)) != n_images:
         raise dataset.damaged(number, row_file, f"it has {footer.num_rows:,} rows")
 
 
@@ -68,9 +69,3 @@ def remove_damaged(dataset: Dataset) -> Iterator[str]:
     for fault in faults(dataset, check_sizes):
         dataset.store.remove(fault.row_file)
         yield f"{fault.name} is damaged: {fault.reason}; the images of its part are embedded again"
-
-
-def _images_of(dataset: Dataset, number: int) -> int:
-    """How many images the part has: vectors and failures."""
-    n, shard = (int(dataset.about["identity"][name]) for name in ("n", "shard"))
-    return max(min(shard, n - number * shard), 0)

@@ -54,7 +54,9 @@ class Reference:
         import_extra("transformers", "wallclock verify", "embed")
         if is_auto and model.weights == "pretrained":
             self._prepare_by_processor()
-        self._embed = _features(model, self._geometry)
+        import torch
+
+        self._embed = torch.inference_mode()(_features(model, self._geometry))
 
     def open(self, data: bytes) -> Any:
         """An image file as Pillow's RGB image, upright if the geometry says so.
@@ -142,7 +144,7 @@ def _features(model: ModelSpec, geometry: Preprocess) -> Callable[[Any], Any]:
     if model.weights == "random":
         # There is no other source of these weights.
         network = load_network(model, geometry.canvas)
-        return lambda pixels: _without_grad(lambda: network(pixel_values=pixels).pooler_output)
+        return lambda pixels: network(pixel_values=pixels).pooler_output
     network, has_pooler = _load(model)
     tower = getattr(network, "vision_model", network)
     height, width = geometry.canvas
@@ -168,7 +170,7 @@ def _features(model: ModelSpec, geometry: Preprocess) -> Callable[[Any], Any]:
             return states[:, max(states.shape[1] - patches, 0) :].mean(dim=1)
         return states[:, 0]
 
-    return lambda pixels: _without_grad(lambda: embed(pixels))
+    return embed
 
 
 def _load(model: ModelSpec) -> tuple[Any, bool]:
@@ -187,10 +189,3 @@ def _load(model: ModelSpec) -> tuple[Any, bool]:
     missing = [str(name) for name in info["missing_keys"]]
     has_pooler = not any("pooler." in name for name in missing)
     return network.eval().float(), has_pooler
-
-
-def _without_grad(run: Callable[[], Any]) -> Any:
-    import torch
-
-    with torch.inference_mode():
-        return run().float().numpy()
