@@ -23,16 +23,12 @@ from wallclock import metrics as monitor
 from wallclock.clock import StageProfiler
 from wallclock.errors import UserError
 from wallclock.metrics import METRICS, Exporter, Loop
-from wallclock.recipe import ModelSpec
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server notices that it is to stop; by default it looks twice a second."""
     monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))
-
-
-NULL = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
 
 
 @contextmanager

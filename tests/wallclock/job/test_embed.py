@@ -68,11 +68,6 @@ def test_neither_timing_nor_workers_change_a_byte(
     assert content(tmp_path / "out") == reference
 
 
-def test_without_deduplication(run: Run, reference: Content, tmp_path: Path) -> None:
-    assert run(deduplicate=False).tally.copied == 0
-    assert content(tmp_path / "out").rows == reference.rows
-
-
 class Killed(BaseException):
     """The process ends here."""
 
@@ -132,13 +127,6 @@ def test_a_kill_loses_the_unfinished_part_only(
     assert run().tally.images == N - DAMAGED - kept
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert content(out) == reference
-
-
-def test_a_part_that_is_gone_is_made_again(run: Run, reference: Content, tmp_path: Path) -> None:
-    run()
-    (tmp_path / "out" / "part-00001.parquet").unlink()
-    assert run().tally.images < N / 2
-    assert content(tmp_path / "out") == reference
 
 
 @pytest.mark.parametrize(

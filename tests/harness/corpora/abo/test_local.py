@@ -127,7 +127,6 @@ def test_journal_survives_a_torn_line(tmp_path: Path) -> None:
 
 #: Without a network a proxy is no way out either.
 OFFLINE = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "")
-SERIAL = ("t4-serial-stages.csv", "t4-serial-stages-original.csv")
 
 
 def abo(experiment: str, endpoint: str, n: int, folder: Path) -> tuple[str, ...]:
