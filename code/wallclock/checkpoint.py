@@ -82,7 +82,7 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
     try:
         mean, std = _statistics(config, preprocessor)
     except ValueError as error:
-        raise UserError(f"{source}: its image processor {error}; correct its file") from error
+        raise UserError(f"{source}: its image processor: {error}; correct its file") from error
     return replace(
         model,
         name=Path(source).name if model.name == "any" else model.name,
@@ -314,16 +314,15 @@ def _statistics(config: _Json, preprocessor: _Json) -> Statistics:
 def channels(value: Any, name: str) -> tuple[float, ...]:
     """A statistic of a processor's file; one number is that of all three channels.
 
-    Raises ValueError: it is something else, not finite, or a divisor of 0; its words follow "the
-    processor".
+    Raises ValueError: it is something else, not finite, or a divisor that is not above 0.
     """
     numbers = [value] * 3 if isinstance(value, int | float) else value
     if not isinstance(numbers, Sequence) or len(numbers) != 3:
-        raise ValueError(f"has {name}={value}, which is not of three channels")
+        raise ValueError(f"{name}={value} is not of three channels")
     if not all(isinstance(number, int | float) and isfinite(number) for number in numbers):
-        raise ValueError(f"has {name}={value}, which is not finite")
+        raise ValueError(f"{name}={value} is not finite")
     if name == "image_std" and min(numbers) <= 0:
-        raise ValueError(f"divides by {name}={value}")
+        raise ValueError(f"{name}={value} is not above 0")
     return tuple(map(float, numbers))
 
 

@@ -79,7 +79,6 @@ def read_processor(model: ModelSpec) -> Processor:
     if model.weights == "none":
         raise UserError(f"model {model.name} has no image processor; type preprocess=squash")
     folder = checkpoint.folder_of(model)
-    label = model.path or model.hub_id
     kind = "its image processor"
     try:
         timm = checkpoint.read_json(folder / checkpoint.CONFIG).get("pretrained_cfg")
@@ -97,7 +96,7 @@ def read_processor(model: ModelSpec) -> Processor:
         reason = first_line(error).rstrip(".")
         reason = reason if isinstance(error, _RefusedError) else f"cannot be read: {reason}"
         fix = "type preprocess=squash, or the steps: preprocess=shortest:256,crop:224x224,bicubic"
-        raise UserError(f"{label}: {kind} {reason}; {fix}") from error
+        raise UserError(f"{model.path or model.hub_id}: {kind} {reason}; {fix}") from error
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -187,10 +186,7 @@ def _statistics(values: _Values, is_efficientnet: bool) -> Statistics:
 
 
 def _channels(values: _Values, name: str) -> tuple[float, ...]:
-    try:
-        return checkpoint.channels(values.get(name), name)
-    except ValueError as error:
-        raise _RefusedError(str(error)) from error
+    return checkpoint.channels(values.get(name), name)
 
 
 # --- geometries -----------------------------------------------------------------------------------

@@ -234,10 +234,10 @@ VIT = {"image_processor_type": "ViTImageProcessor"}
         ({**VIT, "resample": 5}, "resample=5"),
         ({**VIT, "resample": None}, "resample=None"),  # transformers raises at the first image
         ({**VIT, "size": {"longest_edge": 64}}, "longest_edge"),
-        ({**VIT, "image_std": [0.0, 1.0, 1.0]}, "divides by image_std"),
+        ({**VIT, "image_std": [0.0, 1.0, 1.0]}, "is not above 0"),
         ({**VIT, "image_mean": [0.5]}, "three channels"),
-        ({**VIT, "image_mean": float("nan")}, "image_mean=nan, which is not finite"),
-        ({**VIT, "image_std": [0.5, "wide", 0.5]}, "which is not finite"),
+        ({**VIT, "image_mean": float("nan")}, "image_mean=nan is not finite"),
+        ({**VIT, "image_std": [0.5, "wide", 0.5]}, "is not finite"),
         ({**VIT, "rescale_factor": -1.0}, "rescale_factor"),
     ],
 )
