@@ -178,16 +178,16 @@ class TestWhatOneSideDidNotRun:
         (difference,) = compare(a, b, 0.1).differences
         assert (difference.column, difference.b) == ("status", "gate failed")
 
-    @pytest.mark.parametrize("name", sorted(path.name for path in fixture_tables().glob("*.csv")))
-    def test_a_table_without_its_first_row(self, name: str, tmp_path: Path) -> None:
+    def test_tables_without_their_first_rows(self, tmp_path: Path) -> None:
         """Of every table of a real run: what is left is matched with itself."""
-        a, b = (copy_tables(tmp_path / side, name) for side in "ab")
-        rows = read_table(a / name)
-        if name in SKIPPED or len(rows) < 2:
-            return
-        save(b / name, rows[1:])
+        a, b = (copy_tables(tmp_path / side) for side in "ab")
+        for path in b.glob("*.csv"):
+            rows = read_table(path)
+            if path.name not in SKIPPED and len(rows) > 1:
+                save(path, rows[1:])
         result = compare(a, b, 0.0)
         assert result.differences == []
+        assert len(result.one_sided) > 10
         assert all("only in B" not in line for line in result.one_sided)
 
 
