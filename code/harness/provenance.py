@@ -64,8 +64,9 @@ def identity(timed: tuple[str, ...]) -> dict[str, Any]:
 @cache
 def machine() -> dict[str, Any]:
     """CPU, usable cores, memory in GiB, GPUs, kernel, libc, Python, and variables that matter."""
+    cpu = re.search(r"^(?:model name|Model)[^:]*:(.*)", _cpuinfo(), re.MULTILINE)
     return {
-        "cpu": _cpu_model(),
+        "cpu": cpu[1].strip() if cpu else platform.processor() or "unknown CPU",
         "topology": topology(),
         "cores": usable_cores(),
         "cpu_quota": cpu_quota(),
@@ -200,11 +201,6 @@ def _opencv_jpeg() -> str:
 
     match = re.search(r"JPEG:.*\(ver (\d+\.\d+(?:\.\d+)?)", cv2.getBuildInformation())
     return match.group(1) if match else "unknown"
-
-
-def _cpu_model() -> str:
-    match = re.search(r"^(?:model name|Model)[^:]*:(.*)", _cpuinfo(), re.MULTILINE)
-    return match[1].strip() if match else platform.processor() or "unknown CPU"
 
 
 def _cpuinfo() -> str:

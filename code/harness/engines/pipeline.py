@@ -27,7 +27,7 @@ from wallclock.loader import (
     preprocess_of,
 )
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import augment, forward, normalize, resize
+from wallclock.stages import augment, normalize, resize
 from wallclock.stages.augment import Augmentation
 from wallclock.stages.decode import PixelArray
 
@@ -171,12 +171,17 @@ def free_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStag
     )
 
 
+def cache_of(work: Path) -> Path:
+    """`<out>/onnx`, for a cell's scratch folder `<out>/runs/<experiment>/<scratch>`."""
+    return work.parent.parent.parent / "onnx"
+
+
 def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStages:
     """Bind the stages that take a batch, and the sink's file in a folder.
 
     Raises as `open_embedder` does.
     """
-    embedder = open_embedder(recipe, model, forward.cache_of(folder))
+    embedder = open_embedder(recipe, model, cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
     finite = _FiniteSink(sink.write, embedder.labels["dtype"])
     stages = DeviceStages(

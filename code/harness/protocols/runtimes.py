@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.corpora.manifest import Item, Manifest
-from harness.engines.pipeline import load_stages
+from harness.engines.pipeline import cache_of, load_stages
 from harness.measures import NEIGHBOURS, neighbours_kept
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
@@ -69,7 +69,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     # A compiler cache that is warm from the last run would make compile_s a different figure.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(work / "triton")
-    request = forward.prepare(model, recipe, None, forward.cache_of(work))
+    request = forward.prepare(model, recipe, None, cache_of(work))
     # Calibrated on images that its vectors are not compared on, where the corpus has more.
     calibration = further if len(further) else images
     request = replace(request, opset=int(cell.params["opset"]), calibration=calibration)
@@ -257,7 +257,7 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     images, _ = first_batch(protocol.open_corpus(cell), recipe, model)
     move = transfer.make(recipe.device)
     eager = replace(recipe, runtime="pytorch", compile="none")
-    request = forward.prepare(model, eager, None, forward.cache_of(work))
+    request = forward.prepare(model, eager, None, cache_of(work))
     run = forward.build(request).run
     network = request.network
     batch = move.h2d(images)

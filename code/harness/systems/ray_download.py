@@ -50,14 +50,10 @@ class _Model:
         """Ids and float32 (n, 3, px, px) → ids and vectors."""
         images = batch["norm_image"]
         if self._task.pixels:
-            images = _as_uint8(images)
+            mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
+            pixels = (images.transpose(0, 2, 3, 1) * std + mean) * 255
+            images = pixels.round().clip(0, 255).astype(np.uint8)
         return {"id": batch["id"], "vector": embed(images, self._task)}
-
-
-def _as_uint8(images: Any) -> Any:
-    mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    pixels = (images.transpose(0, 2, 3, 1) * std + mean) * 255
-    return pixels.round().clip(0, 255).astype(np.uint8)
 
 
 def job(task: Task) -> Mapping[str, Any]:

@@ -41,7 +41,7 @@ MODULES = (
 
 
 def _loaders() -> dict[str, ThirdPartyLoader]:
-    """Loaders by name. Raises TypeError: a module without a loader, or with another's name."""
+    """Loaders by name. Raises TypeError: two have one name."""
     loaders: dict[str, ThirdPartyLoader] = {}
     for name in MODULES:
         loader: ThirdPartyLoader = import_module(f"{__name__}.{name}").LOADER

@@ -124,11 +124,6 @@ def build(request: NetworkRequest) -> Network:
     return network
 
 
-def cache_of(work: Path) -> Path:
-    """`<out>/onnx`, for a cell's scratch folder `<out>/runs/<experiment>/<scratch>`."""
-    return work.parent.parent.parent / "onnx"
-
-
 def _mock(model: ModelSpec) -> Network:
     """A model without a network, which takes as long as `service_ms` says."""
 
