@@ -48,9 +48,7 @@ class StageCosts(_Checked):
     variation: float = 0.0
 
     @classmethod
-    def from_samples(
-        cls, samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0
-    ) -> Self:
+    def from_samples(cls, samples: Mapping[str, Sequence[int]], n_images: int) -> Self:
         """From a serial pass's samples: stage → nanoseconds of each call; absent stages cost 0.
 
         Raises:
@@ -64,7 +62,7 @@ class StageCosts(_Checked):
         loads = [sum(times) for times in zip(*per_image, strict=False)]
         varies = len(loads) > 1 and any(loads)
         variation = statistics.pstdev(loads) / statistics.fmean(loads) if varies else 0.0
-        return cls(**seconds, image_bytes=image_bytes, variation=variation)
+        return cls(**seconds, variation=variation)
 
     @property
     def load_s(self) -> float:
