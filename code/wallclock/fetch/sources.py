@@ -75,7 +75,10 @@ class SourceReader(PrefetchingReader):
         with self._opening:  # a file has one position, and two sources may share it
             if where.seekable():
                 where.seek(0)
-            return self._check_length(where.read(self._limit + 1))
+            data = where.read(self._limit + 1)
+        if data is None or isinstance(data, str):
+            raise ImageError("read", f"a file that gives {type(data).__name__}: open it as 'rb'")
+        return self._check_length(data)
 
     def prefetch_more(self, items: Sequence[Any]) -> None:
         """Prefetch those that are URLs."""
