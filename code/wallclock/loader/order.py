@@ -12,6 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wallclock.errors import UserError
+
+
+class ClosedError(UserError):
+    """For a thread that waits for a batch while another one closes the loader."""
+
+    def __init__(self) -> None:
+        super().__init__("the images were closed while a thread waited for a batch")
+
 
 class Place(NamedTuple):
     """How far an iteration is: the epoch, and how many of its batches were loaded.

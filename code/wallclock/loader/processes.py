@@ -81,6 +81,7 @@ class ForkedLoader(LendingLoader):
             n = len(self._buffers)
             raise UserError(f"processes={n}: this process is daemonic, it may have no children")
         # A collection in a process would write to, and so copy, what all of them share.
+        was_frozen = gc.get_freeze_count() > 0
         gc.freeze()
         # The processes keep the mask: of a signal to all of them, the consumer decides.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
@@ -94,7 +95,8 @@ class ForkedLoader(LendingLoader):
             self.close()
             raise
         finally:
-            gc.unfreeze()
+            if not was_frozen:  # what the program froze itself stays so
+                gc.unfreeze()
         return self
 
     def _start(self, number: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from wallclock.fetch.sources import Source
 from wallclock.loader.items import Record, as_source
 from wallclock.loader.joinable_thread import JoinableThread
-from wallclock.loader.order import BatchSource, Place
+from wallclock.loader.order import BatchSource, ClosedError, Place
 
 #: A position is the epoch times this, plus the number of the item in it.
 EPOCH = 1 << 40
@@ -131,6 +131,7 @@ class StreamedBatches(BatchSource):
         """See `BatchSource`: once the user's iterable has given the next item."""
         self._stopped.set()
         self._permits.release()
+        self._batches.put(_End(ClosedError()))
 
     def close(self) -> None:
         """See `BatchSource`: unless the iterable waits for something itself."""

@@ -23,7 +23,7 @@ from wallclock.fetch.reader import Reader
 from wallclock.loader.batch import Batch, Extras, Loader, Marks
 from wallclock.loader.items import Record
 from wallclock.loader.joinable_thread import JoinableThread
-from wallclock.loader.order import BatchSource, largest_batch
+from wallclock.loader.order import BatchSource, ClosedError, largest_batch
 from wallclock.loader.prepare import (
     BuildInPlace,
     InPlaceStages,
@@ -240,6 +240,7 @@ class ThreadLoader(LendingLoader):
         for worker in self._workers:
             worker.stopped = True
             self._tasks.put(None)
+        self._results.put(ClosedError())
 
     def close(self) -> None:
         """See `LendingLoader`."""

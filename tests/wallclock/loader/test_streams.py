@@ -169,6 +169,37 @@ def test_a_waiting_generator_does_not_hold_the_close() -> None:
             thread.join(10)
 
 
+def test_a_close_ends_a_thread_that_waits_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, waits = threading.Event(), threading.Event()
+    taken, raised = list[int](), list[str]()
+    next_batch = StreamedBatches.__next__
+
+    def watched(self: StreamedBatches) -> Any:
+        if len(taken) == 2:
+            waits.set()
+        return next_batch(self)
+
+    def items() -> Iterator[bytes]:
+        yield from FILES
+        release.wait(30)
+
+    def consume() -> None:
+        try:
+            taken.extend(len(batch.ids) for batch in batches)
+        except UserError as error:
+            raised.append(str(error))
+
+    monkeypatch.setattr(StreamedBatches, "__next__", watched)
+    with open_images(items(), 8, 2) as batches:
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        assert waits.wait(10)
+    consumer.join(10)
+    assert not consumer.is_alive()
+    release.set()
+    assert sum(taken) == 6 and len(raised) == 1  # the next one would open a generator again
+
+
 @pytest.mark.slow
 def test_memory_is_flat() -> None:
     """100,000 items from a generator: no more memory than 5,000."""
