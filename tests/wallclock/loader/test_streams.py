@@ -196,8 +196,12 @@ def test_a_close_ends_a_thread_that_waits_for_a_batch(monkeypatch: pytest.Monkey
         assert waits.wait(10)
     consumer.join(10)
     assert not consumer.is_alive()
+    assert sum(taken) == 6
+    assert len(raised) == 1  # the one behind would open a generator again
     release.set()
-    assert sum(taken) == 6 and len(raised) == 1  # the next one would open a generator again
+    for thread in threading.enumerate():
+        if thread.name == "loader stream":
+            thread.join(10)
 
 
 @pytest.mark.slow
