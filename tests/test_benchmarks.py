@@ -1,4 +1,4 @@
-"""The benchmarks: regression, ceiling, job and trace, each on inputs that are made up."""
+"""The benchmarks: regression, ceiling, job and trace, each on inputs that are generated."""
 
 import ast
 import csv

@@ -124,7 +124,7 @@ class Images(Generic[ImagesT]):
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with this epoch, from 0, as a DistributedSampler is told.
 
-        Behind `load_state_dict`, the epoch of the state goes on where it was.
+        Behind `load_state_dict`, the epoch of the state resumes where it was.
         """
         self._close()
         if not (self._resumes and self._at.epoch == epoch):

@@ -146,3 +146,56 @@ def test_an_iteration_without_an_image_is_one_line(tmp_path: Path) -> None:
         next(batches)
     assert "\n" not in str(caught.value)
     assert taken(open_images([], 8)) == []
+
+
+# --- states -------------------------------------------------------------------------------------
+
+
+class Dataset:
+    """What is read by number, but not for its state: a fingerprint says which one it is."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self._fingerprint = fingerprint
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> bytes:
+        raise AssertionError
+
+
+NAMES = [f"{at}.jpg" for at in range(5000)]
+
+
+@pytest.mark.parametrize(
+    ("items", "others"),
+    [
+        (NAMES, NAMES[::-1]),
+        (NAMES, [*NAMES[:-1], "other.jpg"]),
+        (NAMES, ["x", *NAMES[1:]]),
+        ([*map(Path, NAMES)], [*map(Path, NAMES[1:]), Path("other.jpg")]),
+        ([("a", GOOD[0]), ("b", GOOD[1])], [("b", GOOD[1]), ("a", GOOD[0])]),
+        ([{"id": "a", "image": GOOD[0]}], [{"id": "b", "image": GOOD[0]}]),
+        (["a.tar", "b.tar"], ["b.tar", "a.tar"]),
+        (Dataset("one"), Dataset("another")),
+    ],
+)
+def test_the_state_of_other_images_is_refused(items: Any, others: Any) -> None:
+    state = json.loads(json.dumps(open_images(items, 8).state_dict()))
+    open_images(items, 8).load_state_dict(state)
+    with pytest.raises(UserError, match="is of other images, or of the same ones in another"):
+        open_images(others, 8).load_state_dict(state)
+
+
+def test_the_state_of_another_iteration_is_refused() -> None:
+    """Images without an id are known by their number: bytes, and what is read by number."""
+    state = open_images(GOOD, 8).state_dict()
+    open_images(GOOD[::-1], 8).load_state_dict(state)
+    for others, said in ((GOOD[:3], "another iteration: there n=4"), (iter(GOOD), "kind of")):
+        with pytest.raises(UserError, match=said) as caught:
+            open_images(others, 8, 3, seed=10**200).load_state_dict(state)
+        assert len(str(caught.value)) <= 160
+    without = {key: value for key, value in state.items() if key != "data"}
+    for nothing in ({}, {"order": 3}, None, without):
+        with pytest.raises(UserError, match="no state of open_images"):
+            open_images(GOOD, 8).load_state_dict(nothing)  # type: ignore[arg-type]

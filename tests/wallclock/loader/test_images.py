@@ -4,7 +4,6 @@ import gc
 import hashlib
 import http.server
 import io
-import json
 import os
 import random
 import socketserver
@@ -277,56 +276,6 @@ def test_each_iteration_is_the_next_epoch() -> None:
         assert first + [at for batch in batches for at in batch.positions] not in epochs
     assert epochs == [positions_of(shuffle=True, epochs=3)[epoch] for epoch in range(3)]
     assert len({tuple(epoch) for epoch in epochs}) == 3
-
-
-class Dataset:
-    """What is read by number, but not for its state: a fingerprint says which one it is."""
-
-    def __init__(self, fingerprint: str) -> None:
-        self._fingerprint = fingerprint
-
-    def __len__(self) -> int:
-        return 1000
-
-    def __getitem__(self, index: int) -> bytes:
-        raise AssertionError
-
-
-NAMES = [f"{at}.jpg" for at in range(5000)]
-
-
-@pytest.mark.parametrize(
-    ("items", "others"),
-    [
-        (NAMES, NAMES[::-1]),
-        (NAMES, [*NAMES[:-1], "other.jpg"]),
-        (NAMES, ["x", *NAMES[1:]]),
-        ([*map(Path, NAMES)], [*map(Path, NAMES[1:]), Path("other.jpg")]),
-        ([("a", FILES[0]), ("b", FILES[1])], [("b", FILES[1]), ("a", FILES[0])]),
-        ([{"id": "a", "image": FILES[0]}], [{"id": "b", "image": FILES[0]}]),
-        (["a.tar", "b.tar"], ["b.tar", "a.tar"]),
-        (Dataset("one"), Dataset("another")),
-    ],
-)
-def test_the_state_of_other_images_is_refused(items: Any, others: Any) -> None:
-    state = json.loads(json.dumps(open_images(items, 8).state_dict()))
-    open_images(items, 8).load_state_dict(state)
-    with pytest.raises(UserError, match="is of other images, or of the same ones in another"):
-        open_images(others, 8).load_state_dict(state)
-
-
-def test_the_state_of_another_iteration_is_refused() -> None:
-    """Images without an id are known by their number: bytes, and what is read by number."""
-    state = open_images(FILES, 8).state_dict()
-    open_images(FILES[::-1], 8).load_state_dict(state)
-    for others, said in ((FILES[:9], "another iteration: there n=11"), (iter(FILES), "kind of")):
-        with pytest.raises(UserError, match=said) as caught:
-            open_images(others, 8, 3, seed=10**200).load_state_dict(state)
-        assert len(str(caught.value)) <= 160
-    without = {key: value for key, value in state.items() if key != "data"}
-    for nothing in ({}, {"order": 3}, None, without):
-        with pytest.raises(UserError, match="no state of open_images"):
-            open_images(FILES, 8).load_state_dict(nothing)  # type: ignore[arg-type]
 
 
 def test_an_epoch_that_is_set_is_in_the_state() -> None:
