@@ -151,7 +151,7 @@ def test_the_command(everything: Environment, images: Path) -> None:
     assert "wallclock embed SRC OUT" in everything.run(*command, "--help", cwd=cwd)
     assert everything.run(*command, "--version", cwd=cwd) == "wallclock 0.1.0\n"
     printed = everything.run(*command, "embed", "images", "vectors", "model=null", cwd=cwd)
-    assert "3 vectors in 1 part" in printed
+    assert "3 vectors, 0 failed, 0 skipped in 1 part" in printed
     assert (cwd / "vectors" / "part-00000.parquet").is_file()
 
 

@@ -100,7 +100,6 @@ def test_stopped_while_measuring(
     arguments += [
         "--experiment",
         "decoders,cpu",
-        "experiment.decoders.dataloader.decoders=[simplejpeg]",
     ]
     with started(arguments) as process:
         wait_until(lambda: list(out.glob("runs/cpu/.*.work")), process)
