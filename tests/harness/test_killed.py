@@ -97,10 +97,7 @@ def test_stopped_while_measuring(
     """In the middle of a cell, after two others."""
     out = tmp_path / "data"
     arguments += ["model.service_ms=500", "experiment.decoders.decoders=[pil]"]
-    arguments += [
-        "--experiment",
-        "decoders,cpu",
-    ]
+    arguments += ["--experiment", "decoders,cpu"]
     with started(arguments) as process:
         wait_until(lambda: list(out.glob("runs/cpu/.*.work")), process)
         workers = psutil.Process(process.pid).children(recursive=True)
