@@ -32,7 +32,7 @@ def print_any_text() -> None:
     """Let standard output and error take every text: what their encoding lacks is escaped."""
     codecs.register_error("wallclock", _escape)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):  # a stand-in, or none
+        with suppress(AttributeError):  # a replaced stream, or none at all
             stream.reconfigure(errors="wallclock")  # type: ignore[union-attr]
 
 

@@ -148,8 +148,8 @@ def _versions(where: Any, root: bytes = b"") -> Any:
     """A column of the versions of files, which are looked up a chunk at a time."""
     with ThreadPoolExecutor(versions.THREADS) as pool:
         parts = (where[at : at + CHUNK] for at in range(0, len(where), CHUNK))
-        found = [versions.versions_of(pool, part.combine_chunks(), root) for part in parts]
-    return pa.chunked_array(found, pa.string())
+        columns = [versions.versions_of(pool, part.combine_chunks(), root) for part in parts]
+    return pa.chunked_array(columns, pa.string())
 
 
 def _open_list(src: str, path: Path) -> BinaryIO:

@@ -50,9 +50,9 @@ def deliver(
             elif base is not None:
                 # Failures at the start of an epoch are the next batch's.
                 epoch = base.before.epoch
-                own = [one for one in group if repeats or one.before.epoch <= epoch]
-                group = group[len(own) :]
-                yield from _settle(base, own, repeats)
+                joined = [each for each in group if repeats or each.before.epoch <= epoch]
+                group = group[len(joined) :]
+                yield from _settle(base, joined, repeats)
             base = now if now.batch.ids else base
             group.append(now)
     except Exception:
@@ -80,8 +80,9 @@ def _settle(base: Delivery, group: list[Delivery], repeats: bool) -> Iterator[De
     batch, first, n = base.batch, group[0].before, len(base.batch.ids)
     for number, one in enumerate(group, 1):
         if one is not base:
-            own, one.batch = one.batch, replace(batch, images=deepcopy(images), repeated=n)
-            one.batch.failures, one.batch.skipped = own.failures, own.skipped
+            empty = one.batch
+            one.batch = replace(batch, images=deepcopy(images), repeated=n)
+            one.batch.failures, one.batch.skipped = empty.failures, empty.skipped
             one.number = NO_BUFFER
         if one is not group[-1]:
             one.behind = first._replace(skip=number)

@@ -76,7 +76,7 @@ def test_every_message_is_called_back_or_dead_lettered(
 
 
 class Denying(SqsServer):
-    """Lets nobody send."""
+    """Refuses every SendMessage."""
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         if request.headers["X-Amz-Target"] != "AmazonSQS.SendMessage":
