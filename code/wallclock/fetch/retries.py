@@ -18,11 +18,25 @@ JITTER = random.SystemRandom()
 
 
 class TransientError(Exception):
-    """A failed request that a retry may mend."""
+    """A failed request that a retry may mend. `retry_after_s`: not sooner, the server says."""
+
+    retry_after_s = 0.0
+
+
+class NoSuchHostError(TransientError):
+    """A name that cannot be looked up: there is none, or no network."""
+
+
+class CertificateError(TransientError):
+    """A host that does not prove who it is. A retry mends nothing before someone else does."""
 
 
 class PermanentError(Exception):
     """A request that the server refuses for good: no such key, forbidden."""
+
+
+class RefusedError(PermanentError):
+    """Credentials that are refused, whatever is asked for; in one line: why, and the cure."""
 
 
 def is_transient(status: int) -> bool:

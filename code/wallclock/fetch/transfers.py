@@ -1,0 +1,384 @@
+"""HTTP transfers, many at a time, in one thread around libcurl's multi interface.
+
+Nothing is tried twice here, and nothing is read without bounds: of bytes, of time, of slowness.
+`Reach` says what is to be tried again.
+"""
+
+import heapq
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+import pycurl
+
+from wallclock.fetch.retries import (
+    CertificateError,
+    NoSuchHostError,
+    PermanentError,
+    TransientError,
+)
+from wallclock.fetch.urls import onward, sendable
+
+#: A body that comes more slowly than so many bytes a second, for `silent_s`, is given up.
+_LEAST_SPEED = 1000
+_BUFFER_BYTES = 1 << 18
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CONNECTION_LOST = {
+    pycurl.E_COULDNT_CONNECT: "no connection: refused, or no route",
+    pycurl.E_GOT_NOTHING: "closed without an answer",
+    pycurl.E_PARTIAL_FILE: "cut off before the end of the body",
+    pycurl.E_RECV_ERROR: "the connection was lost",
+    pycurl.E_SEND_ERROR: "the connection was lost",
+}
+
+
+class Signing(NamedTuple):
+    """What libcurl signs a request with. `scope`: as its option AWS_SIGV4 takes it."""
+
+    scope: str
+    key: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A GET; with a `body` a POST.
+
+    `headers`: lines. `check`: raises PermanentError for a URL that may not be requested; also asked
+    for the target of each redirect. `decode`: undo a Content-Encoding that was not asked for.
+    """
+
+    url: str
+    max_bytes: int
+    headers: tuple[str, ...] = ()
+    body: bytes | None = None
+    signing: Signing | None = None
+    redirects: int = 0
+    check: Callable[[str], object] | None = None
+    decode: bool = False
+    connect_s: float = 5.0
+    silent_s: float = 10.0
+    total_s: float = 120.0
+
+
+class Answer(NamedTuple):
+    """The answer to a request, whole. `headers`: by their names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+
+
+Done: TypeAlias = Callable[[Answer | Exception], object]
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """A request on its way."""
+
+    request: Request
+    done: Done
+    headers: dict[str, str] = field(default_factory=dict)
+    chunks: list[bytes] = field(default_factory=list)
+    length: int = 0
+    #: Why an address of the host was refused; whether another one was not.
+    refusal: str = ""
+    may_connect: bool = False
+
+    def receive_header(self, line: bytes) -> None:
+        name, colon, value = line.partition(b":")
+        if colon:
+            # Latin-1 takes any byte; `onward` makes UTF-8 of it again.
+            self.headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+        elif line.startswith(b"HTTP/"):  # another answer, behind one that was provisional
+            self.headers.clear()
+
+    def receive(self, data: bytes) -> int:
+        self.length += len(data)
+        if self.length > self.request.max_bytes:
+            return -1
+        self.chunks.append(data)
+        return len(data)
+
+
+class Transfers:
+    """The thread and its connections, which it shares with no other one.
+
+    Args:
+        connections: transfers at a time; others wait.
+        user_agent: that hosts are told.
+        refusal: why an address may not be connected to, empty if it may; asked before each
+            connection is made. None: any may, and the proxies of the environment are used.
+        resolve: addresses of a host's name, instead of the system's.
+    """
+
+    def __init__(
+        self,
+        connections: int,
+        user_agent: str,
+        refusal: Callable[[str], str] | None = None,
+        resolve: Callable[[str], list[str]] | None = None,
+    ) -> None:
+        self._connections, self._user_agent = connections, user_agent
+        self._refusal, self._resolve = refusal, resolve
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, connections)
+        self._timer: float | None = None
+        self._idle: list[Any] = []
+        self._active: dict[Any, _Transfer] = {}
+        self._waiting: deque[_Transfer] = deque()
+        self._later: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = count()
+        #: What other threads have asked for.
+        self._calls: deque[Callable[[], object]] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._awake, self._wake = socket.socketpair()
+        self._awake.setblocking(False)
+        self._wake.setblocking(False)
+        self._selector.register(self._awake, selectors.EVENT_READ)
+        self._sleeps = self._is_closed = self._is_over = False
+        self._certificates = _certificates()
+        self._thread = threading.Thread(target=self._run, name="transfers", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request, done: Done) -> None:
+        """Send a request; `done` gets the answer, or why there is none, in the thread."""
+        self.call(lambda: self._waiting.append(_Transfer(request, done)))
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call something in the thread after so many seconds; never, if it is closed before."""
+        at = time.monotonic() + seconds, next(self._numbers), call
+        self.call(lambda: heapq.heappush(self._later, at))
+
+    def call(self, call: Callable[[], object]) -> None:
+        """Call something in the thread, soon."""
+        self._calls.append(call)
+        if self._is_over:
+            self._refuse_rest()
+        elif self._sleeps:
+            self._sleeps = False
+            with suppress(OSError):  # full: it will wake
+                self._wake.send(b"\0")
+
+    def stop(self) -> None:
+        """Give up what is on its way, and what comes: each gets a TransientError."""
+        self._is_closed = self._sleeps = True
+        self.call(lambda: None)
+
+    def close(self) -> None:
+        """Stop, and wait for the thread."""
+        self.stop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # --- in the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            self._sleeps = True
+            pause = 0.0 if self._calls else self._pause()
+            for key, events in self._selector.select(pause):
+                if key.fileobj is self._awake:
+                    with suppress(OSError):
+                        self._awake.recv(1 << 12)
+                else:
+                    self._multi.socket_action(key.fd, events)
+            self._sleeps = False
+            now = time.monotonic()
+            if self._timer is not None and self._timer <= now:
+                self._timer = None
+                self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+            while self._later and self._later[0][0] <= now:
+                heapq.heappop(self._later)[2]()
+            self._finish()
+            while self._calls:
+                self._calls.popleft()()
+            self._begin()
+        self._give_up()
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due; None for nothing."""
+        due = [self._timer] if self._timer is not None else []
+        due += [self._later[0][0]] if self._later else []
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _watch(self, events: int, descriptor: int, *_: Any) -> None:
+        if events == pycurl.POLL_REMOVE:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(descriptor)
+        elif descriptor in self._selector.get_map():
+            self._selector.modify(descriptor, events)
+        else:
+            self._selector.register(descriptor, events)
+
+    def _set_timer(self, milliseconds: int) -> None:
+        self._timer = time.monotonic() + milliseconds / 1000 if milliseconds >= 0 else None
+
+    def _begin(self) -> None:
+        while self._waiting and len(self._active) < self._connections:
+            transfer = self._waiting.popleft()
+            curl = self._idle.pop() if self._idle else pycurl.Curl()
+            try:
+                self._prepare(curl, transfer)
+            except (PermanentError, pycurl.error, ValueError) as error:
+                curl.close()
+                refusal = (
+                    error if isinstance(error, PermanentError) else PermanentError("not a URL")
+                )
+                transfer.done(refusal)
+                continue
+            self._active[curl] = transfer
+            self._multi.add_handle(curl)
+
+    def _prepare(self, curl: Any, transfer: _Transfer) -> None:
+        request, option = transfer.request, curl.setopt
+        url = sendable(request.url)
+        if request.check:
+            request.check(url)
+        curl.reset()
+        option(pycurl.URL, url)
+        option(pycurl.PATH_AS_IS, 1)
+        option(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        option(pycurl.NOSIGNAL, 1)
+        option(pycurl.USERAGENT, self._user_agent)
+        option(pycurl.CAINFO, self._certificates)
+        option(pycurl.BUFFERSIZE, _BUFFER_BYTES)
+        option(pycurl.HTTPHEADER, list(request.headers))
+        option(pycurl.WRITEFUNCTION, transfer.receive)
+        option(pycurl.HEADERFUNCTION, transfer.receive_header)
+        option(pycurl.MAXFILESIZE_LARGE, request.max_bytes)
+        option(pycurl.CONNECTTIMEOUT_MS, max(1, round(request.connect_s * 1000)))
+        option(pycurl.TIMEOUT_MS, max(1, round(request.total_s * 1000)))
+        option(pycurl.LOW_SPEED_LIMIT, _LEAST_SPEED)
+        option(pycurl.LOW_SPEED_TIME, max(1, round(request.silent_s)))
+        if request.decode:
+            option(pycurl.ACCEPT_ENCODING, "identity")
+        if request.body is not None:
+            option(pycurl.POSTFIELDS, request.body)
+        if request.signing:
+            option(pycurl.AWS_SIGV4, request.signing.scope)
+            option(pycurl.USERNAME, request.signing.key)
+            option(pycurl.PASSWORD, request.signing.secret)
+        if self._refusal:
+            option(pycurl.PROXY, "")  # it would connect to any address
+            option(pycurl.OPENSOCKETFUNCTION, _socket_opener(transfer, self._refusal))
+        if self._resolve:
+            option(pycurl.RESOLVE, _resolved(url, self._resolve))
+
+    def _finish(self) -> None:
+        if not self._active:
+            return
+        n_left = 1
+        while n_left:
+            n_left, finished, failed = self._multi.info_read()
+            for curl in finished:
+                self._end(curl, 0, "")
+            for curl, code, text in failed:
+                self._end(curl, code, text)
+
+    def _end(self, curl: Any, code: int, text: str) -> None:
+        transfer = self._active.pop(curl)
+        self._multi.remove_handle(curl)
+        result = self._failure(curl, transfer, code, text) if code else self._answer(curl, transfer)
+        self._idle.append(curl)
+        if result is not None:
+            transfer.done(result)
+
+    def _answer(self, curl: Any, transfer: _Transfer) -> Answer | Exception | None:
+        """The answer; None where a redirect is followed."""
+        request, status = transfer.request, curl.getinfo(pycurl.RESPONSE_CODE)
+        location = transfer.headers.get("location", "")
+        if status not in _REDIRECTS or request.body is not None or request.signing:
+            return Answer(status, transfer.headers, b"".join(transfer.chunks), request.url)
+        if not location:
+            return PermanentError("a redirect without a location")
+        if not request.redirects:
+            return PermanentError("too many redirects")
+        try:
+            url = onward(request.url, location)
+        except ValueError:
+            return PermanentError("a redirect to what is not a URL")
+        onwards = replace(request, url=url, redirects=request.redirects - 1)
+        self._waiting.appendleft(_Transfer(onwards, transfer.done))
+        return None
+
+    def _failure(self, curl: Any, transfer: _Transfer, code: int, text: str) -> Exception:
+        request = transfer.request
+        if transfer.refusal and not transfer.may_connect:
+            return PermanentError(transfer.refusal)
+        if code == pycurl.E_FILESIZE_EXCEEDED or transfer.length > request.max_bytes:
+            return PermanentError(f"more bytes than the limit of {request.max_bytes:,}")
+        if code in (pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL):
+            return PermanentError("not a URL")
+        if code == pycurl.E_COULDNT_RESOLVE_HOST:
+            return NoSuchHostError("the host's name cannot be looked up")
+        if code == pycurl.E_PEER_FAILED_VERIFICATION:
+            return CertificateError(f"certificate: {text.partition(': ')[2] or text}")
+        if code == pycurl.E_OPERATION_TIMEDOUT:
+            return TransientError(_timed_out(curl, request))
+        return TransientError(_CONNECTION_LOST.get(code, text or f"libcurl's error {code}"))
+
+    def _give_up(self) -> None:
+        for curl, transfer in self._active.items():
+            self._multi.remove_handle(curl)
+            self._waiting.append(transfer)
+        for curl in (*self._active, *self._idle):
+            curl.close()
+        self._multi.close()
+        self._selector.close()
+        self._is_over = True
+        self._refuse_rest()
+        self._awake.close()
+        self._wake.close()
+
+    def _refuse_rest(self) -> None:
+        while self._calls:
+            self._calls.popleft()()
+        while self._waiting:
+            self._waiting.popleft().done(TransientError("the loader was closed"))
+
+
+def _timed_out(curl: Any, request: Request) -> str:
+    took_s, connected = curl.getinfo(pycurl.TOTAL_TIME), curl.getinfo(pycurl.CONNECT_TIME)
+    if not connected:
+        return f"no connection within {min(request.connect_s, request.total_s):g} s"
+    if took_s < request.total_s:
+        return f"silent, or slower than {_LEAST_SPEED} bytes a second, for {request.silent_s:g} s"
+    return f"not done within {request.total_s:g} s"
+
+
+def _certificates() -> str:
+    """The file of the certificates that are trusted."""
+    import certifi
+
+    return os.environ.get("SSL_CERT_FILE") or os.environ.get("AWS_CA_BUNDLE") or certifi.where()
+
+
+def _socket_opener(transfer: _Transfer, refusal: Callable[[str], str]) -> Callable[[int, Any], Any]:
+    def open_socket(_: int, address: Any) -> Any:
+        family, kind, protocol, (host, *_) = address
+        if why := refusal(host):
+            transfer.refusal = why
+            return pycurl.SOCKET_BAD  # other addresses of the name are tried
+        transfer.may_connect = True
+        return socket.socket(family, kind, protocol)
+
+    return open_socket
+
+
+def _resolved(url: str, resolve: Callable[[str], list[str]]) -> list[str]:
+    parts = urlsplit(url)
+    host, port = str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
+    return [f"{host}:{port}:{','.join(resolve(host))}"]

@@ -1,0 +1,36 @@
+"""A URL as it is sent: as it is written, where that is valid, since a signature may cover it."""
+
+import re
+from urllib.parse import quote, urljoin, urlsplit
+
+#: A URL in which nothing has to be percent-encoded (RFC 3986).
+_VALID = re.compile(
+    r"\w+://[\w.:@%\[\]-]*(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?", re.ASCII
+)
+#: What stays as it is in one that is not valid; a percent sign too, as browsers do.
+_SAFE = "!#$%&'()*+,/:;=?@[]~"
+
+
+def sendable(url: str) -> str:
+    """A URL that can be sent. Raises ValueError: it is none."""
+    if _VALID.fullmatch(url):
+        return url
+    parts = urlsplit(url)
+    host = parts.netloc
+    if not host.isascii():
+        user, at, name = host.rpartition("@")
+        host = quote(user, _SAFE) + at + name.encode("idna").decode()
+    rest = url.partition("://")[2][len(parts.netloc) :]
+    return f"{parts.scheme}://{host}{quote(rest, _SAFE)}"
+
+
+def onward(url: str, location: str) -> str:
+    """Where a redirect goes. `location`: each byte of the header a character.
+
+    Browsers take UTF-8 that is not percent-encoded. Raises ValueError: it is no URL.
+    """
+    try:
+        location = location.encode("latin-1").decode()
+    except UnicodeError:
+        location = quote(location.encode("latin-1"), _SAFE)
+    return urljoin(url, location)
