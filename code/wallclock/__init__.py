@@ -11,6 +11,8 @@ What is public is in `__all__`, and imported when it is first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from wallclock.errors import VERSION
+
 if TYPE_CHECKING:
     from wallclock import predict as predict
     from wallclock.clock import StageProfiler as StageProfiler
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from wallclock.preprocess import Preprocess as Preprocess
     from wallclock.stages.augment import Augment as Augment
 
-__version__ = "0.1.0"
+
+__version__ = VERSION
 
 _HOMES = {
     "Augment": "wallclock.stages.augment",

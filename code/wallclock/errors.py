@@ -18,6 +18,7 @@ R = TypeVar("R")
 _OBJECT = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")
 #: The name of this project's wheel. The import name `wallclock` is another project's on PyPI.
 DISTRIBUTION = "wallclock-images"
+VERSION = "0.1.0"
 _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
@@ -78,6 +79,25 @@ class ImageError(Exception):
         # An address says nothing, and would make failures.csv differ from run to run.
         self.stage, self.reason = stage, _OBJECT.sub("", reason)
         super().__init__(f"{stage}: {self.reason}")
+
+    def __reduce__(self) -> Any:
+        """It leaves a process of the loader."""
+        return type(self), (self.stage, self.reason)
+
+
+class NotReachedError(ImageError):
+    """An image that could not be had: the world's failure, which a later run may not meet again.
+
+    `unreached`: "one", where others were reached meanwhile; "all", where nothing was, for so long
+    that the reader gave up and tries no further image.
+    """
+
+    def __init__(self, stage: str, reason: str, unreached: str = "one") -> None:
+        super().__init__(stage, reason)
+        self.unreached = unreached
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.stage, self.reason, self.unreached)
 
 
 def image_errors(stage: str, library: str, call: Callable[P, R]) -> Callable[P, R]:

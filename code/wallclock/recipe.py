@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from wallclock.constraints import OneOf, Range
+from wallclock.errors import VERSION
 
 #: How stages overlap, how DataLoader's workers start, where training images are augmented, how the
 #: network is compiled.
@@ -106,10 +107,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes above which an image is refused before it is decoded.
+    """Sizes above which an image is refused before it is decoded; and how URLs are asked for.
 
-    They bound the seconds that a file can cost, by its work: a verdict that depended on a clock
-    would differ from machine to machine.
+    The sizes bound the seconds that a file can cost, by its work: a verdict that depended on a
+    clock would differ from machine to machine.
     """
 
     max_pixels: Positive = 100_000_000
@@ -122,6 +123,13 @@ class Limits:
     max_memory: Positive = 1_000_000_000
     #: Segments of a JPEG's header and between its scans; blocks, chunks and tags of other formats.
     max_segments: Positive = 10_000
+    #: What servers are told; seconds without any answer after which no further URL is tried.
+    user_agent: str = f"wallclock/{VERSION}"
+    give_up_s: Annotated[float, Range(0)] = 60.0
+
+    def of_images(self) -> dict[str, float]:
+        """Those that decide which images are refused."""
+        return {name: value for name, value in vars(self).items() if name.startswith("max_")}
 
 
 @dataclass(frozen=True)

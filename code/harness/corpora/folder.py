@@ -42,7 +42,7 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: ProgressHook
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
         raise UsageError(f"corpus.path: {root} {problem}; give the folder that holds the images")
-    identity: list[Any] = [os.fsencode(root).hex(), spec.image_set, vars(spec.limits)]
+    identity: list[Any] = [os.fsencode(root).hex(), spec.image_set, spec.limits.of_images()]
     if spec.sample:
         identity.append(spec.seed)
     key = digest_of(identity)[:12]

@@ -24,7 +24,7 @@ else:  # the type checker knows typing_extensions, where it is not installed too
 
 #: One stretch of work: stage, start in ns, duration in ns.
 Span: TypeAlias = tuple[str, int, int]
-#: An image without a vector: id, stage, reason.
+#: An image without a vector: id, stage, reason; `unreached`, of a `NotReachedError`.
 Failure: TypeAlias = dict[str, str]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from wallclock.errors import ImageError
+from wallclock.errors import ImageError, NotReachedError
 from wallclock.loader.order import BatchSource, ListedBatches
 
 #: Images of a task at most: enough to amortize the queue, few enough to spread a batch over
@@ -48,7 +48,10 @@ class Chunk:
     def fail(self, name: str, error: ImageError, file: str = "") -> None:
         """List an image that failed, and the file that it is a record of, if it is one."""
         reason = error.reason if file in error.reason else f"{file}: {error.reason}"
-        self.failures.append({"id": name, "stage": error.stage, "reason": reason})
+        failure = {"id": name, "stage": error.stage, "reason": reason}
+        if isinstance(error, NotReachedError):
+            failure["unreached"] = error.unreached
+        self.failures.append(failure)
 
 
 def buffers_for(workers: int, batch_size: int) -> int:

@@ -1,5 +1,6 @@
 """The ring's bookkeeping: every batch once, in order, complete, from bounded memory."""
 
+import pickle
 import random
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wallclock.errors import ImageError, NotReachedError
 from wallclock.loader.ring import CHUNK, Chunk, Ring, buffers_for, compact
 
 
@@ -51,6 +53,17 @@ def work(ring: Ring, chunk: Chunk, failed: set[int]) -> None:
         if position not in failed:
             ring.buffers[chunk.buffer][chunk.first + len(chunk.kept)] = position
             chunk.kept.append(offset)
+
+
+def test_a_failure_says_whether_the_image_was_reached() -> None:
+    chunk = Chunk(0, 0, 0, [0, 1])
+    unreached = NotReachedError("read", "HTTP 503", "all")
+    chunk.fail("a", ImageError("read", "HTTP 404"))
+    chunk.fail("b", pickle.loads(pickle.dumps(unreached)))
+    assert chunk.failures == [
+        {"id": "a", "stage": "read", "reason": "HTTP 404"},
+        {"id": "b", "stage": "read", "reason": "HTTP 503", "unreached": "all"},
+    ]
 
 
 def test_a_batch_longer_than_a_buffer_is_refused() -> None:

@@ -52,7 +52,7 @@ class _List:
     @property
     def base(self) -> Path:
         """This store's folder: another store, or other limits, is another folder."""
-        store = [self.spec.endpoint, self.spec.bucket, vars(self.spec.limits)]
+        store = [self.spec.endpoint, self.spec.bucket, self.spec.limits.of_images()]
         return self.cache / f"abo-{digest_of(store)[:12]}"
 
     @property
