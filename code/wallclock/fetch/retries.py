@@ -35,6 +35,10 @@ class PermanentError(Exception):
     """A request that the server refuses for good: no such key, forbidden."""
 
 
+class ForbiddenError(PermanentError):
+    """A 403: of this object, or, where there are no others, of the credentials."""
+
+
 class RefusedError(PermanentError):
     """Credentials that are refused, whatever is asked for; in one line: why, and the cure."""
 

@@ -15,7 +15,14 @@ from typing import Any
 
 from wallclock.errors import UserError, first_line, install_hint
 from wallclock.fetch import s3_pages
-from wallclock.fetch.retries import PermanentError, TransientError, is_transient, retry
+from wallclock.fetch.retries import (
+    ForbiddenError,
+    PermanentError,
+    RefusedError,
+    TransientError,
+    is_transient,
+    retry,
+)
 
 #: Bytes of a body that are read, and kept in memory, at once.
 CHUNK_BYTES = 1 << 20
@@ -26,6 +33,16 @@ _ATTEMPTS = 7
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"}
 _NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
+NO_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+_RENEW = "get new credentials"
+_CURES = {
+    "ExpiredToken": _RENEW,
+    "TokenRefreshRequired": _RENEW,
+    "InvalidToken": _RENEW,
+    "RequestTimeTooSkewed": "set this machine's clock",
+}
+#: Codes of credentials that are refused, whatever is asked for.
+_REFUSED = {*_CURES, "InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthFailure"}
 #: Another writer won a concurrent PUT.
 _CONFLICT = 409
 #: What the store does not implement, it will not implement for the next try either.
@@ -61,8 +78,16 @@ class NoBucketError(S3PermanentError):
     """There is no such bucket, or not in this region."""
 
 
-class NoCredentialsError(S3PermanentError):
-    """The user's credentials cannot be found, or are incomplete."""
+class S3ForbiddenError(S3PermanentError, ForbiddenError):
+    """A 403 that says nothing against the credentials."""
+
+
+class S3RefusedError(S3PermanentError, RefusedError):
+    """The user's credentials cannot be found or renewed, or the store refuses them."""
+
+    def __init__(self, reason: str, detail: str, status: int = 0, answered: bool = False) -> None:
+        self.cure = _CURES.get(reason.rpartition(" ")[2], NO_CREDENTIALS)
+        super().__init__(f"{reason}; {self.cure}", detail, status, answered)
 
 
 def classify(error: Exception) -> S3Error:
@@ -77,9 +102,12 @@ def classify(error: Exception) -> S3Error:
         exceptions.NoCredentialsError,
         exceptions.PartialCredentialsError,
         exceptions.SSOError,
+        exceptions.CredentialRetrievalError,
+        exceptions.RefreshWithMFAUnsupportedError,
+        RuntimeError,  # renewed, and not valid
     )
     if isinstance(error, no_credentials):
-        return NoCredentialsError(detail, detail)
+        return S3RefusedError(detail, detail)
     if isinstance(error, exceptions.ParamValidationError):
         # Its first line says only that there are further ones.
         detail = " ".join(str(error).split())
@@ -97,12 +125,14 @@ def _refusal(response: Mapping[str, Any], detail: str) -> S3Error:
     reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
     if code in _NO_BUCKET:
         kind: type[S3Error] = NoBucketError
+    elif code in _REFUSED:
+        kind = S3RefusedError
     elif status == _NOT_IMPLEMENTED:
         kind = S3PermanentError
     elif is_transient(status) or status == _CONFLICT or code in _TRANSIENT_CODES:
         kind = S3TransientError
     else:
-        kind = S3PermanentError
+        kind = S3ForbiddenError if status == 403 else S3PermanentError
     return kind(reason, detail, status, answered=True)
 
 
@@ -111,16 +141,16 @@ class Client:
 
     Attributes:
         boto: boto3's client.
-        signed: whether its requests carry credentials.
+        credentials: that its requests are signed with; None: they are not.
         errors: what it raises for a request that failed; `classify` says what that means.
     """
 
-    def __init__(self, boto: Any, signed: bool) -> None:
+    def __init__(self, boto: Any, credentials: Any = None) -> None:
         from botocore.exceptions import BotoCoreError, ClientError
         from urllib3.exceptions import HTTPError
 
         self.boto = boto
-        self.signed = signed
+        self.credentials = credentials
         self.errors = (ClientError, BotoCoreError, HTTPError, ConnectionError, TimeoutError)
 
     def call(self, action: str, **parameters: Any) -> Any:
@@ -181,13 +211,13 @@ def connect(
         raise UserError(f"{purpose} needs boto3: {install_hint('s3')}") from error
     try:
         if isolated:
-            session, signed = _isolated_session(), False
+            session, credentials = _isolated_session(), None
         else:
             session = boto3.session.Session(botocore_session=_session())
-            signed = session.get_credentials() is not None
+            credentials = session.get_credentials()
             region = region or session.region_name
         config = Config(
-            signature_version=None if signed else UNSIGNED,
+            signature_version=None if credentials else UNSIGNED,
             max_pool_connections=connections,
             # Retries are done by the caller, which alone detects a corrupt body. botocore's
             # adaptive mode would drop to one request in two seconds after an early SlowDown.
@@ -204,7 +234,7 @@ def connect(
         fix = "give http://host:port" if endpoint else "check AWS_…"
         raise UserError(f"{purpose}: {first_line(error)}; {fix}") from error
     boto.meta.events.register_first(s3_pages.EVENT, s3_pages.read_page)
-    return Client(boto, signed)
+    return Client(boto, credentials)
 
 
 @cache

@@ -12,8 +12,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -41,28 +43,20 @@ _CONNECTION_LOST = {
 }
 
 
-class Signing(NamedTuple):
-    """What libcurl signs a request with. `scope`: as its option AWS_SIGV4 takes it."""
-
-    scope: str
-    key: str
-    secret: str
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A GET; with a `body` a POST.
 
-    `headers`: lines. `check`: raises PermanentError for a URL that may not be requested; also asked
-    for the target of each redirect. `decode`: undo a Content-Encoding that was not asked for.
+    `headers`: lines. `redirects`: how many are followed; None: they are answers. `check`: raises
+    PermanentError for a URL that may not be requested; also asked for the target of each redirect.
+    `decode`: undo a Content-Encoding that was not asked for.
     """
 
     url: str
     max_bytes: int
     headers: tuple[str, ...] = ()
     body: bytes | None = None
-    signing: Signing | None = None
-    redirects: int = 0
+    redirects: int | None = None
     check: Callable[[str], object] | None = None
     decode: bool = False
     connect_s: float = 5.0
@@ -77,6 +71,16 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
     url: str
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds after which the server wants to be asked again; 0 where it does not say."""
+        text = self.headers.get("retry-after", "0")
+        with suppress(ValueError):
+            return max(0.0, float(text))
+        with suppress(ValueError):
+            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+        return 0.0
 
 
 Done: TypeAlias = Callable[[Answer | Exception], object]
@@ -156,6 +160,15 @@ class Transfers:
     def submit(self, request: Request, done: Done) -> None:
         """Send a request; `done` gets the answer, or why there is none, in the thread."""
         self.call(lambda: self._waiting.append(_Transfer(request, done)))
+
+    def ask(self, request: Request) -> Answer:
+        """The answer, waited for. Raises what `done` would get."""
+        future: Future[Answer | Exception] = Future()
+        self.submit(request, future.set_result)
+        result = future.result()
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call something in the thread after so many seconds; never, if it is closed before."""
@@ -267,10 +280,6 @@ class Transfers:
             option(pycurl.ACCEPT_ENCODING, "identity")
         if request.body is not None:
             option(pycurl.POSTFIELDS, request.body)
-        if request.signing:
-            option(pycurl.AWS_SIGV4, request.signing.scope)
-            option(pycurl.USERNAME, request.signing.key)
-            option(pycurl.PASSWORD, request.signing.secret)
         if self._refusal:
             option(pycurl.PROXY, "")  # it would connect to any address
             option(pycurl.OPENSOCKETFUNCTION, _socket_opener(transfer, self._refusal))
@@ -300,7 +309,7 @@ class Transfers:
         """The answer; None where a redirect is followed."""
         request, status = transfer.request, curl.getinfo(pycurl.RESPONSE_CODE)
         location = transfer.headers.get("location", "")
-        if status not in _REDIRECTS or request.body is not None or request.signing:
+        if status not in _REDIRECTS or request.redirects is None:
             return Answer(status, transfer.headers, b"".join(transfer.chunks), request.url)
         if not location:
             return PermanentError("a redirect without a location")

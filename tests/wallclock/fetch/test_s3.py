@@ -15,9 +15,10 @@ from wallclock.fetch.retries import PermanentError, TransientError
 from wallclock.fetch.s3 import (
     Client,
     NoBucketError,
-    NoCredentialsError,
     S3Error,
+    S3ForbiddenError,
     S3PermanentError,
+    S3RefusedError,
     S3TransientError,
     classify,
     connect,
@@ -44,7 +45,9 @@ UNREACHABLE = exceptions.EndpointConnectionError(endpoint_url="http://host")
     [
         (refusal(404, "NoSuchKey"), S3PermanentError, "404 NoSuchKey"),
         (refusal(404, "404"), S3PermanentError, "HTTP 404"),
-        (refusal(403, "AccessDenied"), S3PermanentError, "403 AccessDenied"),
+        (refusal(403, "AccessDenied"), S3ForbiddenError, "403 AccessDenied"),
+        (refusal(400, "ExpiredToken"), S3RefusedError, "400 ExpiredToken; get new credentials"),
+        (refusal(403, "InvalidAccessKeyId"), S3RefusedError, "403 InvalidAccessKeyId; set AWS_"),
         (refusal(412, "PreconditionFailed"), S3PermanentError, "412 PreconditionFailed"),
         (refusal(501, "NotImplemented"), S3PermanentError, "501 NotImplemented"),
         (refusal(404, "NoSuchBucket"), NoBucketError, "404 NoSuchBucket"),
@@ -53,7 +56,7 @@ UNREACHABLE = exceptions.EndpointConnectionError(endpoint_url="http://host")
         (refusal(429, "429"), S3TransientError, "HTTP 429"),
         (refusal(400, "RequestTimeout"), S3TransientError, "400 RequestTimeout"),
         (refusal(409, "ConditionalRequestConflict"), S3TransientError, "409 Conditional"),
-        (exceptions.NoCredentialsError(), NoCredentialsError, "Unable to locate credentials"),
+        (exceptions.NoCredentialsError(), S3RefusedError, "Unable to locate credentials; set AWS_"),
         (exceptions.ParamValidationError(report="no name"), S3PermanentError, "Parameter valid"),
         (UNREACHABLE, S3TransientError, 'Could not connect to the endpoint URL: "http://host"'),
         (CUT_OFF, S3TransientError, "1 read, but total bytes expected is 2"),
@@ -101,26 +104,26 @@ class CutBody:
 
 def test_a_file_is_sent_from_its_start_each_time() -> None:
     boto = Script([refusal(503, "SlowDown"), refusal(409, "OperationAborted"), {"ETag": "x"}])
-    assert Client(boto, signed=True).call("put_object", Body=io.BytesIO(b"data")) == {"ETag": "x"}
+    assert Client(boto).call("put_object", Body=io.BytesIO(b"data")) == {"ETag": "x"}
     assert boto.bodies == [b"data"] * 3
 
 
 def test_a_body_that_is_cut_off_is_read_again() -> None:
     boto = Script([{"Body": CutBody()}, {"Body": io.BytesIO(b"data")}])
-    assert Client(boto, signed=True).call("get_object") == {"Body": b"data"}
+    assert Client(boto).call("get_object") == {"Body": b"data"}
 
 
 def test_what_is_refused_is_asked_once() -> None:
     boto = Script([refusal(403, "AccessDenied"), {"Body": io.BytesIO(b"data")}])
     with pytest.raises(S3PermanentError, match="403 AccessDenied") as caught:
-        Client(boto, signed=True).call("get_object")
+        Client(boto).call("get_object")
     assert caught.value.detail.startswith("An error occurred (AccessDenied)")
 
 
 def test_it_gives_up() -> None:
     boto = Script([UNREACHABLE] * 50)
     with pytest.raises(S3TransientError):
-        Client(boto, signed=True).call("get_object")
+        Client(boto).call("get_object")
     assert len(list(boto._answers)) == 50 - 7
 
 
@@ -151,10 +154,10 @@ def users_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("users_settings")
 def test_the_users_settings_and_none() -> None:
     users, isolated = connect("a job"), connect("a corpus", isolated=True)
-    assert users.signed
+    assert users.credentials.access_key == "key"
     assert users.boto.meta.endpoint_url == "http://127.0.0.1:1"
     assert users.boto.meta.region_name == "eu-west-1"
-    assert not isolated.signed
+    assert isolated.credentials is None
     assert isolated.boto.meta.endpoint_url == "https://s3.us-east-1.amazonaws.com"
 
 

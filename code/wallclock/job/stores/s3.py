@@ -23,10 +23,11 @@ from uuid import uuid4
 
 from wallclock.errors import UserError
 from wallclock.fetch.s3 import (
+    NO_CREDENTIALS,
     Client,
     NoBucketError,
-    NoCredentialsError,
     S3Error,
+    S3RefusedError,
     connect,
     list_objects,
 )
@@ -46,7 +47,6 @@ _FIXES = {
     404: "create the bucket, or check its name and AWS_ENDPOINT_URL",
     501: "a job needs conditional writes; write to a folder",
 }
-_NO_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
 class S3:
@@ -75,8 +75,8 @@ class S3:
 
     @contextmanager
     def locked(self, say: Say | None = None) -> Iterator[None]:
-        if not self._client.signed:
-            raise UserError(f"{self.out} cannot be written without credentials; {_NO_CREDENTIALS}")
+        if not self._client.credentials:
+            raise UserError(f"{self.out} cannot be written without credentials; {NO_CREDENTIALS}")
         self._lease = BucketLease(partial(self._call, name=".lease"), self.out, say)
         with self._lease.hold():
             yield
@@ -199,12 +199,12 @@ class S3:
             raise UserError(f"{self.out}: {error.detail}; {self._fix(error)}") from error
 
     def _fix(self, error: S3Error) -> str:
-        if isinstance(error, NoCredentialsError):
-            return _NO_CREDENTIALS
+        if isinstance(error, S3RefusedError):
+            return error.cure
         if not error.status:
             return "check the network and AWS_ENDPOINT_URL; the same command goes on"
-        if not self._client.signed:
-            return _NO_CREDENTIALS
+        if not self._client.credentials:
+            return NO_CREDENTIALS
         return _FIXES.get(error.status, "run the same command again")
 
     @cached_property

@@ -1,0 +1,250 @@
+"""GETs of a bucket's objects through `Transfers`: the requests, and what their answers mean.
+
+boto3 takes a millisecond for a request. So it is asked for one, which is not sent, and the others
+are made after it; their signatures are those that botocore would make.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from functools import cache, lru_cache
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from wallclock.fetch.retries import PermanentError, TransientError
+from wallclock.fetch.s3 import Client, S3Error, S3RefusedError, S3TransientError, classify
+from wallclock.fetch.transfers import Answer, Request
+
+_PROBE = "k"
+_AUTHORIZATION = "AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={}, Signature={}"
+_SIGNED = re.compile(
+    _AUTHORIZATION.format(r"[^/]+", r"\d+/([^/]+/[^/]+)/aws4_request", r"([\w;-]+)", r".*")
+)
+#: Headers in which boto3 names itself, and those that differ from request to request.
+_BOTOS = re.compile("user-agent|amz-sdk-.*", re.IGNORECASE)
+_SIGNERS = frozenset({"x-amz-date", "x-amz-security-token", "authorization"})
+_EVENT = "before-send.s3.GetObject"
+
+#: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
+_MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+
+
+class ObjectInfo(NamedTuple):
+    """What the store says of an object. `verified`: its body agreed with one checksum or more."""
+
+    etag: str
+    modified: str
+    verified: bool
+
+    @property
+    def modified_ns(self) -> int:
+        """The store's date of the object; 0 if it states none."""
+        return int(parsedate_to_datetime(self.modified).timestamp()) * 10**9 if self.modified else 0
+
+
+class _Form(NamedTuple):
+    """What the requests for all objects of a bucket have in common, as boto3 makes them.
+
+    `url`, `path`: as far as the key. `headers`: by their names in lower case. `signed`: the names
+    of those that the signature covers, none of an anonymous request; `scope`: its region, service.
+    """
+
+    url: str
+    path: str
+    headers: dict[str, str]
+    signed: tuple[str, ...]
+    scope: str
+
+    def sign(self, path: str, date: str, key: Any) -> dict[str, str]:
+        """The headers of a request that is signed (AWS Signature Version 4). `key`: frozen."""
+        headers = self.headers | {"x-amz-date": date}
+        if key.token:
+            headers["x-amz-security-token"] = key.token
+        lines = "".join([f"{name}:{headers[name]}\n" for name in self.signed])
+        names, scope = ";".join(self.signed), f"{date[:8]}/{self.scope}/aws4_request"
+        canonical = f"GET\n{path}\n\n{lines}\n{names}\n{headers['x-amz-content-sha256']}"
+        digest = hashlib.sha256(canonical.encode()).hexdigest()
+        text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{digest}".encode()
+        signature = hmac.digest(_signing_key(key.secret_key, scope), text, "sha256").hex()
+        headers["authorization"] = _AUTHORIZATION.format(key.access_key, scope, names, signature)
+        return headers
+
+
+@lru_cache(16)
+def _signing_key(secret: str, scope: str) -> bytes:
+    key = f"AWS4{secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+class _NotSent(Exception):  # noqa: N818 - boto3's request is what was wanted
+    """A request that boto3 made, signed if it signs."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__()
+        self.url: str = request.url
+        self.headers = {
+            name.lower(): value.decode() if isinstance(value, bytes) else str(value)
+            for name, value in request.headers.items()
+            if not _BOTOS.fullmatch(name)
+        }
+
+
+class Objects:
+    """GETs of one bucket's objects. `client` is for them alone, and is not closed."""
+
+    def __init__(self, client: Client, bucket: str) -> None:
+        self._client, self._bucket = client, bucket
+        self._lock = threading.Lock()
+        #: What boto3 gets instead of a connection.
+        self._replies: list[Any] = []
+        self._form: _Form | None = None
+        self._is_known = False
+        client.boto.meta.events.register(_EVENT, self._intercept)
+
+    def request(self, key: str, max_bytes: int) -> Request:
+        """What gets an object. Raises S3Error: no credentials, or what can be no key."""
+        if not self._is_known:
+            self._form = self._learn()
+            self._is_known = True
+        form = self._form
+        if form is None or not key:
+            sent = self._made_by_boto3(key)
+            return Request(sent.url, max_bytes, _lines(sent.headers))
+        try:
+            quoted = quote(key, "/~")
+        except UnicodeError as error:
+            raise PermanentError("a key that is no Unicode text") from error
+        headers = form.headers
+        if form.signed:
+            date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            headers = form.sign(form.path + quoted, date, self._credentials())
+        return Request(form.url + quoted, max_bytes, _lines(headers))
+
+    def object_of(self, answer: Answer, key: str) -> tuple[bytes, ObjectInfo]:
+        """The body of an answer with an object, checked.
+
+        Raises:
+            TransientError: throttled, the store's own failure, or corrupted.
+            PermanentError: there is no such object, or it is forbidden (ForbiddenError).
+            NoBucketError: there is no such bucket.
+            S3RefusedError: the credentials are refused, whatever is asked for.
+        """
+        if answer.status != 200:
+            raise self._failure(answer, key)
+        headers, body = answer.headers, answer.body
+        etag = headers.get("etag", "")
+        md5 = None if _is_encrypted(headers) else _MD5.fullmatch(etag)
+        if md5 and hashlib.md5(body, usedforsecurity=False).hexdigest() != md5[1]:
+            raise TransientError("corrupted in transit: its MD5 is not its ETag")
+        verified = bool(md5)
+        for name, check in _checks():
+            # That of an object of several parts is made of their checksums, and has a hyphen.
+            if (expected := headers.get(name)) and "-" not in expected:
+                if base64.b64encode(check(body)).decode() != expected:
+                    raise TransientError(f"corrupted in transit: it is not as {name} says")
+                verified = True
+        return body, ObjectInfo(etag.strip('"'), headers.get("last-modified", ""), verified)
+
+    def _learn(self) -> _Form | None:
+        """How boto3 asks for an object; None: in a way that has to be left to it."""
+        probe = self._made_by_boto3(_PROBE)
+        parts = urlsplit(probe.url)
+        headers = {k: v for k, v in probe.headers.items() if k not in _SIGNERS}
+        url, path = probe.url.removesuffix(_PROBE), parts.path.removesuffix(_PROBE)
+        if parts.query or not path.endswith("/"):
+            return None
+        authorization = probe.headers.get("authorization")
+        if not authorization:
+            return _Form(url, path, headers, (), "")
+        if not (match := _SIGNED.fullmatch(authorization)):
+            return None
+        port = {"http": ":80", "https": ":443"}[parts.scheme]
+        headers["host"] = parts.netloc.rpartition("@")[2].removesuffix(port)
+        form = _Form(url, path, headers, tuple(match[2].split(";")), match[1])
+        try:
+            ours = form.sign(parts.path, probe.headers["x-amz-date"], self._credentials())
+        except KeyError:  # a header that is not among those
+            return None
+        return form if ours["authorization"] == authorization else None
+
+    def _credentials(self) -> Any:
+        """Those of now: boto3 renews them before they end."""
+        try:
+            return self._client.credentials.get_frozen_credentials()
+        except Exception as error:
+            failure = classify(error)
+            if isinstance(failure, S3TransientError):
+                raise failure from error
+            raise S3RefusedError(failure.detail, failure.detail) from error
+
+    def _failure(self, answer: Answer, key: str) -> S3Error:
+        """What boto3 makes of an answer that is no object."""
+        from botocore.awsrequest import AWSResponse
+
+        raw = SimpleNamespace(stream=lambda: [answer.body])
+        reply = AWSResponse(answer.url, answer.status, answer.headers, raw)
+        try:
+            self._made_by_boto3(key, reply)
+        except S3Error as error:
+            if isinstance(error, S3TransientError):
+                error.retry_after_s = answer.retry_after_s
+            return error
+        # It would ask again, elsewhere, and remembers where.
+        self._is_known = False
+        reason = f"HTTP {answer.status}: the bucket is in another region, and is asked there"
+        return S3TransientError(reason, reason, answer.status, answered=True)
+
+    def _made_by_boto3(self, key: str, *replies: Any) -> _NotSent:
+        """The request that boto3 sends, after it got these replies to the first ones."""
+        with self._lock:
+            self._replies = list(replies)
+            try:
+                self._client.boto.get_object(Bucket=self._bucket, Key=key)
+            except _NotSent as request:
+                return request
+            except Exception as error:
+                raise classify(error) from error
+        raise PermanentError("an answer that is no object")
+
+    def _intercept(self, request: Any, **_: Any) -> Any:
+        if self._replies:
+            return self._replies.pop(0)
+        raise _NotSent(request)
+
+
+def _lines(headers: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple([f"{name}: {value}" for name, value in headers.items()])
+
+
+def _is_encrypted(headers: Mapping[str, str]) -> bool:
+    """Whether with a key of the store or the user: the ETag is then no MD5 of the body."""
+    return (
+        headers.get("x-amz-server-side-encryption", "").startswith("aws:kms")
+        or "x-amz-server-side-encryption-customer-algorithm" in headers
+    )
+
+
+@cache
+def _checks() -> tuple[tuple[str, Callable[[bytes], bytes]], ...]:
+    """The header of each checksum that can be computed here, and how."""
+    checks = {
+        "crc32": lambda body: zlib.crc32(body).to_bytes(4, "big"),
+        "sha1": lambda body: hashlib.sha1(body, usedforsecurity=False).digest(),
+        "sha256": lambda body: hashlib.sha256(body).digest(),
+    }
+    with suppress(ImportError):
+        from awscrt import checksums
+
+        checks["crc32c"] = lambda body: checksums.crc32c(body).to_bytes(4, "big")
+        checks["crc64nvme"] = lambda body: checksums.crc64nvme(body).to_bytes(8, "big")
+    return tuple((f"x-amz-checksum-{name}", check) for name, check in checks.items())
