@@ -1,13 +1,12 @@
 """An image's bytes, from wherever they are: paths, URLs, buckets, memory."""
 
 from wallclock.fetch.folder import FolderListing, id_of
-from wallclock.fetch.reader import PrefetchingReader, Reader, failure
+from wallclock.fetch.reader import Reader, failure
 from wallclock.fetch.retries import PermanentError, TransientError, retry
 
 __all__ = [
     "FolderListing",
     "PermanentError",
-    "PrefetchingReader",
     "Reader",
     "TransientError",
     "failure",

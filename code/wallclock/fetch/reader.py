@@ -1,17 +1,14 @@
-"""Readers of images' bytes; those of a network GET with retries what was announced, in threads.
+"""Readers of images' bytes; those of a network GET what was announced before it is read.
 
-The time of `read` is then the wait for the network, less what was prefetched. The threads share the
-GIL with the other stages and slow them down.
+The time of `read` is then the wait for the network, less what was prefetched.
 """
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from wallclock.errors import ImageError
-from wallclock.fetch.retries import PermanentError, TransientError, retry
 
 
 class Reader:
@@ -40,23 +37,20 @@ class Reader:
 
 
 class PrefetchingReader(Reader):
-    """GETs what is read, and prefetches up to twice `threads` of what was announced.
+    """Prefetches up to `window` of what was announced.
 
-    A subclass says what identifies an image (`_key`) and GETs it once (`_get_once`).
+    A subclass says what identifies an image (`_key`) and GETs it (`_get`).
     """
 
     fetches_ahead = True
 
-    def __init__(self, threads: int, attempts: int) -> None:
-        self._attempts = attempts
-        self._pool = ThreadPoolExecutor(threads, "remote-read")
+    def __init__(self, window: int) -> None:
         # Objects in flight or waiting to be read: bounds the memory.
-        self._window = 2 * threads
+        self._window = window
         # By key, in the order of announcement; threads may read them in any order.
         self._announced: dict[str, Any] = {}
         self._prefetched: dict[str, Future[bytes]] = {}
         self._lock = threading.Lock()
-        self._closing = threading.Event()
 
     def __call__(self, item: Any) -> bytes:
         """The object's bytes."""
@@ -68,15 +62,13 @@ class PrefetchingReader(Reader):
                 self._announced.pop(key, None)
             self._fill()
         try:
-            return future.result() if future else self._get(item)
+            return (future or self._get(item)).result()
         except CancelledError as error:
             raise ImageError("read", "the loader was closed") from error
 
     def prefetch(self, items: Sequence[Any]) -> None:
         """Prefetch these and no others."""
         with self._lock:
-            for future in self._prefetched.values():
-                future.cancel()
             self._prefetched.clear()
             self._announced.clear()
         self.prefetch_more(items)
@@ -89,20 +81,13 @@ class PrefetchingReader(Reader):
 
     def stop(self) -> None:
         """Give up: nothing is fetched or tried again; who waits for a GET gets its failure."""
-        self._closing.set()
         with self._lock:
             self._announced.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def close(self) -> None:
-        """Drop what was prefetched; a GET on its way ends first."""
-        self.stop()
-        self._pool.shutdown(wait=True)
 
     def _key(self, item: Any) -> str:
         return str(item.path)
 
-    def _get_once(self, item: Any) -> bytes:
+    def _get(self, item: Any) -> Future[bytes]:
         raise NotImplementedError
 
     def _fill(self) -> None:
@@ -110,13 +95,7 @@ class PrefetchingReader(Reader):
             item = self._announced.pop(next(iter(self._announced)))
             key = self._key(item)
             if key not in self._prefetched:
-                self._prefetched[key] = self._pool.submit(self._get, item)
-
-    def _get(self, item: Any) -> bytes:
-        try:
-            return retry(partial(self._get_once, item), self._attempts, self._closing.wait)
-        except (PermanentError, TransientError) as error:
-            raise ImageError("read", str(error)) from error
+                self._prefetched[key] = self._get(item)
 
 
 def failure(error: Exception) -> ImageError:

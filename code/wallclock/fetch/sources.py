@@ -7,20 +7,23 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from wallclock.errors import ImageError, first_line, import_extra
+from wallclock.errors import ImageError, NotReachedError, import_extra
 from wallclock.fetch.filesystems import is_url, place_of, read_url
+from wallclock.fetch.reach import Reach, Tries
 from wallclock.fetch.reader import PrefetchingReader, failure
-from wallclock.fetch.retries import PermanentError, TransientError, is_transient
-from wallclock.fetch.s3 import Bucket, NoBucketError, connect
+from wallclock.fetch.retries import PermanentError, TransientError
 from wallclock.recipe import Limits
 
-#: Concurrent GETs, tries per object; seconds until a connection or a silent body is given up.
+if TYPE_CHECKING:
+    from wallclock.fetch.remote import Remote
+
+#: GETs at a time, and tries of an image that was not announced.
 _THREADS, _ATTEMPTS = 32, 4
-_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5.0, 10.0
 #: Bytes that are read from a file whose length was not looked up.
 _AT_FIRST = 1 << 16
 _END_OF_JPEG = b"\xff\xd9"
@@ -55,13 +58,17 @@ class SourceReader(PrefetchingReader):
     layout = "sources"
 
     def __init__(self, limits: Limits, *, fetches_ahead: bool = True) -> None:
-        super().__init__(_THREADS, _ATTEMPTS)
+        super().__init__(2 * _THREADS)
         self.fetches_ahead = fetches_ahead
-        self._limit = limits.max_bytes
+        self._limits, self._limit = limits, limits.max_bytes
+        # Who reads one image waits for it for a shorter time than a job does.
+        self._reach = Reach(limits.give_up_s, 0 if fetches_ahead else _ATTEMPTS)
         #: Whether a file so far was longer than is read at first.
         self._long = False
         self._opening = threading.Lock()
-        self._buckets: dict[str, Bucket] = {}
+        self._closing = threading.Event()
+        self._remote: Remote | None = None
+        self._pool: ThreadPoolExecutor | None = None
 
     def __call__(self, item: Any) -> bytes:
         """The image's bytes."""
@@ -86,18 +93,21 @@ class SourceReader(PrefetchingReader):
             super().prefetch_more(remote)
 
     def stop(self) -> None:
-        """Give up: HTTP connections are cut off; a GET of S3 ends first."""
+        """Give up: connections are closed; a GET of fsspec ends first."""
         super().stop()
-        if "_http" in vars(self):
-            self._http[0].cut_off()
+        self._closing.set()
+        if self._remote:
+            self._remote.stop()
+        if self._pool:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         """Drop what was prefetched and close the connections."""
-        super().close()
-        for bucket in self._buckets.values():
-            bucket.close()
-        if "_http" in vars(self):
-            self._http[0].pool.clear()
+        self.stop()
+        if self._remote:
+            self._remote.close()
+        if self._pool:
+            self._pool.shutdown(wait=True)
 
     def _read_path(self, path: str) -> bytes:
         try:
@@ -145,73 +155,42 @@ class SourceReader(PrefetchingReader):
     def _key(self, item: Source) -> str:
         return str(item.where)
 
-    def _get_once(self, item: Source) -> bytes:
+    def _get(self, item: Source) -> Future[bytes]:
         url = place_of(str(item.where))
-        if url.startswith("s3://"):
-            return self._get_s3(url)
-        if url.startswith(("http://", "https://")):
-            return self._get_http(url)
-        if not is_url(url):
-            return self._read_path(url)
-        return self._within_limit(read_url(url, self._limit + 1))
-
-    def _get_s3(self, url: str) -> bytes:
-        bucket, _, key = url.removeprefix("s3://").partition("/")
         with self._opening:
-            if bucket not in self._buckets:
-                client = connect(
-                    f"s3://{bucket}",
-                    connections=_THREADS,
-                    connect_timeout_s=_CONNECT_TIMEOUT_S,
-                    read_timeout_s=_READ_TIMEOUT_S,
-                )
-                self._buckets[bucket] = Bucket(client, bucket)
+            if url.startswith(("http://", "https://", "s3://")):
+                if self._remote is None:
+                    self._remote = self._open_remote()
+                return self._remote.get(url)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_THREADS, "remote-read")
+        read = partial(self._read_url, url) if is_url(url) else partial(self._read_path, url)
         try:
-            return self._buckets[bucket].get_bytes(key, self._limit)[0]
-        except NoBucketError as error:
-            fix = "check AWS_DEFAULT_REGION, AWS_ENDPOINT_URL"
-            raise PermanentError(f"no such bucket; {fix}") from error
+            return self._pool.submit(read)
+        except RuntimeError as error:  # it was shut down
+            raise ImageError("read", "the loader was closed") from error
 
-    def _get_http(self, url: str) -> bytes:
-        with self._opening:
-            connections, errors = self._http
-            if self._closing.is_set():
-                raise TransientError("the loader was closed")
-        try:
-            response = connections.pool.request("GET", url, preload_content=False)
+    def _open_remote(self) -> "Remote":
+        import_extra("pycurl", "an image behind a URL", "s3")
+        from wallclock.fetch.remote import Remote
+
+        return Remote(self._limits, self._reach)
+
+    def _read_url(self, url: str) -> bytes:
+        """A file behind one of fsspec's URLs."""
+        tries = Tries(url.partition("://")[0])
+        while True:
             try:
-                return self._body(response)
-            finally:
-                # A complete answer has given its connection back; any other one takes it along.
-                response.close()
-        except errors.LocationValueError as error:
-            raise PermanentError(first_line(error)) from error
-        except errors.HTTPError as error:
-            raise TransientError(first_line(error)) from error
-
-    @cached_property
-    def _http(self) -> tuple[Any, Any]:
-        """The connections, and the module with their errors."""
-        urllib3 = import_extra("urllib3", "an image behind http", "s3")
-        from wallclock.fetch.connections import Connections
-
-        timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S)
-        # Failures are tried again by `retry`, which the loader can stop.
-        retries = urllib3.Retry(connect=0, read=0, status=0, other=0, redirect=5)
-        connections = Connections(maxsize=_THREADS, timeout=timeout, retries=retries)
-        return connections, urllib3.exceptions
-
-    def _body(self, response: Any) -> bytes:
-        if is_transient(response.status):
-            raise TransientError(f"HTTP {response.status}")
-        if response.status != 200:
-            raise PermanentError(f"HTTP {response.status}")
-        data = self._within_limit(response.read(self._limit + 1))
-        if self._closing.is_set():  # what was cut off may look complete
-            raise TransientError("the loader was closed")
-        return data
-
-    def _within_limit(self, data: bytes) -> bytes:
-        if len(data) > self._limit:
-            raise PermanentError(f"more bytes than the limit of {self._limit:,}")
-        return data
+                if self._reach.pause_s(tries.host) is None:
+                    raise NotReachedError("read", "nothing was reached", "all")
+                data = read_url(url, self._limits.max_bytes + 1)
+            except PermanentError as error:
+                raise ImageError("read", str(error)) from error
+            except TransientError as error:
+                pause_s = self._reach.failed(tries, error)
+                if pause_s is None or self._closing.wait(pause_s):
+                    unreached = "all" if self._reach.is_over else "one"
+                    raise NotReachedError("read", str(error), unreached) from error
+            else:
+                self._reach.answered(tries.host)
+                return self._check_length(data)

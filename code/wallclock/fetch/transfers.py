@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from itertools import count
+from math import ceil, inf
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
@@ -50,6 +51,8 @@ class Request:
     `headers`: lines. `redirects`: how many are followed; None: they are answers. `check`: raises
     PermanentError for a URL that may not be requested; also asked for the target of each redirect.
     `decode`: undo a Content-Encoding that was not asked for.
+    `take`: gets headers and a piece of the body where the status is `taken_status`, in the thread,
+    without bounds; False: not now (`Transfers.resume`). `total_s`: 0 for no bound.
     """
 
     url: str
@@ -59,6 +62,8 @@ class Request:
     redirects: int | None = None
     check: Callable[[str], object] | None = None
     decode: bool = False
+    take: Callable[[Mapping[str, str], bytes], bool] | None = None
+    taken_status: int = 200
     connect_s: float = 5.0
     silent_s: float = 10.0
     total_s: float = 120.0
@@ -98,6 +103,7 @@ class _Transfer:
     #: Why an address of the host was refused; whether another one was not.
     refusal: str = ""
     may_connect: bool = False
+    is_taken: bool = False
 
     def receive_header(self, line: bytes) -> None:
         name, colon, value = line.partition(b":")
@@ -106,8 +112,11 @@ class _Transfer:
             self.headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
         elif line.startswith(b"HTTP/"):  # another answer, behind one that was provisional
             self.headers.clear()
+            self.is_taken = line.split()[1:2] == [b"%d" % self.request.taken_status]
 
     def receive(self, data: bytes) -> int:
+        if self.request.take and self.is_taken:
+            return len(data) if self.request.take(self.headers, data) else pycurl.WRITEFUNC_PAUSE
         self.length += len(data)
         if self.length > self.request.max_bytes:
             return -1
@@ -169,6 +178,10 @@ class Transfers:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def resume(self) -> None:
+        """Go on with the requests whose `take` has returned False."""
+        self.call(self._resume)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call something in the thread after so many seconds; never, if it is closed before."""
@@ -239,6 +252,10 @@ class Transfers:
     def _set_timer(self, milliseconds: int) -> None:
         self._timer = time.monotonic() + milliseconds / 1000 if milliseconds >= 0 else None
 
+    def _resume(self) -> None:
+        for curl in [*self._active]:
+            curl.pause(pycurl.PAUSE_CONT)
+
     def _begin(self) -> None:
         while self._waiting and len(self._active) < self._connections:
             transfer = self._waiting.popleft()
@@ -271,11 +288,11 @@ class Transfers:
         option(pycurl.HTTPHEADER, list(request.headers))
         option(pycurl.WRITEFUNCTION, transfer.receive)
         option(pycurl.HEADERFUNCTION, transfer.receive_header)
-        option(pycurl.MAXFILESIZE_LARGE, request.max_bytes)
-        option(pycurl.CONNECTTIMEOUT_MS, max(1, round(request.connect_s * 1000)))
-        option(pycurl.TIMEOUT_MS, max(1, round(request.total_s * 1000)))
+        option(pycurl.MAXFILESIZE_LARGE, 0 if request.take else request.max_bytes)
+        option(pycurl.CONNECTTIMEOUT_MS, ceil(request.connect_s * 1000))
+        option(pycurl.TIMEOUT_MS, ceil(request.total_s * 1000))
         option(pycurl.LOW_SPEED_LIMIT, _LEAST_SPEED)
-        option(pycurl.LOW_SPEED_TIME, max(1, round(request.silent_s)))
+        option(pycurl.LOW_SPEED_TIME, ceil(request.silent_s))
         if request.decode:
             option(pycurl.ACCEPT_ENCODING, "identity")
         if request.body is not None:
@@ -362,8 +379,8 @@ class Transfers:
 def _timed_out(curl: Any, request: Request) -> str:
     took_s, connected = curl.getinfo(pycurl.TOTAL_TIME), curl.getinfo(pycurl.CONNECT_TIME)
     if not connected:
-        return f"no connection within {min(request.connect_s, request.total_s):g} s"
-    if took_s < request.total_s:
+        return f"no connection within {min(request.connect_s, request.total_s or inf):g} s"
+    if took_s < (request.total_s or inf):
         return f"silent, or slower than {_LEAST_SPEED} bytes a second, for {request.silent_s:g} s"
     return f"not done within {request.total_s:g} s"
 

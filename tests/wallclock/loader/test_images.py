@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from tests.conftest import ROOT
 from tests.test_fuzz import mutate, seeds
 from wallclock.check import ImageInfo, sha256, validate
 from wallclock.errors import ImageError, UserError
-from wallclock.fetch import sources
 from wallclock.fetch.sources import Source
 from wallclock.loader.images import open_images
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
@@ -72,7 +72,7 @@ def test_the_public_surface_is_lazy() -> None:
         "heavy = 'torch PIL numpy pyarrow hydra transformers'.split()\n"
         "assert not [name for name in heavy if name in sys.modules]\n"
         "public = [getattr(wallclock, name) for name in wallclock.__all__ if name != 'embed']\n"
-        "theirs = 'torch cv2 pyarrow hydra lmdb orjson psutil pynvml boto3 urllib3'.split()\n"
+        "theirs = 'torch cv2 pyarrow hydra lmdb orjson psutil pynvml boto3 pycurl'.split()\n"
         "assert not [name for name in theirs if name in sys.modules]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
@@ -166,13 +166,10 @@ def test_urls_are_fetched_ahead_and_retried() -> None:
     assert sorted(requests) == ["/a", "/busy", "/busy", "/long", "/none"]
 
 
-@pytest.mark.timeout(20)  # far below the read's time limit
+@pytest.mark.timeout(8)  # below the read's time limit
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.0 200 OK\r\n\r\nhalf", KEPT_ALIVE])
-def test_closing_does_not_wait_for_a_silent_server(
-    sent: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_does_not_wait_for_a_silent_server(sent: bytes) -> None:
     """The server, which never answers or never ends, sees its connection end."""
-    monkeypatch.setattr(sources, "_READ_TIMEOUT_S", 1000.0)
     asked, ended = threading.Event(), threading.Event()
 
     class Handler(socketserver.StreamRequestHandler):
@@ -181,7 +178,8 @@ def test_closing_does_not_wait_for_a_silent_server(
                 pass
             self.wfile.write(sent)
             asked.set()
-            assert self.rfile.read(1) == b""
+            with suppress(ConnectionResetError):
+                assert self.rfile.read(1) == b""
             ended.set()
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
@@ -189,21 +187,24 @@ def test_closing_does_not_wait_for_a_silent_server(
         try:
             url = f"http://127.0.0.1:{server.server_address[1]}/a.jpg"
             with open_loader([Source("a", url)], [[0]], LoaderOptions(8, replace(FAST, workers=1))):
-                assert asked.wait(15)
-            assert ended.wait(15)
+                assert asked.wait(5)
+            assert ended.wait(5)
         finally:
             server.shutdown()
 
 
-def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "urllib3", None)
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    for url, library in (("https://a.example/b.jpg", "urllib3"), ("s3://bucket/b.jpg", "boto3")):
-        with (
-            pytest.raises(UserError, match=rf"{library}.*pip install 'wallclock-images\[s3\]'"),
-            open_images([url]) as batches,
-        ):
-            next(batches)
+@pytest.mark.parametrize(
+    ("url", "library"), [("https://a.example/b.jpg", "pycurl"), ("s3://bucket/b.jpg", "boto3")]
+)
+def test_a_missing_library_is_one_line(
+    url: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with (
+        pytest.raises(UserError, match=rf"{library}.*pip install 'wallclock-images\[s3\]'"),
+        open_images([url]) as batches,
+    ):
+        next(batches)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2047, 2048, 1 << 15, (1 << 15) + 1])

@@ -1,0 +1,225 @@
+"""Images behind http, https and s3: GETs that are tried again for as long as that may help."""
+
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from wallclock.errors import ImageError, NotReachedError, UserError
+from wallclock.fetch.objects import Objects
+from wallclock.fetch.reach import Reach, Tries
+from wallclock.fetch.retries import (
+    ForbiddenError,
+    PermanentError,
+    RefusedError,
+    TransientError,
+    is_transient,
+)
+from wallclock.fetch.s3 import Client, NoBucketError, connect
+from wallclock.fetch.transfers import Answer, Request, Transfers
+from wallclock.recipe import Limits
+
+#: GETs at a time, and redirects of one.
+_AT_ONCE, _REDIRECTS = 32, 5
+#: Refusals, before anything else was answered, that mean the credentials and not the images.
+_MOST_REFUSED = 16
+
+
+def host_of(url: str) -> str:
+    """The host of a URL, or its bucket."""
+    return url.split("/", 3)[2].rpartition("@")[2].lower()
+
+
+class Servers:
+    """What is asked of hosts and buckets, and what their answers mean.
+
+    `max_bytes`: of a body.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._buckets: dict[str, tuple[Client, Objects]] = {}
+
+    def request(self, url: str) -> Request:
+        """The GET of a URL. Raises as `Objects.request`, and UserError: boto3 has no settings."""
+        if not url.startswith("s3://"):
+            return Request(url, self._max_bytes, redirects=_REDIRECTS, decode=True)
+        bucket, key = self._bucket(url)
+        return bucket.request(key, self._max_bytes)
+
+    def body_of(self, url: str, answer: Answer) -> bytes:
+        """The body of an answer that is a success. Raises what another one means."""
+        if not url.startswith("s3://"):
+            return _body_of(answer)
+        bucket, key = self._bucket(url)
+        return bucket.object_of(answer, key)[0]
+
+    def close(self) -> None:
+        """Close boto3's clients."""
+        for client, _ in self._buckets.values():
+            client.close()
+
+    def _bucket(self, url: str) -> tuple[Objects, str]:
+        name, _, key = url.removeprefix("s3://").partition("/")
+        if name not in self._buckets:
+            client = connect(f"s3://{name}")
+            self._buckets[name] = client, Objects(client, name)
+        return self._buckets[name][1], key
+
+
+@dataclass(eq=False, slots=True)
+class _Get:
+    """A URL that is asked for, and who waits for it."""
+
+    url: str
+    tries: Tries
+    future: Future[bytes] = field(default_factory=Future)
+
+
+class Remote:
+    """The GETs of a reader. Threads may share it.
+
+    Args:
+        limits: bytes of an image, and how URLs are asked for.
+        reach: when to try again.
+    """
+
+    def __init__(self, limits: Limits, reach: Reach) -> None:
+        self._limits, self._reach = limits, reach
+        self._transfers = Transfers(_AT_ONCE, limits.user_agent)
+        self._servers = Servers(limits.max_bytes)
+        #: Not done yet; and of these, those that were forbidden before anything was allowed.
+        self._open: set[_Get] = set()
+        self._held: dict[_Get, ForbiddenError] = {}
+        self._any_allowed = self._is_stopped = False
+
+    def get(self, url: str) -> Future[bytes]:
+        """The bytes behind a URL; or ImageError, or UserError where credentials are refused."""
+        get = _Get(url, Tries(host_of(url)))
+        self._open.add(get)
+        self._transfers.call(partial(self._send, get))
+        if self._is_stopped:
+            self._stop(get)
+        return get.future
+
+    def stop(self) -> None:
+        """Give up what is on its way."""
+        self._is_stopped = True
+        self._transfers.stop()
+        for get in [*self._open]:
+            self._stop(get)
+
+    def close(self) -> None:
+        """Stop, and close the connections."""
+        self.stop()
+        self._transfers.close()
+        self._servers.close()
+
+    def _stop(self, get: _Get) -> None:
+        self._held.pop(get, None)
+        self._end(get, ImageError("read", "the loader was closed"))
+
+    # --- in the thread of the transfers ----------------------------------------------------------
+
+    def _send(self, get: _Get) -> None:
+        pause_s = self._reach.pause_s(get.tries.host)
+        if pause_s is None:
+            what = "nothing was reached" if self._reach.is_over else "its host was not reached"
+            self._not_reached(get, f"{what}: {self._reach.reason}")
+        elif pause_s and not get.tries.n:
+            self._transfers.later(pause_s, partial(self._send, get))
+        else:
+            try:
+                request = self._servers.request(get.url)
+            except Exception as error:  # noqa: BLE001 - of boto3's sources of credentials, too
+                self._fail(get, error)
+            else:
+                self._transfers.submit(request, partial(self._receive, get))
+
+    def _receive(self, get: _Get, result: Answer | Exception) -> None:
+        try:
+            if isinstance(result, Exception):
+                raise result
+            data = self._servers.body_of(get.url, result)
+        except Exception as error:  # noqa: BLE001 - sorted there
+            self._fail(get, error, is_answer=isinstance(result, Answer))
+        else:
+            self._answered(get)
+            self._end(get, data)
+
+    def _fail(self, get: _Get, error: Exception, is_answer: bool = False) -> None:
+        """Try a GET again, or end it, as its failure says."""
+        if isinstance(error, TransientError):
+            self._again(get, error)
+        elif isinstance(error, RefusedError):
+            self._end(get, UserError(f"{get.tries.host}: {error}"))
+        elif isinstance(error, ForbiddenError) and not self._any_allowed:
+            self._hold(get, error)
+        elif isinstance(error, PermanentError):
+            if is_answer:
+                self._answered(get)
+            fix = "; check AWS_DEFAULT_REGION, AWS_ENDPOINT_URL"
+            reason = f"{error}{fix if isinstance(error, NoBucketError) else ''}"
+            self._end(get, ImageError("read", reason))
+        else:
+            self._end(get, error)
+
+    def _again(self, get: _Get, error: TransientError) -> None:
+        try:
+            pause_s = self._reach.failed(get.tries, error)
+        except PermanentError as final:
+            self._end(get, ImageError("read", str(final)))
+            return
+        if pause_s is None:
+            self._not_reached(get, str(error))
+        else:
+            self._transfers.later(pause_s, partial(self._send, get))
+
+    def _answered(self, get: _Get) -> None:
+        self._reach.answered(get.tries.host)
+        self._any_allowed = True
+        while self._held:
+            held, error = self._held.popitem()
+            self._end(held, ImageError("read", str(error)))
+
+    def _hold(self, get: _Get, error: ForbiddenError) -> None:
+        """Wait until more is known: whether a refusal is this image's, or everything's."""
+        self._reach.answered(get.tries.host)
+        self._held[get] = error
+        self._judge()
+
+    def _judge(self) -> None:
+        """Refuse what is held, once all that was asked for was refused."""
+        if self._held and len(self._held) >= min(_MOST_REFUSED, len(self._open)):
+            held, self._held = self._held, {}
+            fix = "check who may read there, and the credentials"
+            for get, error in held.items():
+                host = get.tries.host
+                self._end(get, UserError(f"{host} refuses all that was asked for: {error}; {fix}"))
+
+    def _not_reached(self, get: _Get, reason: str) -> None:
+        unreached = "all" if self._reach.is_over else "one"
+        self._end(get, NotReachedError("read", reason, unreached))
+
+    def _end(self, get: _Get, result: bytes | Exception) -> None:
+        with suppress(KeyError):  # it was stopped meanwhile
+            self._open.remove(get)
+            if isinstance(result, bytes):
+                get.future.set_result(result)
+            else:
+                get.future.set_exception(result)
+            self._judge()
+
+
+def _body_of(answer: Answer) -> bytes:
+    """The body of an answer that is a success. Raises what another one means."""
+    reason = f"HTTP {answer.status}"
+    if is_transient(answer.status):
+        error = TransientError(reason)
+        error.retry_after_s = answer.retry_after_s
+        raise error
+    if answer.status in (401, 403):
+        raise ForbiddenError(reason)
+    if answer.status != 200:
+        raise PermanentError(reason)
+    return answer.body

@@ -1,0 +1,119 @@
+"""A file behind a URL, perhaps too large for memory: read once, in order, ahead of its reader."""
+
+import io
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Condition
+
+from wallclock.errors import UserError
+from wallclock.fetch.reach import Reach, Tries
+from wallclock.fetch.remote import Servers, host_of
+from wallclock.fetch.retries import PermanentError, RefusedError, TransientError
+from wallclock.fetch.transfers import Answer, Transfers
+from wallclock.recipe import Limits
+
+#: Bytes that are read ahead; of an answer that is none of the file.
+_AHEAD, _OTHER = 1 << 23, 1 << 16
+
+
+class RemoteFile(io.RawIOBase):
+    """The file. A connection that is lost is made anew, and goes on where it was lost.
+
+    Reading raises OSError: there is no such file, it was not reached for `limits.give_up_s`, or it
+    has changed meanwhile; UserError: credentials are refused.
+    """
+
+    def __init__(self, url: str, limits: Limits) -> None:
+        super().__init__()
+        self._url, self._tries = url, Tries(host_of(url))
+        self._servers, self._reach = Servers(_OTHER), Reach(limits.give_up_s)
+        self._transfers = Transfers(1, limits.user_agent)
+        self._chunks = deque[bytes]()
+        self._n_received = self._n_waiting = 0
+        self._etag, self._is_paused = "", False
+        self._result: Answer | Exception | None = None
+        self._changed = Condition()
+        self._ask()
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]
+        """The next bytes; waits for them."""
+        with self._changed:
+            while not self._chunks:
+                if self._result is None:
+                    self._changed.wait()
+                elif isinstance(self._result, Answer) and self._result.status in (200, 206):
+                    return 0
+                else:
+                    self._go_on(self._result)
+            chunk = self._chunks.popleft()
+            n = min(len(chunk), len(buffer))
+            buffer[:n] = chunk[:n]
+            if n < len(chunk):
+                self._chunks.appendleft(chunk[n:])
+            self._n_waiting -= n
+            if self._is_paused and self._n_waiting < _AHEAD // 2:
+                self._is_paused = False
+                self._transfers.resume()
+        return n
+
+    def close(self) -> None:
+        """Close the connection."""
+        if not self.closed:
+            self._transfers.close()
+            self._servers.close()
+        super().close()
+
+    def _ask(self) -> None:
+        """Ask for what is missing."""
+        self._result, at = None, self._n_received
+        request = self._servers.request(self._url)
+        headers = (f"Range: bytes={at}-", f"If-Match: {self._etag}") if at else ()
+        whole = replace(request, headers=(*request.headers, *headers), take=self._take, total_s=0)
+        self._transfers.submit(replace(whole, taken_status=206 if at else 200), self._end)
+
+    def _go_on(self, result: Answer | Exception) -> None:
+        """Ask again after a failure that may pass. Raises as reading does."""
+        try:
+            if isinstance(result, Exception):
+                raise result
+            self._servers.body_of(self._url, result)
+            raise PermanentError(f"HTTP {result.status}")
+        except TransientError as error:
+            pause_s = self._reach.failed(self._tries, error)
+            if pause_s is None or (self._n_received and not self._etag):
+                raise OSError(str(error)) from error
+        except RefusedError as error:
+            raise UserError(str(error)) from error
+        except PermanentError as error:
+            raise OSError(str(error)) from error
+        time.sleep(pause_s)
+        self._ask()
+
+    # --- in the thread of the transfers ----------------------------------------------------------
+
+    def _take(self, headers: Mapping[str, str], data: bytes) -> bool:
+        with self._changed:
+            if self._n_waiting >= _AHEAD:
+                self._is_paused = True
+                return False
+            if not self._n_received and not headers.get("etag", "W/").startswith("W/"):
+                self._etag = headers["etag"]
+            self._chunks.append(data)
+            self._n_received += len(data)
+            self._n_waiting += len(data)
+            self._changed.notify_all()
+        if self._tries.n:
+            self._reach.answered(self._tries.host)
+            self._tries.n = 0
+        return True
+
+    def _end(self, result: Answer | Exception) -> None:
+        with self._changed:
+            self._result = result
+            self._changed.notify_all()

@@ -1,0 +1,181 @@
+"""What a server's answers come to: a failure that is the image's, or the world's, or an end."""
+
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.threaded_server import FileHandler, ThreadedServer
+from wallclock.errors import ImageError, NotReachedError, UserError
+from wallclock.fetch.remote_file import RemoteFile
+from wallclock.fetch.retries import JITTER
+from wallclock.fetch.sources import Source, SourceReader
+from wallclock.recipe import Limits
+
+#: A status and a body for a path and the number of the request for it, counted from 1.
+Answers = Callable[[str, int], tuple[int, bytes]]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JITTER, "uniform", lambda low, high: high / 50)
+
+
+@contextmanager
+def serving(answers: Answers) -> Iterator[tuple[str, Counter[str]]]:
+    """A server's URL, and how often each path was asked for."""
+    asked: Counter[str] = Counter()
+
+    class Handler(FileHandler):
+        def answer(self) -> None:
+            asked[self.path] += 1
+            status, body = answers(self.path, asked[self.path])
+            self.reply(status, {"Content-Length": str(len(body))}, body)
+
+    with ThreadedServer(Handler) as server:
+        yield server.endpoint, asked
+
+
+def read(urls: Sequence[str], give_up_s: float = 0.3, ahead: bool = True) -> list[Any]:
+    """What the reader of a job gives for each: bytes, or the error."""
+    results: list[Any] = []
+    limits = Limits(max_bytes=1000, give_up_s=give_up_s)
+    with closing(SourceReader(limits, fetches_ahead=ahead)) as reader:
+        sources = [Source(url, url) for url in urls]
+        if ahead:
+            reader.prefetch_more(sources)
+        for source in sources:
+            try:
+                results.append(reader(source))
+            except (ImageError, UserError) as error:
+                results.append(error)
+    return results
+
+
+def unreached(results: Sequence[Any]) -> list[str]:
+    """Of each result, whether and why it was not reached; empty for others."""
+    return [getattr(result, "unreached", "") for result in results]
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """A URL at which nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_what_is_the_images() -> None:
+    statuses = {"/none": 404, "/gone": 410, "/odd": 418, "/secret": 403, "/long": 200, "/good": 200}
+    with serving(lambda path, _: (statuses[path], b"x" * (5000 if "long" in path else 5))) as (
+        server,
+        asked,
+    ):
+        results = read([server + path for path in statuses])
+    reasons = [getattr(result, "reason", result) for result in results]
+    limit = "more bytes than the limit of 1,000"
+    assert reasons == ["HTTP 404", "HTTP 410", "HTTP 418", "HTTP 403", limit, b"x" * 5]
+    assert unreached(results) == [""] * 6
+    assert set(asked.values()) == {1}
+
+
+def test_a_busy_store_loses_nothing() -> None:
+    with serving(lambda _, n: (200, b"image") if n > 3 else ((503, 429, 500)[n - 1], b"")) as (
+        server,
+        _,
+    ):
+        assert read([f"{server}/{at}" for at in range(100)], give_up_s=60) == [b"image"] * 100
+
+
+@pytest.mark.parametrize("n", [1, 3, 40])
+def test_all_is_forbidden(n: int) -> None:
+    with serving(lambda *_: (403, b"")) as (server, asked):
+        results = read([f"{server}/{at}" for at in range(n)])
+        assert len(asked) <= 40
+    assert {type(result) for result in results} == {UserError}
+    assert "refuses all that was asked for: HTTP 403; check who may read there" in str(results[0])
+
+
+def test_some_are_forbidden() -> None:
+    with serving(lambda path, _: (403 if path < "/5" else 200, b"image")) as (server, _):
+        results = read([f"{server}/{at}" for at in range(10)])
+    assert [str(result) for result in results[:5]] == ["read: HTTP 403"] * 5
+    assert results[5:] == [b"image"] * 5
+
+
+def test_a_store_that_is_down() -> None:
+    """After `give_up_s` everything is given up, also what was not asked for."""
+    with serving(lambda *_: (503, b"")) as (server, asked):
+        results = read([f"{server}/{at}" for at in range(200)])
+    assert unreached(results) == ["all"] * 200
+    assert len(asked) < 200
+    assert str(results[0]) in ("read: HTTP 503", "read: nothing was reached: HTTP 503")
+
+
+def test_a_host_that_is_down_among_others(nobody: str) -> None:
+    with serving(lambda *_: (200, b"image")) as (server, _):
+        urls = [f"{nobody if at % 5 == 1 else server}/{at}" for at in range(50)]
+        results = read(urls)
+    assert unreached(results) == ["one" if at % 5 == 1 else "" for at in range(50)]
+    assert results[0::5] == [b"image"] * 10
+
+
+def test_who_reads_one_image_does_not_wait_for_long(nobody: str) -> None:
+    """And asks again for the next one: it may be a day later."""
+    n = count()
+    with serving(lambda *_: (503, b"") if next(n) < 4 else (200, b"image")) as (server, asked):
+        results = read([f"{nobody}/a", f"{server}/b", f"{server}/c"], give_up_s=60, ahead=False)
+        assert asked["/b"] == 4
+    assert unreached(results) == ["one", "one", ""]
+    assert isinstance(results[0], NotReachedError)
+    assert results[2] == b"image"
+
+
+class TestRemoteFile:
+    data = bytes(range(256)) * 4000
+
+    def serving(self, etag: str, cut_at: Sequence[int]) -> Any:
+        """A server that cuts each answer but the last short."""
+        cuts = iter(cut_at)
+        data = self.data
+
+        class Handler(FileHandler):
+            def answer(self) -> None:
+                at = int(self.headers.get("Range", "bytes=0-")[6:-1])
+                assert not at or self.headers["If-Match"] == etag
+                body = data[at:]
+                headers = {"Content-Length": str(len(body))} | ({"ETag": etag} if etag else {})
+                cut = next(cuts, len(body))
+                self.close_connection = cut < len(body)
+                self.reply(206 if at else 200, headers, body[:cut])
+
+        return ThreadedServer(Handler)
+
+    def test_it_goes_on_where_it_was_cut(self) -> None:
+        with (
+            self.serving('"e"', [100, 0, 300_000]) as server,
+            closing(RemoteFile(f"{server.endpoint}/a.tar", Limits(give_up_s=5))) as file,
+        ):
+            assert file.read(10) == self.data[:10]
+            assert file.read() == self.data[10:]
+
+    @pytest.mark.parametrize("etag", ["", 'W/"e"'])
+    def test_without_an_etag_it_cannot(self, etag: str) -> None:
+        with (
+            self.serving(etag, [300_000]) as server,
+            closing(RemoteFile(f"{server.endpoint}/a.tar", Limits(give_up_s=5))) as file,
+            pytest.raises(OSError, match="cut off before the end"),
+        ):
+            file.read()
+
+    def test_what_is_not_there(self) -> None:
+        with (
+            serving(lambda *_: (404, b"")) as (server, _),
+            closing(RemoteFile(f"{server}/a.tar", Limits())) as file,
+            pytest.raises(OSError, match="HTTP 404"),
+        ):
+            file.read(1)
