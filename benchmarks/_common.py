@@ -2,14 +2,19 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from harness import provenance
 from harness.corpora import render
 from paper.csvfile import write_table
 from paper.provenance_files import PACKED, packed, read_provenance
+from wallclock.clock import gc_disabled
 from wallclock.files import pretty_json, write_text
+from wallclock.summary import median
+
+T = TypeVar("T")
 
 #: Side of the squares that images are resized to.
 PX = 224
@@ -17,6 +22,16 @@ PX = 224
 _SEED = 1
 #: When this process began to measure.
 _STARTED = provenance.utc()
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """The options that several benchmarks have; `description`: what the module says of itself."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, help="photos of your own, in addition")
+    parser.add_argument("--n", type=int, default=100, help="synthetic images of each set")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a pass, at least")
+    return parser
 
 
 def image_sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, list[Path]]]:
@@ -35,6 +50,22 @@ def image_sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, l
         yield f"synthetic {kind}", paths
     if choices.folder:
         yield "folder", sorted(choices.folder.glob("*.jp*g"))
+
+
+def in_turn(take: Callable[[str], T], names: Iterable[str], rounds: int) -> dict[str, list[T]]:
+    """What `take` returns for each name in each round, forwards and backwards in turn."""
+    taken: dict[str, list[T]] = {name: [] for name in names}
+    for number in range(rounds):
+        for name in taken if number % 2 else reversed(taken):
+            with gc_disabled():
+                taken[name].append(take(name))
+    return taken
+
+
+def spread(column: str, values: Sequence[float]) -> dict[str, float | None]:
+    """The median of some rounds, the lowest and the highest; empty where there is none."""
+    of_all = (median(values), min(values), max(values)) if values else (None,) * 3
+    return dict(zip((column, f"{column}_min", f"{column}_max"), of_all, strict=True))
 
 
 def save(

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from benchmarks._common import PX, image_sets, save
+from benchmarks._common import PX, arguments, image_sets, save, spread
 from harness import native, provenance
 from harness.measures import psnr_db
 from wallclock import open_images
@@ -117,12 +117,7 @@ def compile_ceiling(work: Path) -> Ceiling:
 
 def main() -> None:
     """Measure, write the table, print it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--folder", type=Path, help="photos of your own, in addition")
-    parser.add_argument("--n", type=int, default=100, help="synthetic images of each set")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a measurement, at least")
-    choices = parser.parse_args()
+    choices = arguments(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as work:
         sets = list(image_sets(choices, Path(work)))
         table = [row for name, paths in sets for row in rows(name, paths, choices, Path(work))]
@@ -166,16 +161,14 @@ def _measured(
     our_db = _least_db(_our_pixels(paths), truth)
     passes = _passes(paths, threads, choices.seconds)
     c_us, our_costs = _costs(ceiling, paths, threads, passes, choices.rounds)
-    shares = sorted(c / ours.cpu_us for c, ours in zip(c_us, our_costs, strict=True))
+    shares = [c / ours.cpu_us for c, ours in zip(c_us, our_costs, strict=True)]
     # With several threads, wall time includes waits for the GIL.
     calls_us = median([cost.calls_us for cost in our_costs]) if threads == 1 else None
     return {
         "c_cpu_us": median(c_us),
         "our_cpu_us": median([cost.cpu_us for cost in our_costs]),
         "calls_us": calls_us,
-        "share": median(shares),
-        "share_min": shares[0],
-        "share_max": shares[-1],
+        **spread("share", shares),
         "c_psnr_db_min": c_db,
         "our_psnr_db_min": our_db,
         "status": "ok" if min(c_db, our_db) >= LEAST_DB else f"pixels below {LEAST_DB:g} dB",

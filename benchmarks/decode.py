@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import turbojpeg
 
-from benchmarks._common import PX, save
+from benchmarks._common import PX, save, spread
 from harness import native, provenance
 from harness.corpora import render
 from harness.measures import psnr_db
@@ -26,7 +26,6 @@ from wallclock.machine import set_threads
 from wallclock.recipe import Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.pixels import PixelArray
-from wallclock.summary import median
 
 #: Image set → how many of its images, and the sizes that they are decoded to, in eighths.
 _SETS = {"original": (8, (1, 2, 3, 4, 5, 6, 8)), "small_256": (64, (8,))}
@@ -102,9 +101,7 @@ def measure(choices: Sequence[Choice], rounds: int) -> list[dict[str, object]]:
             "n_images": len(choice.sources),
             "choice": choice.name,
             "rounds": rounds,
-            "ms": median(times),
-            "ms_min": min(times),
-            "ms_max": max(times),
+            **spread("ms", times),
             "psnr_db": _psnr_db(choice),
             "cpu": cpu,
             "origin": "measured",

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks._common import save
+from benchmarks._common import save, spread
 from harness import provenance
 from harness.corpora import manifest, readers, synthetic
 from harness.corpora.distinct import EXTRA, lay_out
@@ -149,13 +149,9 @@ def make_rows(
             | {
                 "processes": taken[-1].processes,
                 "rounds": len(taken),
-                "wall_s": median(seconds),
-                "wall_s_min": min(seconds),
-                "wall_s_max": max(seconds),
+                **spread("wall_s", seconds),
                 "img_per_s": n / median(seconds),
-                "of_plain": median(shares),
-                "of_plain_min": min(shares),
-                "of_plain_max": max(shares),
+                **spread("of_plain", shares),
                 "peak_memory_mib": max(run.peak_memory_mib for run in taken),
                 "median_kb": sizes["median_kb"],
                 "median_megapixels": sizes["median_megapixels"],

@@ -12,7 +12,6 @@ second (median of the rounds) and the ratio to `open_images` in the same round.
     python -m benchmarks.loader [--folder DIR] [--n N] [--rounds N] [--seconds S]
 """
 
-import argparse
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,9 +26,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import wallclock
-from benchmarks._common import PX, image_sets, save
+from benchmarks._common import PX, arguments, image_sets, in_turn, save, spread
 from wallclock import Augment, Output, open_images
-from wallclock.clock import gc_disabled
 from wallclock.fetch.sources import Source
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import EveryNth, LazyBatches
@@ -149,12 +147,7 @@ FIRST = next(iter(LOADERS))
 
 def main() -> None:
     """Measure, write the table, print it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--folder", type=Path, help="photos of your own, in addition")
-    parser.add_argument("--n", type=int, default=100, help="synthetic images of each set")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a pass, at least")
-    choices = parser.parse_args()
+    choices = arguments(__doc__).parse_args()
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as work:
         for name, paths in image_sets(choices, Path(work)):
@@ -168,19 +161,18 @@ def measure(paths: Paths, rounds: int, seconds: float) -> dict[str, list[float]]
     """Images per second of each loader, by round."""
     n, took_s = take_pass(LOADERS[FIRST], [*paths] * 2)
     repeated = [*paths] * max(2, round(seconds * n / took_s / len(paths)))
-    rates: dict[str, list[float]] = {name: [] for name in LOADERS}
-    with gc_disabled():
-        for number in range(rounds):
-            for name in LOADERS if number % 2 else reversed(LOADERS):
-                n, took_s = take_pass(LOADERS[name], repeated)
-                rates[name].append(n / took_s)
-    return rates
+
+    def rate(name: str) -> float:
+        n, took_s = take_pass(LOADERS[name], repeated)
+        return n / took_s
+
+    return in_turn(rate, LOADERS, rounds)
 
 
-def take_pass(open_batches: Callable[[Paths], Iterable[Any]], paths: Paths) -> tuple[int, float]:
+def take_pass(open_batches: Callable[[Any], Iterable[Any]], where: Any) -> tuple[int, float]:
     """Images and seconds, from the first batch on."""
     n, began = 0, 0.0
-    for batch in open_batches(paths):
+    for batch in open_batches(where):
         if began:
             n += len(batch if isinstance(batch, torch.Tensor) else batch.ids)
         else:
@@ -191,16 +183,14 @@ def take_pass(open_batches: Callable[[Paths], Iterable[Any]], paths: Paths) -> t
 def make_row(name: str, loader: str, n: int, rates: dict[str, list[float]]) -> dict[str, object]:
     """One row of the table."""
     pairs = zip(rates[loader], rates[FIRST], strict=True)
-    ratios = sorted(rate / first for rate, first in pairs)
+    ratios = [rate / first for rate, first in pairs]
     return {
         "images": name,
         "loader": loader,
         "n_images": n,
         "rounds": len(ratios),
         "img_per_s": median(rates[loader]),
-        "vs_open_images": median(ratios),
-        "vs_open_images_min": ratios[0],
-        "vs_open_images_max": ratios[-1],
+        **spread("vs_open_images", ratios),
         "origin": "measured",
     }
 

@@ -28,14 +28,13 @@ import torch
 from torch.utils.data import DataLoader
 
 import wallclock
-from benchmarks._common import PX
+from benchmarks._common import PX, in_turn, spread
 from benchmarks.loader import Decoded, by_hand, by_pillow
 from harness import provenance
 from harness.corpora import manifest, readers, synthetic
 from harness.protocols import protocol
 from harness.spec import CorpusSpec
 from paper.csvfile import read_table, write_table
-from wallclock.clock import gc_disabled
 from wallclock.machine import usable_cores
 from wallclock.summary import median
 
@@ -138,12 +137,7 @@ def measure(work: Path, rounds: int, seconds: float) -> dict[str, list[float]]:
         n, least = len(paths[images]), _BATCH[images] * (_LEAST_BATCHES + usable_cores())
         rate = take(paths[images] * -(-least // n))
         repeated[name] = paths[images] * -(-max(least, round(seconds * rate)) // n)
-    rates: dict[str, list[float]] = {name: [] for name in parts}
-    for number in range(rounds):
-        for name in parts if number % 2 else reversed(parts):
-            with gc_disabled():
-                rates[name].append(parts[name][1](repeated[name]))
-    return rates
+    return in_turn(lambda name: parts[name][1](repeated[name]), parts, rounds)
 
 
 def _paths(images: str) -> list[str]:
@@ -251,9 +245,7 @@ def rows_of(ratios: Mapping[str, Sequence[float]]) -> list[dict[str, object]]:
     return [
         {
             "ratio": name,
-            "value": median(values),
-            "value_min": min(values),
-            "value_max": max(values),
+            **spread("value", values),
             "rounds": len(values),
             "cpu": machine["cpu"],
             "cores": machine["cores"],

@@ -17,17 +17,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks._common import save
+from benchmarks._common import save, spread
+from benchmarks.objects import serving
 from benchmarks.traced import unmarked
 from harness import provenance
 from wallclock.summary import median
@@ -48,6 +46,8 @@ class Program:
     bound: str = ""
     #: Enough images for a run of seconds.
     images: int = 300
+    #: Whether its last argument is a slow server of the images.
+    served: bool = False
 
 
 PROGRAMS = (
@@ -58,7 +58,7 @@ PROGRAMS = (
     Program("DataLoader, 4 workers", "dataloader", ("4", "2")),
     Program("training step", "training", images=100),
     Program("OpenCV in threads", "thread_pool", bound="decod", images=900),
-    Program("slow web server", "download", ("{server}",), "read", 400),
+    Program("slow web server", "download", (), "read", 400, served=True),
 )
 
 
@@ -97,11 +97,13 @@ def main() -> None:
     folder = choices.folder.resolve()
     chosen = [p for p in PROGRAMS if (choices.program or "") in p.name]
     rows, shares = [], []
-    with tempfile.TemporaryDirectory() as work, _slow_server(folder) as server:
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
         for program in chosen:
-            linked = link_images(folder, program.images, Path(work) / f"{program.images}")
-            words = [str(linked), *(word.format(server=server) for word in program.words)]
-            rounds = [_round(program, words, Path(work)) for _ in range(choices.rounds)]
+            linked = link_images(folder, program.images, work / f"{program.images}")
+            with serving(linked, _SLOW_S) if program.served else nullcontext("") as server:
+                words = [str(linked), *program.words, *filter(None, [server])]
+                rounds = [_round(program, words, work) for _ in range(choices.rounds)]
             of_program = _shares(program, rounds)
             rows.append(_row(program, rounds, of_program))
             shares += of_program
@@ -117,30 +119,6 @@ def link_images(folder: Path, n: int, to: Path) -> Path:
         for index in range(n):
             (to / f"{index:05}.jpg").symlink_to(files[index % len(files)])
     return to
-
-
-@contextmanager
-def _slow_server(folder: Path) -> Iterator[str]:
-    """URL of a web server that waits before it sends a file; a file's name is its number."""
-    files = sorted(folder.glob("*.jpg"))
-
-    class SlowHandler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            """Called for each GET."""
-            time.sleep(_SLOW_S)
-            data = files[int(Path(self.path).stem) % len(files)].read_bytes()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), SlowHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def _round(program: Program, words: Sequence[str], work: Path) -> Round:
@@ -254,9 +232,7 @@ def _row(
         "n_images": program.images,
         "rounds": len(rounds),
         "wall_s": median([each.plain.wall_s for each in rounds]),
-        "overhead": median(ratios),
-        "overhead_min": min(ratios),
-        "overhead_max": max(ratios),
+        **spread("overhead", ratios),
         "added_start_s": median([each.traced.start_s - each.plain.start_s for each in rounds]),
         "greatest_difference": max(abs(float(str(row["difference"]))) for row in shares),
         "bound": program.bound,

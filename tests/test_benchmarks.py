@@ -1,4 +1,4 @@
-"""The benchmarks: regression, ceiling, job and trace, each on inputs that are generated."""
+"""The benchmarks: regression, ceiling, job, remote, trace, each on inputs that are generated."""
 
 import ast
 import csv
@@ -11,9 +11,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks import ceiling, job, regression, trace
+from benchmarks import ceiling, job, regression, remote, trace
 from benchmarks._common import PX
 from benchmarks.regression import RATIOS, Interval, intervals, judge, ratios_of
 from benchmarks.traced import unmarked
@@ -256,6 +257,46 @@ def test_files_larger_than_the_memory(
     ]
     assert "distinct files: 1,000,000,000.00 GB are needed" in rows[-1]["reason"]
     assert not rows[-1]["wall_s"]
+
+
+def test_every_reader_reads_the_same_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, HTTP, S3, `make data` and the peers that are installed; the others have a reason."""
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    paths = [tmp_path / f"{number}.jpg" for number in range(5)]
+    for number, path in enumerate(paths):
+        path.write_bytes(making.jpeg(60, 50, number))
+    other = lambda place: [np.zeros((5, PX, PX, 3), np.uint8)]  # noqa: E731
+    monkeypatch.setattr(remote, "READERS", {**remote.READERS, "another": other})
+    (tmp_path / "served").mkdir()
+    readers = [*remote.OURS, "boto3 in a pool", "obstore in a pool", "another"]
+    passes, reasons = remote.measure(paths, tmp_path / "served", readers, 1, 0.0)
+    rows = {row["reader"]: row for row in remote.make_rows("folder", 5, passes, reasons)}
+    assert rows.keys() == {*readers}
+    for name in readers[:5]:
+        row = rows[name]
+        assert (row["status"], row["rounds"]) == ("ok", 1)
+        assert 0 < row["cpu_us_min"] <= row["cpu_us"] <= row["cpu_us_max"]
+        assert 0 < row["img_per_s_min"] <= row["img_per_s"]
+    assert rows["files"]["over_files_us"] == 0
+    assert rows["another"]["reason"] == "its images are not those of the files"
+    assert rows["another"]["cpu_us"] is None
+
+
+def test_the_next_fastest_is_compared() -> None:
+    passes = {
+        "files": [remote.Pass(200, 8000)] * 3,
+        "s3": [remote.Pass(cpu, rate) for cpu, rate in ((300, 4000), (310, 5000), (320, 6000))],
+        "slow": [remote.Pass(900, 1000)] * 3,
+        "fast": [remote.Pass(400, rate) for rate in (2000, 2500, 2400)],
+    }
+    rows = remote.make_rows("photos", 5, passes, {"absent": "is not installed"})
+    assert rows[1]["over_files_us"] == 110
+    assert [*remote.compare(rows)] == [
+        "photos, from S3: 5,000 images per second, 310 µs of CPU each",
+        "  fast: 0.50 × [0.40 to 0.50], 400 µs",
+    ]
 
 
 SOURCES = sorted({program.source for program in trace.PROGRAMS})
