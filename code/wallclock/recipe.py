@@ -126,6 +126,9 @@ class Limits:
     #: What servers are told; seconds without any answer after which no further URL is tried.
     user_agent: str = f"wallclock/{VERSION}"
     give_up_s: Annotated[float, Range(0)] = 60.0
+    #: Where a list behind a URL came from: its http URLs reach that address, and public ones. None:
+    #: they reach any.
+    origin: str | None = None
 
     def of_images(self) -> dict[str, float]:
         """Those that decide which images are refused."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from wallclock.errors import ImageError, NotReachedError, UserError
+from wallclock.fetch.addresses import is_public
 from wallclock.fetch.objects import Objects
 from wallclock.fetch.reach import Reach, Tries
 from wallclock.fetch.retries import (
@@ -87,6 +88,11 @@ class Remote:
     def __init__(self, limits: Limits, reach: Reach) -> None:
         self._limits, self._reach = limits, reach
         self._transfers = Transfers(_AT_ONCE, limits.user_agent)
+        #: Of URLs that others wrote, which share no connection with the rest.
+        self._strangers: Transfers | None = None
+        if limits.origin is not None:
+            refusal = partial(_refusal, limits.origin)
+            self._strangers = Transfers(_AT_ONCE, limits.user_agent, refusal)
         self._servers = Servers(limits.max_bytes)
         #: Not done yet; and of these, those that were forbidden before anything was allowed.
         self._open: set[_Get] = set()
@@ -105,14 +111,16 @@ class Remote:
     def stop(self) -> None:
         """Give up what is on its way."""
         self._is_stopped = True
-        self._transfers.stop()
+        for transfers in filter(None, (self._strangers, self._transfers)):
+            transfers.stop()
         for get in [*self._open]:
             self._stop(get)
 
     def close(self) -> None:
         """Stop, and close the connections."""
         self.stop()
-        self._transfers.close()
+        for transfers in filter(None, (self._strangers, self._transfers)):
+            transfers.close()
         self._servers.close()
 
     def _stop(self, get: _Get) -> None:
@@ -134,7 +142,12 @@ class Remote:
             except Exception as error:  # noqa: BLE001 - of boto3's sources of credentials, too
                 self._fail(get, error)
             else:
-                self._transfers.submit(request, partial(self._receive, get))
+                receive = partial(self._receive, get)
+                if self._strangers and not get.url.startswith("s3://"):
+                    call = self._transfers.call
+                    self._strangers.submit(request, lambda result: call(partial(receive, result)))
+                else:
+                    self._transfers.submit(request, receive)
 
     def _receive(self, get: _Get, result: Answer | Exception) -> None:
         try:
@@ -223,3 +236,10 @@ def _body_of(answer: Answer) -> bytes:
     if answer.status != 200:
         raise PermanentError(reason)
     return answer.body
+
+
+def _refusal(origin: str, address: str) -> str:
+    """Why a URL of a list from elsewhere may not reach an address; empty: it may."""
+    if address == origin or is_public(address):
+        return ""
+    return "its address is not public, and the list comes from elsewhere: save the list here"

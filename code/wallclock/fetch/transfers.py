@@ -100,9 +100,9 @@ class _Transfer:
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
     length: int = 0
-    #: Why an address of the host was refused; whether another one was not.
+    #: Why an address of the host was refused; the sockets to others, which pycurl duplicates.
     refusal: str = ""
-    may_connect: bool = False
+    sockets: list[socket.socket] = field(default_factory=list)
     is_taken: bool = False
 
     def receive_header(self, line: bytes) -> None:
@@ -317,6 +317,8 @@ class Transfers:
     def _end(self, curl: Any, code: int, text: str) -> None:
         transfer = self._active.pop(curl)
         self._multi.remove_handle(curl)
+        for duplicated in transfer.sockets:
+            duplicated.close()
         result = self._failure(curl, transfer, code, text) if code else self._answer(curl, transfer)
         self._idle.append(curl)
         if result is not None:
@@ -342,7 +344,7 @@ class Transfers:
 
     def _failure(self, curl: Any, transfer: _Transfer, code: int, text: str) -> Exception:
         request = transfer.request
-        if transfer.refusal and not transfer.may_connect:
+        if transfer.refusal and not transfer.sockets:
             return PermanentError(transfer.refusal)
         if code == pycurl.E_FILESIZE_EXCEEDED or transfer.length > request.max_bytes:
             return PermanentError(f"more bytes than the limit of {request.max_bytes:,}")
@@ -360,6 +362,8 @@ class Transfers:
         for curl, transfer in self._active.items():
             self._multi.remove_handle(curl)
             self._waiting.append(transfer)
+            for duplicated in transfer.sockets:
+                duplicated.close()
         for curl in (*self._active, *self._idle):
             curl.close()
         self._multi.close()
@@ -398,8 +402,8 @@ def _socket_opener(transfer: _Transfer, refusal: Callable[[str], str]) -> Callab
         if why := refusal(host):
             transfer.refusal = why
             return pycurl.SOCKET_BAD  # other addresses of the name are tried
-        transfer.may_connect = True
-        return socket.socket(family, kind, protocol)
+        transfer.sockets.append(socket.socket(family, kind, protocol))
+        return transfer.sockets[-1]
 
     return open_socket
 

@@ -40,10 +40,12 @@ def serving(answers: Answers) -> Iterator[tuple[str, Counter[str]]]:
         yield server.endpoint, asked
 
 
-def read(urls: Sequence[str], give_up_s: float = 0.3, ahead: bool = True) -> list[Any]:
+def read(
+    urls: Sequence[str], give_up_s: float = 0.3, ahead: bool = True, origin: str | None = None
+) -> list[Any]:
     """What the reader of a job gives for each: bytes, or the error."""
     results: list[Any] = []
-    limits = Limits(max_bytes=1000, give_up_s=give_up_s)
+    limits = Limits(max_bytes=1000, give_up_s=give_up_s, origin=origin)
     with closing(SourceReader(limits, fetches_ahead=ahead)) as reader:
         sources = [Source(url, url) for url in urls]
         if ahead:
@@ -133,6 +135,18 @@ def test_who_reads_one_image_does_not_wait_for_long(nobody: str) -> None:
     assert unreached(results) == ["one", "one", ""]
     assert isinstance(results[0], NotReachedError)
     assert results[2] == b"image"
+
+
+@pytest.mark.parametrize("origin", ["127.0.0.1", "127.0.0.2", "1.1.1.1", ""])
+def test_a_list_from_elsewhere_reaches_its_own_address(origin: str) -> None:
+    with serving(lambda *_: (200, b"image")) as (server, asked):
+        results = read([f"{server}/a", server.replace("127.0.0.1", "localhost")], origin=origin)
+    if origin == "127.0.0.1":
+        assert results == [b"image"] * 2
+    else:
+        refusal = "read: its address is not public, and the list comes from elsewhere"
+        assert [str(result)[: len(refusal)] for result in results] == [refusal] * 2
+        assert not asked
 
 
 class TestRemoteFile:

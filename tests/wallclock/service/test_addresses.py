@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from harness.testbed.faults import Faults
 from harness.testbed.images import ImageServer
 from harness.testbed.serving import listening
+from wallclock.fetch.addresses import is_public
 from wallclock.service import addresses
-from wallclock.service.addresses import exact, is_public
+from wallclock.service.addresses import exact
 from wallclock.service.download import Downloader
 from wallclock.service.module import ItemError
 from wallclock.service.settings import DownloadSettings
