@@ -22,13 +22,16 @@ class RemoteFile(io.RawIOBase):
     """The file. A connection that is lost is made anew, and goes on where it was lost.
 
     Reading raises OSError: there is no such file, it was not reached for `limits.give_up_s`, or it
-    has changed meanwhile; UserError: credentials are refused.
+    has changed meanwhile; UserError: credentials are refused. At its end `address` says from where
+    it came. `most_tries`: as of `Reach`.
     """
 
-    def __init__(self, url: str, limits: Limits) -> None:
+    address = ""
+
+    def __init__(self, url: str, limits: Limits, most_tries: int = 0) -> None:
         super().__init__()
         self._url, self._tries = url, Tries(host_of(url))
-        self._servers, self._reach = Servers(_OTHER), Reach(limits.give_up_s)
+        self._servers, self._reach = Servers(_OTHER), Reach(limits.give_up_s, most_tries)
         self._transfers = Transfers(1, limits.user_agent)
         self._chunks = deque[bytes]()
         self._n_received = self._n_waiting = 0
@@ -48,6 +51,7 @@ class RemoteFile(io.RawIOBase):
                 if self._result is None:
                     self._changed.wait()
                 elif isinstance(self._result, Answer) and self._result.status in (200, 206):
+                    self.address = self._result.address
                     return 0
                 else:
                     self._go_on(self._result)

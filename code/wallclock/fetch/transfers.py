@@ -70,12 +70,16 @@ class Request:
 
 
 class Answer(NamedTuple):
-    """The answer to a request, whole. `headers`: by their names in lower case."""
+    """The answer to a request, whole, and the address that it came from.
+
+    `headers`: by their names in lower case.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     url: str
+    address: str = ""
 
     @property
     def retry_after_s(self) -> float:
@@ -329,7 +333,8 @@ class Transfers:
         request, status = transfer.request, curl.getinfo(pycurl.RESPONSE_CODE)
         location = transfer.headers.get("location", "")
         if status not in _REDIRECTS or request.redirects is None:
-            return Answer(status, transfer.headers, b"".join(transfer.chunks), request.url)
+            body, address = b"".join(transfer.chunks), curl.getinfo(pycurl.PRIMARY_IP)
+            return Answer(status, transfer.headers, body, request.url, address)
         if not location:
             return PermanentError("a redirect without a location")
         if not request.redirects:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wallclock.errors import ImageError, SourceError, UserError
+from wallclock.errors import SourceError, UserError, import_extra
 from wallclock.fetch import folder
 from wallclock.fetch.filesystems import is_url, place_of
 from wallclock.fetch.s3 import S3Error, connect, list_objects
-from wallclock.fetch.sources import Source, SourceReader
+from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
 from wallclock.job.dataset import ABOUT, THUMBNAILS, Dataset, open_existing
@@ -35,8 +35,9 @@ from wallclock.recipe import Limits
 
 #: What names a file of this machine, also in fsspec's chains.
 _LOCAL = re.compile("(^|::)(file|local)://")
-#: The most bytes of a list behind a URL.
+#: Of a list behind a URL: the most bytes, and tries.
 _LIST_BYTES = 1 << 30
+_TRIES = 4
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Items(Sequence[Source]):
     `carried`: a list's other columns, an Arrow table of as many rows; None where it has none.
     `others`: by name what was skipped beside them: files that are no images, and hidden ones.
     `faults`: by position why a list's row names no image; reading it fails for that reason.
+    `origin`: the address that a list from elsewhere came from (`Limits.origin`).
     """
 
     ids: Any
@@ -59,6 +61,7 @@ class Items(Sequence[Source]):
     carried: Any = None
     others: tuple[str, ...] = ()
     faults: Mapping[int, str] = field(default_factory=dict)
+    origin: str | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -90,7 +93,9 @@ def list_items(src: str, limit: int | None = None) -> Items:
         items = _bucket(src, limit)
     elif scheme in ("http", "https"):
         base = src.partition("?")[0].rpartition("/")[0].encode() + b"/"
-        items = _list(src, urlsplit(src).path, io.BytesIO(_fetched(src)), base, limit)
+        data, origin = _fetched(src)
+        listed = _list(src, urlsplit(src).path, io.BytesIO(data), base, limit)
+        items = replace(listed, origin=origin)
     else:
         path = Path(os.path.realpath(os.path.expanduser(src)))
         if not os.path.exists(path):
@@ -193,13 +198,19 @@ def _place(text: str, root: bytes) -> bytes:
     return os.fsencode(place) if is_whole or not place else root + os.fsencode(place)
 
 
-def _fetched(url: str) -> bytes:
-    """A list behind a URL."""
-    with closing(SourceReader(Limits(max_bytes=_LIST_BYTES), fetches_ahead=False)) as read:
+def _fetched(url: str) -> tuple[bytes, str]:
+    """A list behind a URL, and the address that it came from."""
+    import_extra("pycurl", url, "s3")
+    from wallclock.fetch.remote_file import RemoteFile
+
+    with closing(RemoteFile(url, Limits(), most_tries=_TRIES)) as file:
         try:
-            return read(Source(url, url))
-        except ImageError as error:
-            raise UserError(f"{url} cannot be fetched: {error.reason}") from error
+            data = file.read(_LIST_BYTES + 1)
+        except OSError as error:
+            raise UserError(f"{url} cannot be fetched: {error}") from error
+        if len(data) > _LIST_BYTES:
+            raise UserError(f"{url} has more bytes than the limit of {_LIST_BYTES:,}")
+        return data, file.address
 
 
 def _bucket(src: str, limit: int | None) -> Items:
