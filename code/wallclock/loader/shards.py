@@ -1,11 +1,12 @@
 """Images in larger files, as streams of items: tars as webdataset writes them, Parquet tables."""
 
+import io
 import os
 import re
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain, count
 from random import Random
 from typing import Any
@@ -13,15 +14,16 @@ from urllib.request import urlopen
 
 from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
 from wallclock.fetch.filesystems import filesystem_of, is_url
-from wallclock.fetch.folder import is_image_name
+from wallclock.fetch.folder import id_of, is_image_name
 from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.loader.items import IMAGE_KEYS, ListedItems, Record, Unreadable, as_source
-from wallclock.loader.tars import read_members, read_samples
+from wallclock.loader.tars import READ, TarMembers, read_samples
+from wallclock.recipe import Limits
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _TIMEOUT_S = 60.0
-#: Bytes that are read at a time behind the members of a tar.
-_READ = 1 << 16
+#: What a compressed tar begins with → the module that reads it.
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
 #: Rows that are read at a time; the columns of which something is made.
 _ROWS, _KNOWN = 256, {*IMAGE_KEYS, "id", "label", "cls"}
 
@@ -79,31 +81,27 @@ class Shards:
         yield held
 
 
-def read_tar(name: str, skipped: list[str]) -> Iterator[Record]:
+def read_tar(name: str, skipped: list[str], most: int = Limits.max_bytes) -> Iterator[Record]:
     """The samples of a tar that have an image, in its order; see `tars`.
 
-    Raises UserError: it cannot be opened, or is damaged; it names the file.
+    A member of more than `most` bytes is its sample's failure.
+
+    Raises UserError: it cannot be opened, or is damaged; it names it, and its last good member.
     """
+    members: TarMembers | None = None
     try:
-        with closing(_open(name)) as file, tarfile.open(fileobj=file, mode="r|*") as tar:
-            descriptor = None if is_url(name) else file.fileno()
-            yield from read_samples(name, read_members(tar, descriptor), skipped)
-            _check_end(tar.fileobj)
-    except (OSError, EOFError, tarfile.TarError, S3Error) as error:
-        raise UserError(f"{name}: {first_line(error)}; is it a whole tar?") from error
-
-
-def _check_end(stream: Any) -> None:
-    """Raise TarError, of a tar behind the last member that was found, where it does not end there.
-
-    tarfile takes what is no header, and a tar that was cut between two members, for the end.
-    """
-    if not (block := stream.read(tarfile.BLOCKSIZE)):
-        raise tarfile.ReadError("its end is missing")
-    while block:
-        if block.strip(b"\0"):
-            raise tarfile.ReadError("more lies behind a damaged header, or behind its end")
-        block = stream.read(_READ)
+        with closing(io.BufferedReader(_open(name), READ)) as file:
+            head = file.peek()
+            packed = next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None)
+            descriptor = None if packed or is_url(name) else file.fileno()
+            stream = import_module(packed).open(file) if packed else file
+            members = TarMembers(stream, most, descriptor)
+            yield from read_samples(name, members, skipped)
+    except UserError:
+        raise
+    except Exception as error:  # of tarfile, zlib, lzma, a store: each has its own kinds
+        where = f", behind {id_of(members.last)}" if members and members.last else ""
+        raise UserError(f"{name}: {first_line(error)}{where}; is it a whole tar?") from error
 
 
 def _open(name: str) -> Any:
@@ -119,7 +117,7 @@ def _open(name: str) -> Any:
     if is_url(name):
         filesystem, path = filesystem_of(name)
         return filesystem.open(path, "rb")
-    return open(name, "rb")
+    return open(name, "rb", buffering=0)
 
 
 def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:

@@ -15,42 +15,144 @@ import posixpath
 import re
 import tarfile
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from wallclock.errors import ImageError, image_errors
 from wallclock.fetch.folder import EXTENSIONS, id_of, is_image_name
 from wallclock.loader.items import Record
 
+_BLOCK = tarfile.BLOCKSIZE
+#: Bytes that are read at a time; the most of a header about another one, and of the end.
+READ, _MOST = 1 << 16, 1 << 20
+#: Types of headers about the next one: of a single text, or of records.
+_TEXTS = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
+_ABOUT = {*_TEXTS, tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}
 #: Members with the same beginning of their names that are held until they are divided.
 _MOST_HELD = 64
 _CUT = re.compile(r"(\.*[^.].*?)\.([^\W\d].*)", re.DOTALL)
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER, _LENGTH = re.compile(r"[+-]?[0-9]+"), re.compile(rb"([0-9]{1,9}) ")
 #: Path and content of a member: bytes; why it has none; or None, of a folder.
 Member: TypeAlias = tuple[str, bytes | str | None]
 
 
-def read_members(tar: tarfile.TarFile, descriptor: int | None) -> Iterator[Member]:
-    """The members of a tar that is read as a stream, with normalized paths.
+@dataclass
+class TarMembers:
+    """The members of a tar, in its order, with normalized paths; one is in memory at a time.
 
-    `descriptor`: of its file, where links to earlier members are read; None: nowhere.
+    `file`: gives as many bytes as it is asked for, until it ends. `most`: bytes of a member.
+    `descriptor`: of the file, where links to earlier members are read; None: nowhere. `last`: the
+    path of the last one that is whole.
+
+    tarfile holds headers of any length, and takes a damaged one for the end.
+
+    Iterating raises TarError or ValueError: it is damaged, or ends early.
     """
-    places: dict[str, tuple[int, int]] = {}
-    is_stored = descriptor is not None and getattr(tar.fileobj, "comptype", "") == "tar"
-    for info in tar:
-        path = posixpath.normpath(info.name)
-        content: bytes | str | None = None if info.isdir() else "no regular file"
-        if file := tar.extractfile(info) if info.isfile() else None:
-            content = file.read()
-            if is_stored and not info.issparse():
-                places[path] = info.size, info.offset_data
-        elif info.issym() or info.islnk():
-            folder = posixpath.dirname(path) if info.issym() else ""
-            target = posixpath.normpath(posixpath.join(folder, info.linkname))
-            content = f"a link to {id_of(target)}, which is no earlier member of a local .tar"
-            if descriptor is not None and target in places:
-                places[path] = places[target]
-                content = os.pread(descriptor, *places[path])
-        yield path, content
+
+    file: BinaryIO
+    most: int
+    descriptor: int | None
+    last: str = ""
+    _at: int = 0
+
+    def __iter__(self) -> Iterator[Member]:
+        """Read it, once."""
+        places: dict[str, tuple[int, int]] = {}
+        for info in self._headers():
+            path, place = posixpath.normpath(info.name), (info.size, self._at)
+            content: bytes | str | None = None if info.isdir() else "no regular file"
+            if info.issym() or info.islnk():
+                folder = posixpath.dirname(path) if info.issym() else ""
+                target = posixpath.normpath(posixpath.join(folder, info.linkname))
+                content = f"a link to {id_of(target)}, which is no earlier member of a local .tar"
+                if self.descriptor is not None and target in places:
+                    place = places[target]
+                    content = os.pread(self.descriptor, *place)
+            elif info.isreg() or info.type not in tarfile.SUPPORTED_TYPES:
+                content = self._content(info)
+            if isinstance(content, bytes):
+                places[path] = place
+            self.last = path
+            yield path, content
+
+    def _headers(self) -> Iterator[tarfile.TarInfo]:
+        """The header of each member, before its data."""
+        said: dict[str, str] = {}
+        while (block := self._read(_BLOCK)).strip(b"\0"):
+            info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+            if info.type == tarfile.XGLTYPE:
+                self._pass_over(info.size)
+                continue
+            if info.type in _ABOUT:
+                if info.size > _MOST:
+                    raise tarfile.ReadError(f"a header of {info.size:,} bytes")
+                said |= _said(info.type, self._read(info.size))
+                continue
+            if info.type == tarfile.GNUTYPE_SPARSE:
+                said["GNU.sparse"], more = "", block[482]
+                while more:  # headers, of the places of its data
+                    more = self._read(_BLOCK)[504]
+            if any(key.startswith("GNU.sparse") for key in said):
+                info.sparse = b""
+            info.name = said.get("GNU.sparse.name") or said.get("path") or info.name
+            info.linkname = said.get("linkpath", info.linkname)
+            info.size = int(said.get("size", info.size))
+            yield info
+            said = {}
+        self._check_end()
+
+    def _content(self, info: tarfile.TarInfo) -> bytes | str:
+        """The data of a member, or why it is passed over."""
+        if not info.isreg():
+            reason = "no regular file"
+        elif info.issparse():
+            reason = "a sparse file; write the tar without --sparse"
+        elif info.size <= self.most:
+            return self._read(info.size)
+        else:
+            reason = f"{info.size:,} bytes, over the limit of {self.most:,}"
+        self._pass_over(info.size)
+        return reason
+
+    def _read(self, size: int) -> bytes:
+        """The next bytes, of whole blocks."""
+        data = self.file.read(size) if size >= 0 else b""
+        if len(data) != size:
+            raise tarfile.ReadError("it ends early")
+        self.file.read(-size % _BLOCK)
+        self._at += size + -size % _BLOCK
+        return data
+
+    def _pass_over(self, size: int) -> None:
+        for at in range(0, size, READ):
+            self._read(min(READ, size - at))
+
+    def _check_end(self) -> None:
+        """Raise ReadError where no member was, or it does not end at the last one, with zeros."""
+        if not self.last:
+            raise tarfile.ReadError("nothing is in it")
+        block, n = self._read(_BLOCK), 0
+        while block:
+            n += len(block)
+            if n > _MOST or block.strip(b"\0"):
+                raise tarfile.ReadError("more lies behind its end")
+            block = self.file.read(READ)
+
+
+def _said(kind: bytes, data: bytes) -> dict[str, str]:
+    """What a header says about the next one, as pax has it: records `23 path=some/name.jpg`."""
+    if kind in _TEXTS:
+        return {_TEXTS[kind]: data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
+    said, at = dict[str, str](), 0
+    while at < len(data):
+        start = _LENGTH.match(data, at)
+        end = at + int(start[1]) if start else 0
+        if not start or not start.end() < end <= len(data):
+            raise tarfile.ReadError("a damaged pax header")
+        record = data[start.end() : end - 1].decode("utf-8", "surrogateescape")
+        key, _, value = record.partition("=")
+        said[key], at = value, end
+    return said
 
 
 class _Part(NamedTuple):
