@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -35,19 +34,7 @@ _EVENT = "before-send.s3.GetObject"
 
 #: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-
-
-class ObjectInfo(NamedTuple):
-    """What the store says of an object. `verified`: its body agreed with one checksum or more."""
-
-    etag: str
-    modified: str
-    verified: bool
-
-    @property
-    def modified_ns(self) -> int:
-        """The store's date of the object; 0 if it states none."""
-        return int(parsedate_to_datetime(self.modified).timestamp()) * 10**9 if self.modified else 0
+_ENCRYPTION = "x-amz-server-side-encryption"
 
 
 class _Form(NamedTuple):
@@ -130,8 +117,8 @@ class Objects:
             headers = form.sign(form.path + quoted, date, self._credentials())
         return Request(form.url + quoted, max_bytes, _lines(headers))
 
-    def object_of(self, answer: Answer, key: str) -> tuple[bytes, ObjectInfo]:
-        """The body of an answer with an object, checked.
+    def object_of(self, answer: Answer, key: str) -> tuple[bytes, bool]:
+        """The body of an answer with an object; whether it agreed with a checksum of the store.
 
         Raises:
             TransientError: throttled, the store's own failure, or corrupted.
@@ -141,19 +128,7 @@ class Objects:
         """
         if answer.status != 200:
             raise self._failure(answer, key)
-        headers, body = answer.headers, answer.body
-        etag = headers.get("etag", "")
-        md5 = None if _is_encrypted(headers) else _MD5.fullmatch(etag)
-        if md5 and hashlib.md5(body, usedforsecurity=False).hexdigest() != md5[1]:
-            raise TransientError("corrupted in transit: its MD5 is not its ETag")
-        verified = bool(md5)
-        for name, check in _checks():
-            # That of an object of several parts is made of their checksums, and has a hyphen.
-            if (expected := headers.get(name)) and "-" not in expected:
-                if base64.b64encode(check(body)).decode() != expected:
-                    raise TransientError(f"corrupted in transit: it is not as {name} says")
-                verified = True
-        return body, ObjectInfo(etag.strip('"'), headers.get("last-modified", ""), verified)
+        return answer.body, is_verified(answer)
 
     def _learn(self) -> _Form | None:
         """How boto3 asks for an object; None: in a way that has to be left to it."""
@@ -226,12 +201,25 @@ def _lines(headers: Mapping[str, str]) -> tuple[str, ...]:
     return tuple([f"{name}: {value}" for name, value in headers.items()])
 
 
-def _is_encrypted(headers: Mapping[str, str]) -> bool:
-    """Whether with a key of the store or the user: the ETag is then no MD5 of the body."""
-    return (
-        headers.get("x-amz-server-side-encryption", "").startswith("aws:kms")
-        or "x-amz-server-side-encryption-customer-algorithm" in headers
-    )
+def is_verified(answer: Answer) -> bool:
+    """Whether the body is what its headers say; False: they have nothing that can be checked.
+
+    Raises TransientError: it is not.
+    """
+    headers, body = answer.headers, answer.body
+    encryption = headers.get(_ENCRYPTION, "")
+    encrypted = encryption.startswith("aws:kms") or f"{_ENCRYPTION}-customer-algorithm" in headers
+    md5 = None if encrypted else _MD5.fullmatch(headers.get("etag", ""))
+    if md5 and hashlib.md5(body, usedforsecurity=False).hexdigest() != md5[1]:
+        raise TransientError("corrupted in transit: its MD5 is not its ETag")
+    verified = bool(md5)
+    for name, check in _checks():
+        # That of an object of several parts is made of their checksums, and has a hyphen.
+        if (expected := headers.get(name)) and "-" not in expected:
+            if base64.b64encode(check(body)).decode() != expected:
+                raise TransientError(f"corrupted in transit: it is not as {name} says")
+            verified = True
+    return verified
 
 
 @cache

@@ -33,6 +33,8 @@ from wallclock.fetch.urls import onward, sendable
 
 #: A body that comes more slowly than so many bytes a second, for `silent_s`, is given up.
 _LEAST_SPEED = 1000
+_WAIT: int = pycurl.WRITEFUNC_PAUSE
+_CHECK_S, _TOO_SLOW = 0.25, -1
 _BUFFER_BYTES = 1 << 18
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CONNECTION_LOST = {
@@ -104,6 +106,9 @@ class _Transfer:
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
     length: int = 0
+    #: Bytes that came since it was last fast enough.
+    recent: int = 0
+    fast_at: float = inf
     #: Why an address of the host was refused; the sockets to others, which pycurl duplicates.
     refusal: str = ""
     sockets: list[socket.socket] = field(default_factory=list)
@@ -118,9 +123,18 @@ class _Transfer:
             self.headers.clear()
             self.is_taken = line.split()[1:2] == [b"%d" % self.request.taken_status]
 
+    def is_slow(self, now: float) -> bool:
+        if self.recent >= _LEAST_SPEED * self.request.silent_s:
+            self.recent, self.fast_at = 0, now
+        return now - self.fast_at > self.request.silent_s
+
     def receive(self, data: bytes) -> int:
+        self.recent += len(data)
         if self.request.take and self.is_taken:
-            return len(data) if self.request.take(self.headers, data) else pycurl.WRITEFUNC_PAUSE
+            if self.request.take(self.headers, data):
+                return len(data)
+            self.recent, self.fast_at = 0, inf  # it is not slow, but has to wait
+            return _WAIT
         self.length += len(data)
         if self.length > self.request.max_bytes:
             return -1
@@ -153,6 +167,7 @@ class Transfers:
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._multi.setopt(pycurl.M_MAXCONNECTS, connections)
         self._timer: float | None = None
+        self._check_at = 0.0
         self._idle: list[Any] = []
         self._active: dict[Any, _Transfer] = {}
         self._waiting: deque[_Transfer] = deque()
@@ -216,32 +231,41 @@ class Transfers:
     # --- in the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._is_closed:
-            self._sleeps = True
-            pause = 0.0 if self._calls else self._pause()
-            for key, events in self._selector.select(pause):
-                if key.fileobj is self._awake:
-                    with suppress(OSError):
-                        self._awake.recv(1 << 12)
-                else:
-                    self._multi.socket_action(key.fd, events)
-            self._sleeps = False
-            now = time.monotonic()
-            if self._timer is not None and self._timer <= now:
-                self._timer = None
-                self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
-            while self._later and self._later[0][0] <= now:
-                heapq.heappop(self._later)[2]()
-            self._finish()
-            while self._calls:
-                self._calls.popleft()()
-            self._begin()
-        self._give_up()
+        try:
+            while not self._is_closed:
+                self._turn()
+        finally:
+            self._give_up()
+
+    def _turn(self) -> None:
+        self._sleeps = True
+        pause = 0.0 if self._calls else self._pause()
+        for key, events in self._selector.select(pause):
+            if key.fileobj is self._awake:
+                with suppress(OSError):
+                    self._awake.recv(1 << 12)
+            else:
+                self._multi.socket_action(key.fd, events)
+        self._sleeps = False
+        now = time.monotonic()
+        if self._timer is not None and self._timer <= now:
+            self._timer = None
+            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        while self._later and self._later[0][0] <= now:
+            heapq.heappop(self._later)[2]()
+        self._finish()
+        if self._check_at <= now:
+            self._check_at = now + _CHECK_S
+            self._drop_slow(now)
+        while self._calls:
+            self._calls.popleft()()
+        self._begin()
 
     def _pause(self) -> float | None:
         """Seconds until something is due; None for nothing."""
         due = [self._timer] if self._timer is not None else []
         due += [self._later[0][0]] if self._later else []
+        due += [self._check_at] if self._active else []
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _watch(self, events: int, descriptor: int, *_: Any) -> None:
@@ -257,7 +281,8 @@ class Transfers:
         self._timer = time.monotonic() + milliseconds / 1000 if milliseconds >= 0 else None
 
     def _resume(self) -> None:
-        for curl in [*self._active]:
+        for curl, transfer in [*self._active.items()]:
+            transfer.fast_at = time.monotonic()
             curl.pause(pycurl.PAUSE_CONT)
 
     def _begin(self) -> None:
@@ -273,6 +298,7 @@ class Transfers:
                 )
                 transfer.done(refusal)
                 continue
+            transfer.fast_at = time.monotonic()
             self._active[curl] = transfer
             self._multi.add_handle(curl)
 
@@ -295,8 +321,6 @@ class Transfers:
         option(pycurl.MAXFILESIZE_LARGE, 0 if request.take else request.max_bytes)
         option(pycurl.CONNECTTIMEOUT_MS, ceil(request.connect_s * 1000))
         option(pycurl.TIMEOUT_MS, ceil(request.total_s * 1000))
-        option(pycurl.LOW_SPEED_LIMIT, _LEAST_SPEED)
-        option(pycurl.LOW_SPEED_TIME, ceil(request.silent_s))
         if request.decode:
             option(pycurl.ACCEPT_ENCODING, "identity")
         if request.body is not None:
@@ -317,6 +341,14 @@ class Transfers:
                 self._end(curl, 0, "")
             for curl, code, text in failed:
                 self._end(curl, code, text)
+
+    def _drop_slow(self, now: float) -> None:
+        # libcurl's own check may begin only when its time limit for the connection is over.
+        for curl, transfer in [*self._active.items()]:
+            if transfer.is_slow(now):
+                silent_s = f"{transfer.request.silent_s:g} s"
+                too_slow = f"silent, or slower than {_LEAST_SPEED} bytes a second, for {silent_s}"
+                self._end(curl, _TOO_SLOW, too_slow)
 
     def _end(self, curl: Any, code: int, text: str) -> None:
         transfer = self._active.pop(curl)
@@ -386,11 +418,8 @@ class Transfers:
 
 
 def _timed_out(curl: Any, request: Request) -> str:
-    took_s, connected = curl.getinfo(pycurl.TOTAL_TIME), curl.getinfo(pycurl.CONNECT_TIME)
-    if not connected:
-        return f"no connection within {min(request.connect_s, request.total_s or inf):g} s"
-    if took_s < (request.total_s or inf):
-        return f"silent, or slower than {_LEAST_SPEED} bytes a second, for {request.silent_s:g} s"
+    if not curl.getinfo(pycurl.PRETRANSFER_TIME):
+        return f"no connection within {min(request.connect_s, request.total_s):g} s"
     return f"not done within {request.total_s:g} s"
 
 

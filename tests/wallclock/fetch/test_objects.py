@@ -11,11 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.threaded_server import FileHandler, ThreadedServer
+from tests.wallclock.fetch.client import KEY, REGION, SECRET, client_of
 from wallclock.fetch.objects import Objects
-from wallclock.fetch.s3 import Client, connect
 from wallclock.fetch.transfers import Transfers
-
-KEY, SECRET = "AKIA+/=:", "secret/+"
 
 
 class Store(ThreadedServer):
@@ -52,16 +50,6 @@ def transfers() -> Iterator[Transfers]:
     transfers.close()
 
 
-def client_of(endpoint: str, **variables: str) -> Client:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-            patch.delenv(name, raising=False)
-        given = {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "DEFAULT_REGION": "eu-west-1"}
-        for name, value in (given | variables).items():
-            patch.setenv(f"AWS_{name}", value)
-        return connect("tests", endpoint=endpoint)
-
-
 def botocores_signature(store: Store, token: str) -> str:
     """Of the request that arrived."""
     credentials = Credentials(KEY, SECRET, token or None)
@@ -70,7 +58,7 @@ def botocores_signature(store: Store, token: str) -> str:
     for name in sent:
         request.headers[name] = store.headers[name]
     request.context["timestamp"] = store.headers["x-amz-date"]
-    auth = S3SigV4Auth(credentials, "s3", "eu-west-1")
+    auth = S3SigV4Auth(credentials, "s3", REGION)
     text = auth.string_to_sign(request, auth.canonical_request(request))
     names = ";".join(sorted(["host", *sent]))
     return (
@@ -88,9 +76,9 @@ KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40
 def test_any_key_is_signed_as_botocore_signs_it(
     store: Store, transfers: Transfers, token: str
 ) -> None:
-    objects = Objects(client_of(store.endpoint, SESSION_TOKEN=token), "bucket")
+    objects = Objects(client_of(store.endpoint, token=token), "bucket")
     # Another one, since it takes over what its client sends.
-    reference = Objects(client_of(store.endpoint, SESSION_TOKEN=token), "bucket")
+    reference = Objects(client_of(store.endpoint, token=token), "bucket")
 
     @given(KEYS)
     @example("x/../z.jpg")

@@ -58,6 +58,8 @@ UNREACHABLE = exceptions.EndpointConnectionError(endpoint_url="http://host")
         (refusal(409, "ConditionalRequestConflict"), S3TransientError, "409 Conditional"),
         (exceptions.NoCredentialsError(), S3RefusedError, "Unable to locate credentials; set AWS_"),
         (exceptions.ParamValidationError(report="no name"), S3PermanentError, "Parameter valid"),
+        (exceptions.TokenRetrievalError(provider="sso", error_msg="gone"), S3RefusedError, "Error"),
+        (exceptions.MissingDependencyException(msg="crt"), S3RefusedError, "Missing"),
         (UNREACHABLE, S3TransientError, 'Could not connect to the endpoint URL: "http://host"'),
         (CUT_OFF, S3TransientError, "1 read, but total bytes expected is 2"),
         (ProtocolError("broken"), S3TransientError, "broken"),
@@ -152,13 +154,11 @@ def users_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("users_settings")
-def test_the_users_settings_and_none() -> None:
-    users, isolated = connect("a job"), connect("a corpus", isolated=True)
-    assert users.credentials.access_key == "key"
-    assert users.boto.meta.endpoint_url == "http://127.0.0.1:1"
-    assert users.boto.meta.region_name == "eu-west-1"
-    assert isolated.credentials is None
-    assert isolated.boto.meta.endpoint_url == "https://s3.us-east-1.amazonaws.com"
+def test_the_users_settings() -> None:
+    client = connect("a job")
+    assert client.credentials.access_key == "key"
+    assert client.boto.meta.endpoint_url == "http://127.0.0.1:1"
+    assert client.boto.meta.region_name == "eu-west-1"
 
 
 @pytest.mark.usefixtures("users_settings")

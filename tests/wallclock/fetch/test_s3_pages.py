@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.wallclock.fetch.client import client_of
 from tests.wallclock.fetch.listing import ListingServer, NumberedKeys
 from wallclock.fetch import s3_pages
-from wallclock.fetch.s3 import Client, connect, list_objects
+from wallclock.fetch.s3 import Client, list_objects
 from wallclock.job.listing import list_items
 
 #: As S3 takes them: any characters, also those that XML cannot hold.
@@ -24,7 +25,7 @@ def server() -> Iterator[ListingServer]:
 
 @pytest.fixture(scope="module")
 def client(server: ListingServer) -> Iterator[Client]:
-    client = connect("test", endpoint=server.endpoint, isolated=True, connections=16)
+    client = client_of(server.endpoint)
     yield client
     client.close()
 
@@ -50,7 +51,7 @@ def test_the_fields_are_those_of_botocore(
     for is_ours in (True, False):
         if not is_ours:
             monkeypatch.setattr(s3_pages, "EVENT", "before-parse.s3.Nothing")
-        client = connect("test", endpoint=server.endpoint, isolated=True)
+        client = client_of(server.endpoint)
         items = list_objects(client.call, Bucket="b")
         pages.append([(item["Key"], item["ETag"], str(item["Size"])) for item in items])
         page = client.call("list_objects_v2", Bucket="b", Prefix="x")

@@ -22,7 +22,7 @@ from harness.corpora.manifest import Item
 from wallclock.check import check_body, read_header
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch import PermanentError, TransientError, retry
-from wallclock.files import sha256_file, why_unwritable, write_bytes
+from wallclock.files import sha256_bytes, sha256_file, why_unwritable, write_bytes
 from wallclock.recipe import Limits
 
 #: Objects requested before all earlier ones are recorded.
@@ -134,9 +134,10 @@ class Fetch:
         Without a checksum only the image itself can show corruption: an invalid one must arrive
         twice with the same digest (`suspects`).
         """
-        data, info = self._store.get_bytes(self._prefix + entry.path, self._limits.max_bytes)
+        found = self._store.get(self._prefix + entry.path, self._limits.max_bytes)
+        data, sha256 = found.data, sha256_bytes(found.data)
         item = replace(
-            entry, bytes=info.bytes, sha256=info.sha256, etag=info.etag, mtime_ns=info.modified_ns
+            entry, bytes=len(data), sha256=sha256, etag=found.etag, mtime_ns=found.modified_ns
         )
         try:
             header = read_header(data, self._limits)
@@ -146,13 +147,13 @@ class Fetch:
             item = item.with_header(header)
         except ImageError as error:
             item = item.with_failure(error)
-        if not item.valid and not info.verified and info.sha256 not in suspects:
-            suspects.add(info.sha256)
+        if not item.valid and not found.verified and sha256 not in suspects:
+            suspects.add(sha256)
             raise TransientError("corrupted in transit, as it seems; the store has no checksum")
         path = self._root / entry.path
         make_folder(path.parent)
         write_bytes(path, data, sync=False)
-        os.utime(path, ns=(info.modified_ns, info.modified_ns))
+        os.utime(path, ns=(found.modified_ns, found.modified_ns))
         return item
 
 

@@ -131,7 +131,7 @@ def _catalogue(images: _List, store: CorpusStore) -> Catalogue:
         with suppress(UserError):
             return images.catalogue()
     try:
-        data, _ = store.download(plan.KEY, plan.MAX_PACKED_BYTES)
+        data = store.download(plan.KEY, plan.MAX_PACKED_BYTES)
     except PermanentError as error:
         raise UserError(
             f"{store.host} has no {plan.KEY} in {store.spec.bucket} ({error}); check "

@@ -1,86 +1,139 @@
-"""The paper's bucket: an anonymous store that says in one line when it is unreachable."""
+"""The paper's bucket, which anybody may read: GETs without credentials, one line a failure."""
 
+import re
 import time
-from collections.abc import Callable
-from functools import partial
-from urllib.parse import urlsplit
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
 
 from harness.spec import CorpusSpec
-from wallclock.errors import UserError
+from wallclock.errors import UserError, first_line
 from wallclock.fetch import TransientError, retry
-from wallclock.fetch.s3 import Bucket, NoBucketError, ObjectInfo, S3Error, connect
+from wallclock.fetch.objects import is_verified
+from wallclock.fetch.s3 import NoBucketError, refusal
+from wallclock.fetch.transfers import Answer, Request, Transfers
 
-#: Seconds without any answer until the store counts as unreachable, and until a connection fails.
+#: Seconds without any answer until the store counts as unreachable.
 CONNECT_DEADLINE_S = 8.0
-_CONNECT_TIMEOUT_S = 5.0
+_CODE = re.compile(rb"<Code>(\w+)</Code>")
 
 
-class CorpusStore(Bucket):
-    """GETs without credentials, whatever the user's AWS files say.
+class Object(NamedTuple):
+    """An object that arrived complete. `verified`: it agreed with a checksum of the store.
+
+    `modified_ns` is the store's date of the object, 0 if it states none.
+    """
+
+    data: bytes
+    etag: str
+    modified_ns: int
+    verified: bool
+
+
+class NoAnswerError(TransientError):
+    """The store could not be reached, or broke off."""
+
+
+class CorpusStore:
+    """GETs, each tried once, by any number of threads. The user's AWS settings change nothing.
 
     Raises:
         UserError: the endpoint is no URL.
     """
 
     def __init__(self, spec: CorpusSpec) -> None:
-        client = connect(
-            f"corpus.endpoint={spec.endpoint}" if spec.endpoint else "corpus=abo",
-            isolated=True,
-            endpoint=spec.endpoint,
-            region=spec.region,
-            connections=spec.threads,
-            connect_timeout_s=_CONNECT_TIMEOUT_S,
-            read_timeout_s=spec.read_timeout_s,
-        )
-        super().__init__(client, spec.bucket)
         self.spec = spec
+        #: The store's name in messages: without a password.
+        self.host = f"{spec.bucket}.s3.{spec.region}.amazonaws.com"
+        self._url = f"https://{self.host}/"
+        if spec.endpoint:
+            self.host = _host_of(spec.endpoint)
+            self._url = f"{spec.endpoint.rstrip('/')}/{spec.bucket}/"
+        self._transfers = Transfers(spec.threads, spec.limits.user_agent)
 
-    @property
-    def host(self) -> str:
-        """The store's name in messages: without a password."""
-        if not self.spec.endpoint:
-            return f"{self.spec.bucket}.s3.{self.spec.region}.amazonaws.com"
-        return urlsplit(self.spec.endpoint).netloc.rpartition("@")[2]
+    def close(self) -> None:
+        """Close the connections."""
+        self._transfers.close()
 
-    def get(self, key: str, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
-        """As `Bucket.get`. Raises UserError: there is no such bucket."""
+    def get(self, key: str, limit_bytes: int) -> Object:
+        """GET one object, check length and checksum.
+
+        Raises:
+            TransientError: unreachable, throttled, cut off or corrupted.
+            PermanentError: there is no such object, it is forbidden, or longer than `limit_bytes`.
+            UserError: there is no such bucket.
+        """
+        url, silent_s = self._url + quote(key, "/~"), self.spec.read_timeout_s
         try:
-            return super().get(key, limit_bytes, write)
-        except NoBucketError as error:
-            raise UserError(
-                f"{self.host} has no bucket {self.spec.bucket} ({error}); check "
-                "corpus.bucket, corpus.region and corpus.endpoint"
-            ) from error
+            answer = self._transfers.ask(Request(url, limit_bytes, silent_s=silent_s))
+        except TransientError as error:
+            raise NoAnswerError(str(error)) from error
+        if answer.status != 200:
+            raise self._failure(answer)
+        etag = answer.headers.get("etag", "").strip('"')
+        return Object(answer.body, etag, _modified_ns(answer), is_verified(answer))
 
-    def download(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
-        """`get_bytes` with retries.
+    def _failure(self, answer: Answer) -> Exception:
+        """What an answer means that is no object."""
+        code = _CODE.search(answer.body)
+        text = code[1].decode() if code else str(answer.status)
+        failure = refusal(answer.status, text, text)
+        if not isinstance(failure, NoBucketError):
+            return failure
+        return UserError(
+            f"{self.host} has no bucket {self.spec.bucket} ({failure}); check "
+            "corpus.bucket, corpus.region and corpus.endpoint"
+        )
+
+    def download(self, key: str, limit_bytes: int) -> bytes:
+        """The bytes of an object, with retries.
 
         Raises:
             PermanentError: there is no such object.
             UserError: the store is unreachable, or keeps failing.
         """
         deadline = time.monotonic() + CONNECT_DEADLINE_S
+
+        def attempt() -> bytes:
+            try:
+                return self.get(key, limit_bytes).data
+            except NoAnswerError as error:
+                if time.monotonic() > deadline:
+                    raise self._unreachable(error) from error
+                raise
+
         try:
-            get = partial(self._get_by, deadline, key, limit_bytes)
-            return retry(get, self.spec.attempts)
+            return retry(attempt, self.spec.attempts)
+        except NoAnswerError as error:
+            raise self._unreachable(error) from error
         except TransientError as error:
-            if isinstance(error, S3Error) and not error.answered:
-                raise self._unreachable(error) from error
             failure = f"{self.host} fails to send {key}: {error}; run the same command again"
             raise UserError(failure) from error
 
-    def _get_by(self, deadline: float, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
-        """`get_bytes`; a store that has not answered by the deadline is not asked again."""
-        try:
-            return self.get_bytes(key, limit_bytes)
-        except S3Error as error:
-            if not error.answered and time.monotonic() > deadline:
-                raise self._unreachable(error) from error
-            raise
-
-    def _unreachable(self, error: S3Error) -> UserError:
+    def _unreachable(self, error: NoAnswerError) -> UserError:
         return UserError(
             f"cannot reach {self.host}: {error}; check the network (and HTTPS_PROXY), or "
             "set corpus.endpoint to a mirror; without a network: corpus=synthetic, or "
             "corpus=folder corpus.path=DIR"
         )
+
+
+def _modified_ns(answer: Answer) -> int:
+    if not (text := answer.headers.get("last-modified", "")):
+        return 0
+    try:
+        return int(parsedate_to_datetime(text).timestamp()) * 10**9
+    except (ValueError, OverflowError) as error:
+        raise TransientError(f"malformed response: {first_line(error)}") from error
+
+
+def _host_of(endpoint: str) -> str:
+    """The host of a URL, without a password. Raises UserError: it is none."""
+    try:
+        parts = urlsplit(endpoint)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts.netloc.rpartition("@")[2]
+        why = "no URL of a host"
+    except ValueError as error:
+        why = str(error)
+    raise UserError(f"corpus.endpoint={endpoint}: {why}; give http://host:port")

@@ -180,14 +180,3 @@ def test_image_damaged_in_the_store_keeps_its_row(
         assert store.total == requests
     stages = {f"images/small/{item.path}": item.failed_stage for item in manifest.failed}
     assert stages == {broken: "decode", empty: "read", huge: "read"}
-
-
-def test_long_object_arrives_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wallclock.fetch.s3.CHUNK_BYTES", 3000)
-    large = bucket.objects(3, 70)
-    for number, key in enumerate(key for key in large if "/small/" in key):
-        large[key] = making.jpeg(200, 200, number, quality=99)
-    with FaultyStore(large) as store:
-        manifest = Corpus(tmp_path, store.endpoint)(n=3)
-    assert all(item.bytes > 6000 for item in manifest.valid)
-    assert intact(manifest, large)
