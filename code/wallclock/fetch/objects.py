@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from wallclock.fetch.retries import PermanentError, TransientError
-from wallclock.fetch.s3 import Client, S3Error, S3RefusedError, S3TransientError, classify
+from wallclock.fetch.s3 import Client, S3Error, S3RefusedError, S3TransientError, classify, refusal
 from wallclock.fetch.transfers import Answer, Request
 
 _PROBE = "k"
@@ -29,7 +29,8 @@ _SIGNED = re.compile(
 )
 #: Headers in which boto3 names itself, and those that differ from request to request.
 _BOTOS = re.compile("user-agent|amz-sdk-.*", re.IGNORECASE)
-_SIGNERS = frozenset({"x-amz-date", "x-amz-security-token", "authorization"})
+_TOKEN = "x-amz-security-token"
+_SIGNERS = frozenset({"x-amz-date", _TOKEN, "authorization"})
 _EVENT = "before-send.s3.GetObject"
 
 #: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
@@ -47,16 +48,18 @@ class _Form(NamedTuple):
     url: str
     path: str
     headers: dict[str, str]
-    signed: tuple[str, ...]
+    signed: list[str]
     scope: str
 
     def sign(self, path: str, date: str, key: Any) -> dict[str, str]:
         """The headers of a request that is signed (AWS Signature Version 4). `key`: frozen."""
         headers = self.headers | {"x-amz-date": date}
+        signed = self.signed
         if key.token:
-            headers["x-amz-security-token"] = key.token
-        lines = "".join([f"{name}:{headers[name]}\n" for name in self.signed])
-        names, scope = ";".join(self.signed), f"{date[:8]}/{self.scope}/aws4_request"
+            headers[_TOKEN] = key.token
+            signed = sorted([*signed, _TOKEN])
+        lines = "".join([f"{name}:{headers[name]}\n" for name in signed])
+        names, scope = ";".join(signed), f"{date[:8]}/{self.scope}/aws4_request"
         canonical = f"GET\n{path}\n\n{lines}\n{names}\n{headers['x-amz-content-sha256']}"
         digest = hashlib.sha256(canonical.encode()).hexdigest()
         text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{digest}".encode()
@@ -140,12 +143,13 @@ class Objects:
             return None
         authorization = probe.headers.get("authorization")
         if not authorization:
-            return _Form(url, path, headers, (), "")
+            return _Form(url, path, headers, [], "")
         if not (match := _SIGNED.fullmatch(authorization)):
             return None
         port = {"http": ":80", "https": ":443"}[parts.scheme]
         headers["host"] = parts.netloc.rpartition("@")[2].removesuffix(port)
-        form = _Form(url, path, headers, tuple(match[2].split(";")), match[1])
+        names = [name for name in match[2].split(";") if name != _TOKEN]
+        form = _Form(url, path, headers, names, match[1])
         try:
             ours = form.sign(parts.path, probe.headers["x-amz-date"], self._credentials())
         except KeyError:  # a header that is not among those
@@ -189,7 +193,8 @@ class Objects:
                 return request
             except Exception as error:
                 raise classify(error) from error
-        raise PermanentError("an answer that is no object")
+        status = replies[0].status_code
+        raise refusal(status, str(status), "neither an object nor an error")
 
     def _intercept(self, request: Any, **_: Any) -> Any:
         if self._replies:

@@ -7,14 +7,14 @@ from wallclock.fetch.s3 import Client, connect
 KEY, SECRET, REGION = "AKIA", "secret/+", "eu-west-1"
 
 
-def client_of(endpoint: str, key: str = KEY, token: str = "") -> Client:
+def client_of(endpoint: str, key: str = KEY, secret: str = SECRET, token: str = "") -> Client:
     """Of a store; with an empty key, anonymous."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("AWS_PROFILE", raising=False)
         variables = {
             "AWS_ENDPOINT_URL": endpoint,
             "AWS_ACCESS_KEY_ID": key,
-            "AWS_SECRET_ACCESS_KEY": SECRET if key else "",
+            "AWS_SECRET_ACCESS_KEY": secret if key else "",
             "AWS_SESSION_TOKEN": token,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
