@@ -10,6 +10,8 @@ from wallclock.fetch.retries import PermanentError, TransientError
 
 #: `gs://…`, and what fsspec chains: `simplecache::gs://…`.
 _URL = re.compile(r"[A-Za-z][\w+.-]*(::[A-Za-z][\w+.-]*)*://")
+#: fsspec's URLs of files of this machine, of which it would open a pipe and wait.
+_LOCAL = re.compile(r"([\w+.-]+::)*(file|local)://", re.IGNORECASE)
 #: Asking again changes nothing; some filesystems raise these without the system's words.
 _PERMANENT = {
     FileNotFoundError: "No such file or directory",
@@ -34,9 +36,16 @@ def place_of(text: str) -> str:
         return text
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
-    if scheme.lower() == "file" and host.lower() in ("", "localhost"):
+    if scheme.lower() in ("file", "local") and host.lower() in ("", "localhost"):
         return os.fsdecode(b"/" + unquote_to_bytes(path))
     return f"{scheme.lower()}://{rest}"
+
+
+def may_name(base: str, place: str) -> bool:
+    """Whether a list behind the URL `base` may name `place`: a URL of a server, or of its store."""
+    scheme = place.partition("://")[0] if is_url(place) else ""
+    own = base.partition("://")[0] if "::" not in place else ""
+    return bool(scheme) and scheme in ("http", "https", "s3", own)
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -62,6 +71,8 @@ def read_url(url: str, most: int) -> bytes:
         PermanentError, TransientError: it cannot be read.
         UserError: fsspec, or its library for this protocol, is not installed.
     """
+    if _LOCAL.match(url):
+        raise PermanentError("no URL of a file of this machine: give file:///path, or the path")
     try:
         filesystem, path = filesystem_of(url)
     except UserError as error:

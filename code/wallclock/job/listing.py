@@ -3,16 +3,16 @@
 A million images are three columns of Arrow, 100 MB, and no million objects.
 """
 
-import io
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from wallclock.errors import SourceError, UserError, import_extra
 from wallclock.fetch import folder
-from wallclock.fetch.filesystems import is_url, place_of
+from wallclock.fetch.filesystems import is_url, may_name, place_of
 from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
@@ -33,8 +33,9 @@ from wallclock.job.thumbnails import Member, members
 from wallclock.loader.items import Unreadable
 from wallclock.recipe import Limits
 
-#: What names a file of this machine, also in fsspec's chains.
-_LOCAL = re.compile("(^|::)(file|local)://")
+#: A name below a list from elsewhere: no root, no scheme however it is spelled, no control code.
+_BELOW = re.compile(r"(?![\w+.%-]*(:|%3a))(?![/\\])[^\x00-\x1f\x7f]+", re.IGNORECASE)
+_REFUSED = "a list from elsewhere names http, https and s3 URLs, and what lies below it"
 #: Of a list behind a URL: the most bytes, and tries.
 _LIST_BYTES = 1 << 30
 _TRIES = 4
@@ -92,10 +93,11 @@ def list_items(src: str, limit: int | None = None) -> Items:
     if scheme == "s3":
         items = _bucket(src, limit)
     elif scheme in ("http", "https"):
-        base = src.partition("?")[0].rpartition("/")[0].encode() + b"/"
-        data, origin = _fetched(src)
-        listed = _list(src, urlsplit(src).path, io.BytesIO(data), base, limit)
-        items = replace(listed, origin=origin)
+        with TemporaryFile() as file:
+            origin = _fetch(src, file)
+            host, name = urlsplit(src).netloc, urlsplit(src).path
+            base = f"{scheme}://{host}{name.rpartition('/')[0]}/".encode()
+            items = _list(src, name, file, base, limit, origin)
     else:
         path = Path(os.path.realpath(os.path.expanduser(src)))
         if not os.path.exists(path):
@@ -177,40 +179,49 @@ def _open_list(src: str, path: Path) -> BinaryIO:
     return file
 
 
-def _list(src: str, name: str, file: BinaryIO, root: bytes, limit: int | None) -> Items:
+def _list(
+    src: str, name: str, file: BinaryIO, root: bytes, limit: int | None, origin: str | None = None
+) -> Items:
     ids, where, carried, faults = read_list(src, name, file, limit)
+    place = _place if origin is None else _place_elsewhere
     parts = (where[at : at + CHUNK].to_pylist() for at in range(0, len(where), CHUNK))
-    placed = [pa.array([_place(text, root) for text in part], pa.binary()) for part in parts]
+    placed = [pa.array([place(text, root) for text in part], pa.binary()) for part in parts]
     places = pa.chunked_array(placed, pa.binary())
-    return Items(ids, places, _versions(places), carried=carried, faults=faults)
+    refused = pc.indices_nonzero(pc.equal(places, b"")).to_pylist()
+    faults = {row: f"row {row + 1}: {_REFUSED}" for row in refused} | faults
+    return Items(ids, places, _versions(places), carried=carried, faults=faults, origin=origin)
 
 
 def _place(text: str, root: bytes) -> bytes:
-    """A place of a list, in the system's bytes; a relative one is below the list's folder.
-
-    A list from elsewhere names no file of this machine.
-    """
+    """A place of a list, in the system's bytes; a relative one is below the list's folder."""
     place = place_of(text)
-    if b"://" in root:
-        is_whole = is_url(place) and not _LOCAL.search(place)
-    else:
-        is_whole = is_url(place) or place.startswith("/")
-    return os.fsencode(place) if is_whole or not place else root + os.fsencode(place)
+    is_whole = not place or is_url(place) or place.startswith("/")
+    return os.fsencode(place) if is_whole else root + os.fsencode(place)
 
 
-def _fetched(url: str) -> tuple[bytes, str]:
-    """A list behind a URL, and the address that it came from."""
+def _place_elsewhere(text: str, root: bytes) -> bytes:
+    """The same of a list behind the URL `root`, which names no file of this machine; or nothing."""
+    place = place_of(text.strip())
+    if may_name(os.fsdecode(root), place):
+        return os.fsencode(place)
+    return root + os.fsencode(place) if _BELOW.fullmatch(place) else b""
+
+
+def _fetch(url: str, into: BinaryIO) -> str:
+    """Write a list behind a URL into a file; the address that it came from."""
     import_extra("pycurl", url, "s3")
     from wallclock.fetch.remote_file import RemoteFile
 
     with closing(RemoteFile(url, Limits(), most_tries=_TRIES)) as file:
         try:
-            data = file.read(_LIST_BYTES + 1)
+            while data := file.read(CHUNK):
+                into.write(data)
+                if into.tell() > _LIST_BYTES:
+                    raise UserError(f"{url} has more bytes than the limit of {_LIST_BYTES:,}")
+            into.seek(0)
         except OSError as error:
             raise UserError(f"{url} cannot be fetched: {error}") from error
-        if len(data) > _LIST_BYTES:
-            raise UserError(f"{url} has more bytes than the limit of {_LIST_BYTES:,}")
-        return data, file.address
+        return file.address
 
 
 def _bucket(src: str, limit: int | None) -> Items:

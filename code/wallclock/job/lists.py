@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wallclock.errors import SourceError, first_line
+from wallclock.errors import SourceError, first_line, reason_of
 from wallclock.job.texts import CHUNK, chunks
 
 #: Columns of a list that may say where an image is; the first that is there counts.
@@ -29,6 +29,8 @@ _FORMATS = (*_TABLES, *_OBJECTS, *_PARQUET, *_ARROW, ".txt", ".lst", "")
 _ENCODINGS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 #: Bytes that are looked at for marks; in an error, the longest name of a type.
 _HEAD, _TYPE = 1024, 60
+#: The most characters of a line or a record, and bytes of JSON, which is read at once.
+_MOST_LINE, _MOST_JSON = 1 << 20, 1 << 29
 #: Arrow's names of types that may be places; a column without a value may be, too.
 _TEXT = re.compile(r"(dictionary<values=)?(large_)?(string|binary)(_view)?\b(?!\[)|null$")
 #: The column that says why a row is damaged.
@@ -51,8 +53,8 @@ def read_list(
     except UnicodeDecodeError as error:
         where = f"byte 0x{error.object[error.start]:02x} is not {error.encoding.upper()}"
         raise SourceError(f"{src}: {where}, perhaps Windows-1252; save it as UTF-8") from error
-    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{src} cannot be read as a list: {first_line(error)}") from error
+    except Exception as error:  # a damaged table gives rise to any
+        raise SourceError(f"{src} cannot be read as a list: {reason_of(error)}") from error
 
 
 def _read(extension: str, file: BinaryIO) -> Any:
@@ -73,11 +75,10 @@ def _read(extension: str, file: BinaryIO) -> Any:
         raise ValueError(f"{extension} is none of its formats, which are {known}")
     if extension in _TABLES and (table := _unquoted(file)):
         return table
-    lines = _lines(file, head)
     if extension in _OBJECTS:  # at once: a column's type is that of all rows
-        rows, most = _objects(lines), sys.maxsize
+        rows, most = _objects(file, head), sys.maxsize
     else:
-        rows, most = _rows(lines, extension in _TABLES), CHUNK
+        rows, most = _rows(_lines(file, head), extension in _TABLES), CHUNK
     tables = [_table(some) for some in chunks(rows, most)]
     return pa.concat_tables(tables or [pa.table({"path": []})], promote_options="permissive")
 
@@ -85,31 +86,39 @@ def _read(extension: str, file: BinaryIO) -> Any:
 # --- text ---------------------------------------------------------------------------------------
 
 
-def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
+def _lines(file: BinaryIO, head: bytes, most: int = _MOST_LINE) -> Iterator[str]:
     """The lines of a text, with their ends: LF or CR LF, and nothing else."""
     encoding = next((name for mark, name in _ENCODINGS.items() if head.startswith(mark)), "utf-8")
     if encoding == "utf-8" and b"\0" in head:
         raise ValueError("zero bytes, as UTF-16 without a byte-order mark has; save it as UTF-8")
     with io.TextIOWrapper(file, encoding, newline="\n") as text:
-        yield from text
+        while line := text.readline(most + 1):
+            if len(line) > most:
+                raise ValueError(f"a line of more than {most:,} characters")
+            yield line
 
 
 def _unquoted(file: BinaryIO) -> Any:
-    """The table of a CSV without quotes and damage, read at once; None: it is to be read by row."""
+    """The table of a CSV without quotes and damage; None: it is to be read by row."""
     from pyarrow import csv as arrow
 
-    data = file.read()
+    first = b""
+    while lines := file.read(_MOST_LINE) + file.readline(_MOST_LINE):
+        if b'"' in lines or b"\0" in lines[:_HEAD] or lines.count(b"\r") > lines.count(b"\r\n"):
+            break
+        first = first or lines.lstrip(b"\r\n").partition(b"\n")[0]
     file.seek(0)
-    if b'"' in data or b"\0" in data[:_HEAD] or data.count(b"\r") > data.count(b"\r\n"):
+    if lines:
         return None
-    mark, names = _header(data.lstrip(b"\r\n").partition(b"\n")[0].decode("utf-8-sig", "replace"))
+    mark, names = _header(first.decode("utf-8-sig", "replace"))
     texts = arrow.ConvertOptions(column_types={f"f{at}": pa.string() for at in range(len(names))})
     numbered = arrow.ReadOptions(autogenerate_column_names=True)
     split = arrow.ParseOptions(delimiter=mark, quote_char=False)
     with suppress(pa.ArrowInvalid):
-        table = arrow.read_csv(io.BytesIO(data), numbered, split, texts)
+        table = arrow.read_csv(file, numbered, split, texts)
         table = table.rename_columns([column[0].as_py() for column in table.columns])[1:]
         return table.select([at for at, name in enumerate(table.column_names) if name])
+    file.seek(0)
     return None
 
 
@@ -148,10 +157,14 @@ def _rows(lines: Iterator[str], is_table: bool) -> Iterator[dict[str, Any]]:
 
 def _records(lines: Iterator[str], mark: str) -> Iterator[Sequence[str]]:
     """The fields of each record; of a damaged one a text that says why."""
-    again, taken = deque[str](), list[str]()
+    again, taken, n_taken = deque[str](), list[str](), 0
 
     def feed() -> Iterator[str]:
+        nonlocal n_taken
         for line in chain(iter(lambda: again.popleft() if again else None, None), lines):
+            n_taken = len(line) + (n_taken if taken else 0)
+            if n_taken > _MOST_LINE:
+                raise csv.Error(f"a record of more than {_MOST_LINE:,} characters")
             taken.append(line)
             yield line
 
@@ -168,8 +181,13 @@ def _records(lines: Iterator[str], mark: str) -> Iterator[Sequence[str]]:
             yield str(error).partition(" - ")[0]
 
 
-def _objects(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+def _objects(file: BinaryIO, head: bytes) -> Iterator[dict[str, Any]]:
     """The object of each line, or of an array of them."""
+    if file.seek(0, io.SEEK_END) > _MOST_JSON:
+        raise ValueError(f"more than {_MOST_JSON:,} bytes of JSON; write CSV or Parquet")
+    file.seek(0)
+    has_lines = not head.lstrip(b" \t\r\n\0\xef\xbb\xbf\xff\xfe").startswith(b"[")
+    lines = _lines(file, head, _MOST_LINE if has_lines else _MOST_JSON)
     first = next(filter(str.strip, lines), "")
     lines = chain([first], lines)
     is_array = first.lstrip().startswith("[")

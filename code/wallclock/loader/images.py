@@ -22,7 +22,7 @@ from wallclock.loader.output import Output, Workers, whole_number
 from wallclock.loader.shards import Shards, UrlItems, read_tar, shards_of
 from wallclock.loader.stream import StreamOrder
 from wallclock.preprocess import Preprocess, preprocess_of
-from wallclock.recipe import FAST, Recipe
+from wallclock.recipe import FAST, Limits, Recipe
 from wallclock.stages.augment import Augment
 from wallclock.stages.transfer import in_current_stream
 
@@ -208,8 +208,7 @@ def open_images(
     n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
     names, _ = shards_of(items)
     stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, bool(names))
-    most = crew.limits.max_bytes
-    open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size), most)
+    open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size), crew.limits)
     opens = partial(open_stream, open_epoch, stream_order, options)
     return _images(Plan(names, stream_order, epochs, opens), options)
 
@@ -353,12 +352,12 @@ def _listed(items: Any, labels: str | None) -> ListedItems | None:
 
 
 def _epochs_of(
-    items: Any, epochs: int, shuffle: bool, seed: int, ranks: tuple[int, int], most: int
+    items: Any, epochs: int, shuffle: bool, seed: int, ranks: tuple[int, int], limits: Limits
 ) -> Callable[[int], Iterable[Any]]:
     """What gives the items of an epoch. Raises UserError: they can be had for one epoch only."""
     names, read = shards_of(items)
     if read is not None:
-        read = partial(read, most=most) if read is read_tar else read
+        read = partial(read_tar, limits=limits) if read is read_tar else read
         return Shards(names, read, shuffle, seed, *ranks)
     items = undecoded(items)
     first: Iterator[Any] = iterate(items)

@@ -10,10 +10,16 @@ from importlib import import_module
 from itertools import chain, count
 from random import Random
 from typing import Any
-from urllib.request import urlopen
 
-from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
-from wallclock.fetch.filesystems import filesystem_of, is_url
+from wallclock.errors import (
+    ImageError,
+    UserError,
+    first_line,
+    image_errors,
+    import_extra,
+    reason_of,
+)
+from wallclock.fetch.filesystems import filesystem_of, is_url, may_name, place_of
 from wallclock.fetch.folder import id_of, is_image_name
 from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.loader.items import IMAGE_KEYS, ListedItems, Record, Unreadable, as_source
@@ -21,7 +27,6 @@ from wallclock.loader.tars import READ, TarMembers, read_samples
 from wallclock.recipe import Limits
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_TIMEOUT_S = 60.0
 #: What a compressed tar begins with → the module that reads it.
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
 #: Rows that are read at a time; the columns of which something is made.
@@ -81,21 +86,21 @@ class Shards:
         yield held
 
 
-def read_tar(name: str, skipped: list[str], most: int = Limits.max_bytes) -> Iterator[Record]:
+def read_tar(name: str, skipped: list[str], limits: Limits) -> Iterator[Record]:
     """The samples of a tar that have an image, in its order; see `tars`.
 
-    A member of more than `most` bytes is its sample's failure.
+    A member of more than `limits.max_bytes` is its sample's failure.
 
     Raises UserError: it cannot be opened, or is damaged; it names it, and its last good member.
     """
     members: TarMembers | None = None
     try:
-        with closing(io.BufferedReader(_open(name), READ)) as file:
+        with closing(io.BufferedReader(_open(name, limits), READ)) as file:
             head = file.peek()
             packed = next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None)
             descriptor = None if packed or is_url(name) else file.fileno()
             stream = import_module(packed).open(file) if packed else file
-            members = TarMembers(stream, most, descriptor)
+            members = TarMembers(stream, limits.max_bytes, descriptor)
             yield from read_samples(name, members, skipped)
     except UserError:
         raise
@@ -104,26 +109,23 @@ def read_tar(name: str, skipped: list[str], most: int = Limits.max_bytes) -> Ite
         raise UserError(f"{name}: {first_line(error)}{where}; is it a whole tar?") from error
 
 
-def _open(name: str) -> Any:
-    if name.startswith("s3://"):
-        bucket, _, key = name.removeprefix("s3://").partition("/")
-        client = connect(name, read_timeout_s=_TIMEOUT_S)
-        try:
-            return client.boto.get_object(Bucket=bucket, Key=key)["Body"]
-        except client.errors as error:
-            raise OSError(first_line(error)) from error
-    if name.startswith(("http://", "https://")):
-        return urlopen(name, timeout=_TIMEOUT_S)
-    if is_url(name):
-        filesystem, path = filesystem_of(name)
-        return filesystem.open(path, "rb")
-    return open(name, "rb", buffering=0)
+def _open(name: str, limits: Limits) -> Any:
+    if not is_url(name):
+        return open(name, "rb", buffering=0)
+    if name.startswith(("http://", "https://", "s3://")):
+        import_extra("pycurl", name, "s3")
+        from wallclock.fetch.remote_file import RemoteFile
+
+        return RemoteFile(name, limits)
+    filesystem, path = filesystem_of(name)
+    return filesystem.open(path, "rb")
 
 
 def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
     """The rows of a Parquet table as dicts, of which one column or more have the image.
 
     Those are `items.IMAGE_KEYS`, in capitals or not: bytes, a path, or as datasets stores an image.
+    A table behind a URL names no file of this machine.
 
     Raises UserError: it cannot be read, or has no such column; it names the file.
     """
@@ -136,9 +138,13 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
                 for row, failure in _rows_of(rows.rename_columns(columns)):
                     at = as_source(row, next(numbers)).where
                     reason = at.reason if isinstance(at, Unreadable) else ""
+                    if is_url(name) and isinstance(at, str) and not may_name(name, place_of(at)):
+                        reason = "a table from elsewhere names URLs of http, https, s3 or its store"
                     yield Record(row, name, failure or reason)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{name}: {first_line(error)}") from error
+    except UserError:
+        raise
+    except Exception as error:  # a damaged table gives rise to any
+        raise UserError(f"{name}: {reason_of(error)}") from error
 
 
 def _rows_of(batch: Any) -> list[tuple[dict[str, Any], str]]:
@@ -174,15 +180,18 @@ def _known_names(file: str, columns: list[str]) -> list[str]:
 
 
 #: What reads the files of such names.
-_READERS = {(".tar", ".tar.gz", ".tgz"): read_tar, (".parquet",): read_parquet}
+_READERS: dict[tuple[str, ...], Callable[..., Iterator[Any]]] = {
+    (".tar", ".tar.gz", ".tgz"): read_tar,
+    (".parquet",): read_parquet,
+}
 
 
-def shards_of(items: Any) -> tuple[list[str], Callable[[str, list[str]], Iterator[Any]] | None]:
+def shards_of(items: Any) -> tuple[list[str], Callable[..., Iterator[Any]] | None]:
     """The names of tars or of tables, and what reads one; None: the items are something else."""
     names = [items] if isinstance(items, str | os.PathLike) else items
     for ends, read in _READERS.items() if isinstance(names, list | tuple) and names else ():
         if all(isinstance(n, str | os.PathLike) and f"{n}".lower().endswith(ends) for n in names):
-            return [name for item in names for name in expand(os.fspath(item))], read
+            return [name for item in names for name in expand(place_of(os.fspath(item)))], read
     return [], None
 
 

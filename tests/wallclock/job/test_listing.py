@@ -199,15 +199,25 @@ def test_a_list_behind_a_url(images: Path, tmp_path: Path) -> None:
     """Its relative places are relative to it, and it names no file of this machine."""
     objects = {f"images/{path.name}": path.read_bytes() for path in images.glob("0*.jpg")}
     lines = [key.removeprefix("images/") for key in objects]
-    elsewhere = ["/etc/passwd", "FILE:///etc/passwd", "simplecache::local:///etc/passwd"]
+    file = str(images / "00.jpg")
+    elsewhere = [file, f"FILE://{file}", f"file:{file}", f"local://{file}", f"\\\\host{file}"]
+    elsewhere += [
+        f"simplecache::file://{file}",
+        f"//host{file}",
+        f"%66ile:{file}",
+        f"\1file:{file}",
+    ]
     lines += elsewhere
     objects["images/list.txt"] = "\n".join(lines).encode()
+    objects["long.txt"] = b"".join(b"%d.jpg\n" % at for at in range(100_000))
     with FaultyStore(objects) as store:
         src = f"{store.endpoint}/bucket/images/list.txt"
         embed(src, tmp_path / "out", **QUICK)
+        assert len(list_items(f"{store.endpoint}/bucket/long.txt")) == 100_000
     dataset = content(tmp_path / "out")
     assert {*dataset.rows} == {*lines} - {"07-cut.jpg", *elsewhere}
-    assert all(dict(dataset.failures)[place].startswith("HTTP 404") for place in elsewhere)
+    failures = dict(dataset.failures)
+    assert all("a list from elsewhere names http, https" in failures[name] for name in elsewhere)
 
 
 @pytest.fixture
