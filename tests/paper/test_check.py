@@ -170,6 +170,10 @@ print(json.dumps({name: provenance.code_digest(registry.timed_by(name)) for name
 """
 
 
+#: A reference's experiment that ran while a test was modified, as its README says.
+TEST_MODIFIED = ("nvidia-h200-intel-r-xeon-r-processor-16-cores", "fast")
+
+
 def digests_at(commit: str, protocols: set[str], folder: Path) -> Mapping[str, str]:
     """Protocol → digest of the code that it timed at a commit; skips where that is unknown."""
     folder.mkdir()
@@ -196,7 +200,7 @@ def test_a_committed_reference_timed_the_code_of_the_commits_that_it_names(
         record = json.loads(file.read_text(encoding="utf-8"))
         environment = record["environment"]
         state = environment["after"]["git"]
-        assert not state["modified"], file
+        assert not state["modified"] or (reference.name, file.parts[-3]) == TEST_MODIFIED, file
         if record["status"] == "ok":
             protocols = timed.setdefault(state["commit"], {})
             protocols.setdefault(record["cell"]["protocol"], set()).add(environment["code"])

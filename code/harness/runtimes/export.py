@@ -28,6 +28,7 @@ from time import perf_counter
 from typing import Any
 
 import onnx
+import onnxruntime
 import torch
 
 from wallclock.errors import Unavailable, first_line
@@ -43,7 +44,7 @@ _UNWANTED = ("Resize", "Upsample", "Shape")
 #: The first opset with an operator for attention, which runtimes have fused kernels for.
 _ATTENTION_OPSET = 23
 
-_LIBRARIES = ("torch", "transformers", "onnxscript", "onnx", "onnxruntime-gpu")
+_LIBRARIES = ("torch", "transformers", "onnxscript", "onnx")
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,14 @@ def export_graph(request: NetworkRequest) -> Exported:
 
 def _key(request: NetworkRequest) -> str:
     images = request.calibration if request.dtype == "int8-static" else None
+    versions = {name: metadata.version(name) for name in _LIBRARIES}
     identity = {
         "weights": request.weights_digest,
         "images": list(request.shape),
         "dtype": request.dtype,
         "opset": request.opset,
         "calibration": "" if images is None else hashlib.sha256(images.tobytes()).hexdigest(),
-        "versions": {name: metadata.version(name) for name in _LIBRARIES},
+        "versions": versions | {"onnxruntime": onnxruntime.__version__},
     }
     return digest_of(identity)[:16]
 

@@ -5,12 +5,14 @@ import re
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
@@ -265,13 +267,15 @@ class TestPyTorch:
         assert kept() is None
 
     @pytest.mark.cuda
-    # torch's compiler meets its own deprecations, and advises TF32.
-    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:TensorFloat32:UserWarning")
+    # torch's compiler meets its own deprecations, and warns of what it could do faster.
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
     @pytest.mark.parametrize(("dtype", "error"), [("fp32", 1e-3), ("fp16", 0.03)])
     @pytest.mark.parametrize("how", ["none", "compile", "cuda_graphs", "onnxruntime"])
     def test_on_a_gpu(
         self, make: Any, images: Any, reference: Any, how: str, dtype: str, error: float
     ) -> None:
+        if how == "onnxruntime" and ort.CUDA not in onnxruntime.get_available_providers():
+            pytest.skip("this ONNX Runtime has no provider for CUDA")
         choice = {"runtime": how} if how == "onnxruntime" else {"compile": how}
         network = make(device="cuda", dtype=dtype, **choice)
         for n in (3, 2, 3):
@@ -310,6 +314,22 @@ class TestExport:
         assert repaired.path == first.path
         assert repaired.path.stat().st_mtime_ns != written
         ort.open_session(repaired.path, [(ort.CPU, {})], 1)
+
+    def test_key_has_the_version_of_any_onnxruntime(
+        self, request_for: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The library comes as onnxruntime or as onnxruntime-gpu; a machine has one of them."""
+        version = metadata.version
+
+        def other_package(name: str) -> str:
+            if name.startswith("onnxruntime"):
+                raise metadata.PackageNotFoundError(name)
+            return version(name)
+
+        monkeypatch.setattr(metadata, "version", other_package)
+        key = export._key(request_for())
+        monkeypatch.setattr(onnxruntime, "__version__", "0.1")
+        assert export._key(request_for()) != key
 
     @pytest.mark.slow
     @pytest.mark.parametrize("opset", [23, 17])
