@@ -37,6 +37,8 @@ _WAIT: int = pycurl.WRITEFUNC_PAUSE
 _CHECK_S, _TOO_SLOW = 0.25, -1
 _BUFFER_BYTES = 1 << 18
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NO_HOST = "the host's name cannot be looked up"
+_NO_URL = frozenset({pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL})
 _CONNECTION_LOST = {
     pycurl.E_COULDNT_CONNECT: "no connection: refused, or no route",
     pycurl.E_GOT_NOTHING: "closed without an answer",
@@ -112,16 +114,20 @@ class _Transfer:
     #: Why an address of the host was refused; the sockets to others, which pycurl duplicates.
     refusal: str = ""
     sockets: list[socket.socket] = field(default_factory=list)
+    has_head: bool = False
     is_taken: bool = False
 
     def receive_header(self, line: bytes) -> None:
+        if line.startswith(b"HTTP/"):  # perhaps another answer, behind one that was provisional
+            self.headers.clear()
+            self.has_head = False
+            self.is_taken = line.split()[1:2] == [b"%d" % self.request.taken_status]
+            return
         name, colon, value = line.partition(b":")
+        self.has_head |= line in (b"\r\n", b"\n")
         if colon:
             # Latin-1 takes any byte; `onward` makes UTF-8 of it again.
             self.headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
-        elif line.startswith(b"HTTP/"):  # another answer, behind one that was provisional
-            self.headers.clear()
-            self.is_taken = line.split()[1:2] == [b"%d" % self.request.taken_status]
 
     def is_slow(self, now: float) -> bool:
         if self.recent >= _LEAST_SPEED * self.request.silent_s:
@@ -291,12 +297,14 @@ class Transfers:
             curl = self._idle.pop() if self._idle else pycurl.Curl()
             try:
                 self._prepare(curl, transfer)
-            except (PermanentError, pycurl.error, ValueError) as error:
-                curl.close()
-                refusal = (
-                    error if isinstance(error, PermanentError) else PermanentError("not a URL")
-                )
+            except PermanentError as refusal:
                 transfer.done(refusal)
+                continue
+            except (pycurl.error, ValueError):
+                transfer.done(PermanentError("not a URL"))
+                continue
+            except OSError:
+                transfer.done(NoSuchHostError(_NO_HOST))
                 continue
             transfer.fast_at = time.monotonic()
             self._active[curl] = transfer
@@ -307,7 +315,6 @@ class Transfers:
         url = sendable(request.url)
         if request.check:
             request.check(url)
-        curl.reset()
         option(pycurl.URL, url)
         option(pycurl.PATH_AS_IS, 1)
         option(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
@@ -356,6 +363,7 @@ class Transfers:
         for duplicated in transfer.sockets:
             duplicated.close()
         result = self._failure(curl, transfer, code, text) if code else self._answer(curl, transfer)
+        curl.reset()  # it would keep the transfer, and so the body
         self._idle.append(curl)
         if result is not None:
             transfer.done(result)
@@ -363,6 +371,8 @@ class Transfers:
     def _answer(self, curl: Any, transfer: _Transfer) -> Answer | Exception | None:
         """The answer; None where a redirect is followed."""
         request, status = transfer.request, curl.getinfo(pycurl.RESPONSE_CODE)
+        if not transfer.has_head:  # libcurl takes it for an answer without a body
+            return TransientError("cut off before the end of the headers")
         location = transfer.headers.get("location", "")
         if status not in _REDIRECTS or request.redirects is None:
             body, address = b"".join(transfer.chunks), curl.getinfo(pycurl.PRIMARY_IP)
@@ -385,10 +395,10 @@ class Transfers:
             return PermanentError(transfer.refusal)
         if code == pycurl.E_FILESIZE_EXCEEDED or transfer.length > request.max_bytes:
             return PermanentError(f"more bytes than the limit of {request.max_bytes:,}")
-        if code in (pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL):
+        if code in _NO_URL and "HTTP/0.9" not in text:  # which is an answer that is none
             return PermanentError("not a URL")
         if code == pycurl.E_COULDNT_RESOLVE_HOST:
-            return NoSuchHostError("the host's name cannot be looked up")
+            return NoSuchHostError(_NO_HOST)
         if code == pycurl.E_PEER_FAILED_VERIFICATION:
             return CertificateError(f"certificate: {text.partition(': ')[2] or text}")
         if code == pycurl.E_OPERATION_TIMEDOUT:
@@ -418,9 +428,9 @@ class Transfers:
 
 
 def _timed_out(curl: Any, request: Request) -> str:
-    if not curl.getinfo(pycurl.PRETRANSFER_TIME):
-        return f"no connection within {min(request.connect_s, request.total_s):g} s"
-    return f"not done within {request.total_s:g} s"
+    if request.total_s and curl.getinfo(pycurl.TOTAL_TIME) >= request.total_s:
+        return f"not done within {request.total_s:g} s"
+    return f"no connection within {request.connect_s:g} s"
 
 
 def _certificates() -> str:

@@ -5,7 +5,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 #: A URL in which nothing has to be percent-encoded (RFC 3986).
 _VALID = re.compile(
-    r"\w+://[\w.:@%\[\]-]*(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?", re.ASCII
+    r"\w+://[\w.:@%\[\]-]+(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?", re.ASCII
 )
 #: What stays as it is in one that is not valid; a percent sign too, as browsers do.
 _SAFE = "!#$%&'()*+,/:;=?@[]~"
@@ -16,7 +16,8 @@ def sendable(url: str) -> str:
     if _VALID.fullmatch(url):
         return url
     parts = urlsplit(url)
-    host = parts.netloc
+    if not (host := parts.netloc):
+        raise ValueError("no host")
     if not host.isascii():
         user, at, name = host.rpartition("@")
         host = quote(user, _SAFE) + at + name.encode("idna").decode()
