@@ -23,12 +23,8 @@ from urllib.parse import urlsplit
 
 import pycurl
 
-from wallclock.fetch.retries import (
-    CertificateError,
-    NoSuchHostError,
-    PermanentError,
-    TransientError,
-)
+from wallclock.fetch.curl_errors import failure_of
+from wallclock.fetch.retries import PermanentError, TransientError
 from wallclock.fetch.urls import onward, sendable
 
 #: A body that comes more slowly than so many bytes a second, for `silent_s`, is given up.
@@ -37,15 +33,6 @@ _WAIT: int = pycurl.WRITEFUNC_PAUSE
 _CHECK_S, _TOO_SLOW = 0.25, -1
 _BUFFER_BYTES = 1 << 18
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_NO_HOST = "the host's name cannot be looked up"
-_NO_URL = frozenset({pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL})
-_CONNECTION_LOST = {
-    pycurl.E_COULDNT_CONNECT: "no connection: refused, or no route",
-    pycurl.E_GOT_NOTHING: "closed without an answer",
-    pycurl.E_PARTIAL_FILE: "cut off before the end of the body",
-    pycurl.E_RECV_ERROR: "the connection was lost",
-    pycurl.E_SEND_ERROR: "the connection was lost",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +291,7 @@ class Transfers:
                 transfer.done(PermanentError("not a URL"))
                 continue
             except OSError:
-                transfer.done(NoSuchHostError(_NO_HOST))
+                transfer.done(failure_of(pycurl.E_COULDNT_RESOLVE_HOST, ""))
                 continue
             transfer.fast_at = time.monotonic()
             self._active[curl] = transfer
@@ -393,17 +380,11 @@ class Transfers:
         request = transfer.request
         if transfer.refusal and not transfer.sockets:
             return PermanentError(transfer.refusal)
-        if code == pycurl.E_FILESIZE_EXCEEDED or transfer.length > request.max_bytes:
+        if transfer.length > request.max_bytes or code == pycurl.E_FILESIZE_EXCEEDED:
             return PermanentError(f"more bytes than the limit of {request.max_bytes:,}")
-        if code in _NO_URL and "HTTP/0.9" not in text:  # which is an answer that is none
-            return PermanentError("not a URL")
-        if code == pycurl.E_COULDNT_RESOLVE_HOST:
-            return NoSuchHostError(_NO_HOST)
-        if code == pycurl.E_PEER_FAILED_VERIFICATION:
-            return CertificateError(f"certificate: {text.partition(': ')[2] or text}")
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return TransientError(_timed_out(curl, request))
-        return TransientError(_CONNECTION_LOST.get(code, text or f"libcurl's error {code}"))
+        return failure_of(code, text)
 
     def _give_up(self) -> None:
         for curl, transfer in self._active.items():
