@@ -10,11 +10,15 @@ _VALID = re.compile(
 #: What stays as it is in one that is not valid; a percent sign too, as browsers do.
 _SAFE = "!#$%&'()*+,/:;=?@[]~"
 
+#: Line breaks and tabs inside of a URL, as browsers drop them.
+_DROPPED = dict.fromkeys(map(ord, "\t\r\n"))
+
 
 def sendable(url: str) -> str:
     """A URL that can be sent. Raises ValueError: it is none."""
     if _VALID.fullmatch(url):
         return url
+    url = url.translate(_DROPPED).strip()
     parts = urlsplit(url)
     if not (host := parts.netloc):
         raise ValueError("no host")
