@@ -33,8 +33,10 @@ _TOKEN = "x-amz-security-token"
 _SIGNERS = frozenset({"x-amz-date", _TOKEN, "authorization"})
 _EVENT = "before-send.s3.GetObject"
 
-#: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
+#: An ETag that is the body's MD5: of a single part, not encrypted with a key of the store, and not
+#: in a bucket of S3 Express.
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+_EXPRESS = ".s3express-"
 _ENCRYPTION = "x-amz-server-side-encryption"
 
 
@@ -181,7 +183,7 @@ class Objects:
         # It would ask again, elsewhere, and remembers where.
         self._is_known = False
         reason = f"HTTP {answer.status}: the bucket is in another region, and is asked there"
-        return S3TransientError(reason, reason, answer.status, answered=True)
+        return S3TransientError(reason, reason, answer.status)
 
     def _made_by_boto3(self, key: str, *replies: Any) -> _NotSent:
         """The request that boto3 sends, after it got these replies to the first ones."""
@@ -214,7 +216,8 @@ def is_verified(answer: Answer) -> bool:
     headers, body = answer.headers, answer.body
     encryption = headers.get(_ENCRYPTION, "")
     encrypted = encryption.startswith("aws:kms") or f"{_ENCRYPTION}-customer-algorithm" in headers
-    md5 = None if encrypted else _MD5.fullmatch(headers.get("etag", ""))
+    is_md5 = not encrypted and _EXPRESS not in answer.url
+    md5 = _MD5.fullmatch(headers.get("etag", "")) if is_md5 else None
     if md5 and hashlib.md5(body, usedforsecurity=False).hexdigest() != md5[1]:
         raise TransientError("corrupted in transit: its MD5 is not its ETag")
     verified = bool(md5)

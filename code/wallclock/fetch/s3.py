@@ -48,14 +48,12 @@ class S3Error(Exception):
         reason: in one line.
         detail: what the client says of it, in one line.
         status: of the HTTP answer; 0 without one that could be read.
-        answered: whether the store has answered at all.
     """
 
-    def __init__(self, reason: str, detail: str, status: int = 0, answered: bool = False) -> None:
+    def __init__(self, reason: str, detail: str, status: int = 0) -> None:
         super().__init__(reason)
         self.detail = detail
         self.status = status
-        self.answered = answered
 
 
 class S3TransientError(S3Error, TransientError):
@@ -77,9 +75,9 @@ class S3ForbiddenError(S3PermanentError, ForbiddenError):
 class S3RefusedError(S3PermanentError, RefusedError):
     """The user's settings are wrong, or the credentials not found, not renewed, or refused."""
 
-    def __init__(self, reason: str, detail: str, status: int = 0, answered: bool = False) -> None:
+    def __init__(self, reason: str, detail: str, status: int = 0) -> None:
         self.cure = _CURES.get(reason.rpartition(" ")[2], NO_CREDENTIALS)
-        super().__init__(f"{reason}; {self.cure}", detail, status, answered)
+        super().__init__(f"{reason}; {self.cure}", detail, status)
 
 
 def classify(error: Exception) -> S3Error:
@@ -110,7 +108,7 @@ def classify(error: Exception) -> S3Error:
         # RuntimeError: credentials were renewed, and have ended.
         return S3RefusedError(detail, detail)
     # botocore's parsers fail on malformed headers.
-    return S3TransientError(f"malformed response: {detail}", detail, answered=True)
+    return S3TransientError(f"malformed response: {detail}", detail)
 
 
 def refusal(status: int, code: str, detail: str) -> S3Error:
@@ -126,7 +124,7 @@ def refusal(status: int, code: str, detail: str) -> S3Error:
         kind = S3TransientError
     else:
         kind = S3ForbiddenError if status == 403 else S3PermanentError
-    return kind(reason, detail, status, answered=True)
+    return kind(reason, detail, status)
 
 
 class Client:
@@ -135,7 +133,6 @@ class Client:
     Attributes:
         boto: boto3's client.
         credentials: that its requests are signed with; None: they are not.
-        errors: what it raises for a request that failed; `classify` says what that means.
     """
 
     def __init__(self, boto: Any, credentials: Any = None) -> None:
@@ -144,7 +141,7 @@ class Client:
 
         self.boto = boto
         self.credentials = credentials
-        self.errors = (ClientError, BotoCoreError, HTTPError, ConnectionError, TimeoutError)
+        self._errors = (ClientError, BotoCoreError, HTTPError, ConnectionError, TimeoutError)
 
     def call(self, action: str, **parameters: Any) -> Any:
         """The answer to a request, its body read; after a transient failure it is sent again.
@@ -161,7 +158,7 @@ class Client:
             answer = getattr(self.boto, action)(**parameters)
             if "Body" in answer:
                 answer |= {"Body": answer["Body"].read()}
-        except self.errors as error:
+        except self._errors as error:
             raise classify(error) from error
         return answer
 
@@ -170,13 +167,12 @@ class Client:
         self.boto.close()
 
 
-def connect(purpose: str, *, connections: int = 10, read_timeout_s: float = 60.0) -> Client:
+def connect(purpose: str, connections: int = 10) -> Client:
     """A client with the user's credentials and settings, anonymous where there are none.
 
     Args:
         purpose: what the client is for, at the beginning of an error line.
         connections: concurrent requests.
-        read_timeout_s: seconds without a byte until an answer is given up.
 
     Raises:
         UserError: boto3 is not installed, or the user's settings are wrong.
@@ -197,10 +193,9 @@ def connect(purpose: str, *, connections: int = 10, read_timeout_s: float = 60.0
         config = Config(
             signature_version=None if credentials else UNSIGNED,
             max_pool_connections=connections,
-            # Retries are done by the caller, which alone detects a corrupt body. botocore's
-            # adaptive mode would drop to one request in two seconds after an early SlowDown.
+            # The caller tries again. botocore's adaptive mode would drop to one request in two
+            # seconds after an early SlowDown.
             retries={"mode": "standard", "total_max_attempts": 1},
-            read_timeout=read_timeout_s,
         )
         region = session.region_name or "us-east-1"
         boto = session.client("s3", region_name=region, config=config)

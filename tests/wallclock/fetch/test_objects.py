@@ -247,6 +247,11 @@ def test_checksums(headers: dict[str, str], is_checked: bool) -> None:
         assert not is_verified(other)
 
 
+def test_an_etag_of_s3_express_is_no_md5() -> None:
+    url = "https://b--use1-az4--x-s3.s3express-use1-az4.us-east-1.amazonaws.com/key"
+    assert not is_verified(Answer(200, {"etag": f'"{MD5}"'}, b"other", url))
+
+
 @pytest.mark.parametrize(
     "got",
     [

@@ -72,7 +72,6 @@ def test_classification(error: Exception, kind: type[S3Error], reason: str) -> N
     assert type(failure) is kind
     assert str(failure).startswith(reason)
     assert issubclass(kind, TransientError) != issubclass(kind, PermanentError)
-    assert failure.answered == isinstance(error, (exceptions.ClientError, ValueError))
     assert bool(failure.status) == isinstance(error, exceptions.ClientError)
 
 
