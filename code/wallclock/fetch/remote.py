@@ -1,11 +1,14 @@
 """Images behind http, https and s3: GETs that are tried again for as long as that may help."""
 
+import gzip
+import io
+import re
+import zlib
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from wallclock.errors import ImageError, NotReachedError, UserError
+from wallclock.errors import ImageError, NotReachedError, UserError, first_line
 from wallclock.fetch.addresses import is_public
 from wallclock.fetch.objects import Objects
 from wallclock.fetch.reach import Reach, Tries
@@ -28,7 +31,7 @@ _MOST_REFUSED = 16
 
 def host_of(url: str) -> str:
     """The host of a URL, or its bucket."""
-    return url.split("/", 3)[2].rpartition("@")[2].lower()
+    return re.split("[/?#]", url, maxsplit=3)[2].rpartition("@")[2].lower()
 
 
 class Servers:
@@ -44,14 +47,14 @@ class Servers:
     def request(self, url: str) -> Request:
         """The GET of a URL. Raises as `Objects.request`, and UserError: boto3 has no settings."""
         if not url.startswith("s3://"):
-            return Request(url, self._max_bytes, redirects=_REDIRECTS, decode=True)
+            return Request(url, self._max_bytes, redirects=_REDIRECTS)
         bucket, key = self._bucket(url)
         return bucket.request(key, self._max_bytes)
 
     def body_of(self, url: str, answer: Answer) -> bytes:
         """The body of an answer that is a success. Raises what another one means."""
         if not url.startswith("s3://"):
-            return _body_of(answer)
+            return unpacked(_body_of(answer), self._max_bytes)
         bucket, key = self._bucket(url)
         return bucket.object_of(answer, key)[0]
 
@@ -83,9 +86,10 @@ class Remote:
     Args:
         limits: bytes of an image, and how URLs are asked for.
         reach: when to try again.
+        expects_some: whether, where all that was asked for is forbidden, the credentials are wrong.
     """
 
-    def __init__(self, limits: Limits, reach: Reach) -> None:
+    def __init__(self, limits: Limits, reach: Reach, expects_some: bool = True) -> None:
         self._limits, self._reach = limits, reach
         self._transfers = Transfers(_AT_ONCE, limits.user_agent)
         #: Of URLs that others wrote, which share no connection with the rest.
@@ -97,24 +101,23 @@ class Remote:
         #: Not done yet; and of these, those that were forbidden before anything was allowed.
         self._open: set[_Get] = set()
         self._held: dict[_Get, ForbiddenError] = {}
-        self._any_allowed = self._is_stopped = False
+        self._any_allowed = not expects_some
 
     def get(self, url: str) -> Future[bytes]:
-        """The bytes behind a URL; or ImageError, or UserError where credentials are refused."""
+        """The bytes behind a URL; or ImageError, or UserError where credentials are refused.
+
+        CancelledError: it was stopped.
+        """
         get = _Get(url, Tries(host_of(url)))
         self._open.add(get)
         self._transfers.call(partial(self._send, get))
-        if self._is_stopped:
-            self._stop(get)
         return get.future
 
     def stop(self) -> None:
         """Give up what is on its way."""
-        self._is_stopped = True
+        self._transfers.call(self._allow)
         for transfers in filter(None, (self._strangers, self._transfers)):
             transfers.stop()
-        for get in [*self._open]:
-            self._stop(get)
 
     def close(self) -> None:
         """Stop, and close the connections."""
@@ -123,31 +126,28 @@ class Remote:
             transfers.close()
         self._servers.close()
 
-    def _stop(self, get: _Get) -> None:
-        self._held.pop(get, None)
-        self._end(get, ImageError("read", "the loader was closed"))
-
     # --- in the thread of the transfers ----------------------------------------------------------
 
     def _send(self, get: _Get) -> None:
+        try:
+            self._ask(get)
+        except Exception as error:  # noqa: BLE001 - of boto3's sources of credentials, too
+            self._fail(get, error)
+
+    def _ask(self, get: _Get) -> None:
         pause_s = self._reach.pause_s(get.tries.host)
         if pause_s is None:
             what = "nothing was reached" if self._reach.is_over else "its host was not reached"
             self._not_reached(get, f"{what}: {self._reach.reason}")
-        elif pause_s and not get.tries.n:
+        elif pause_s and not get.tries.n and not self._transfers.is_over:
             self._transfers.later(pause_s, partial(self._send, get))
         else:
-            try:
-                request = self._servers.request(get.url)
-            except Exception as error:  # noqa: BLE001 - of boto3's sources of credentials, too
-                self._fail(get, error)
+            request, receive = self._servers.request(get.url), partial(self._receive, get)
+            if self._strangers and not get.url.startswith("s3://"):
+                call = self._transfers.call
+                self._strangers.submit(request, lambda result: call(partial(receive, result)))
             else:
-                receive = partial(self._receive, get)
-                if self._strangers and not get.url.startswith("s3://"):
-                    call = self._transfers.call
-                    self._strangers.submit(request, lambda result: call(partial(receive, result)))
-                else:
-                    self._transfers.submit(request, receive)
+                self._transfers.submit(request, receive)
 
     def _receive(self, get: _Get, result: Answer | Exception) -> None:
         try:
@@ -162,20 +162,23 @@ class Remote:
 
     def _fail(self, get: _Get, error: Exception, is_answer: bool = False) -> None:
         """Try a GET again, or end it, as its failure says."""
-        if isinstance(error, TransientError):
-            self._again(get, error)
-        elif isinstance(error, RefusedError):
-            self._end(get, UserError(f"{get.tries.host}: {error}"))
-        elif isinstance(error, ForbiddenError) and not self._any_allowed:
-            self._hold(get, error)
-        elif isinstance(error, PermanentError):
-            if is_answer:
-                self._answered(get)
-            fix = "; check AWS_DEFAULT_REGION, AWS_ENDPOINT_URL"
-            reason = f"{error}{fix if isinstance(error, NoBucketError) else ''}"
-            self._end(get, ImageError("read", reason))
-        else:
-            self._end(get, error)
+        try:
+            if isinstance(error, TransientError):
+                self._again(get, error)
+            elif isinstance(error, ForbiddenError) and not self._any_allowed:
+                self._hold(get, error)
+            elif isinstance(error, RefusedError):
+                self._end(get, UserError(f"{get.tries.host}: {error}"))
+            elif isinstance(error, PermanentError):
+                if is_answer:
+                    self._answered(get)
+                fix = "; check AWS_DEFAULT_REGION, AWS_ENDPOINT_URL"
+                reason = f"{error}{fix if isinstance(error, NoBucketError) else ''}"
+                self._end(get, ImageError("read", reason))
+            else:
+                self._end(get, error)
+        except Exception as failure:  # noqa: BLE001 - or who waits would do so for ever
+            self._end(get, failure)
 
     def _again(self, get: _Get, error: TransientError) -> None:
         try:
@@ -190,6 +193,10 @@ class Remote:
 
     def _answered(self, get: _Get) -> None:
         self._reach.answered(get.tries.host)
+        self._allow()
+
+    def _allow(self) -> None:
+        """From now on, a refusal is one image's."""
         self._any_allowed = True
         while self._held:
             held, error = self._held.popitem()
@@ -215,13 +222,28 @@ class Remote:
         self._end(get, NotReachedError("read", reason, unreached))
 
     def _end(self, get: _Get, result: bytes | Exception) -> None:
-        with suppress(KeyError):  # it was stopped meanwhile
-            self._open.remove(get)
-            if isinstance(result, bytes):
-                get.future.set_result(result)
-            else:
-                get.future.set_exception(result)
-            self._judge()
+        self._open.discard(get)
+        if isinstance(result, bytes):
+            get.future.set_result(result)
+        else:
+            get.future.set_exception(result)
+        self._judge()
+
+
+def unpacked(data: bytes, most: int) -> bytes:
+    """A body without gzip, in which some servers send it unasked.
+
+    Raises PermanentError: it is damaged, ends early, or has more than `most` bytes.
+    """
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise PermanentError(f"gzip: {first_line(error)}") from error
+    if len(data) > most:
+        raise PermanentError(f"more bytes than the limit of {most:,}")
+    return data
 
 
 def _body_of(answer: Answer) -> bytes:
@@ -231,7 +253,7 @@ def _body_of(answer: Answer) -> bytes:
         error = TransientError(reason)
         error.retry_after_s = answer.retry_after_s
         raise error
-    if answer.status in (401, 403):
+    if answer.status in (401, 403, 407):
         raise ForbiddenError(reason)
     if answer.status != 200:
         raise PermanentError(reason)

@@ -34,7 +34,7 @@ class RemoteFile(io.RawIOBase):
         self._servers, self._reach = Servers(_OTHER), Reach(limits.give_up_s, most_tries)
         self._transfers = Transfers(1, limits.user_agent)
         self._chunks = deque[bytes]()
-        self._n_received = self._n_waiting = 0
+        self._n_received = self._n_waiting = self._from = 0
         self._etag, self._is_paused = "", False
         self._result: Answer | Exception | None = None
         self._changed = Condition()
@@ -50,7 +50,7 @@ class RemoteFile(io.RawIOBase):
             while not self._chunks:
                 if self._result is None:
                     self._changed.wait()
-                elif isinstance(self._result, Answer) and self._result.status in (200, 206):
+                elif isinstance(self._result, Answer) and self._is_of_file(*self._result[:2]):
                     self.address = self._result.address
                     return 0
                 else:
@@ -75,17 +75,26 @@ class RemoteFile(io.RawIOBase):
 
     def _ask(self) -> None:
         """Ask for what is missing."""
-        self._result, at = None, self._n_received
+        self._result, self._from = None, self._n_received
         request = self._servers.request(self._url)
-        headers = (f"Range: bytes={at}-", f"If-Match: {self._etag}") if at else ()
-        whole = replace(request, headers=(*request.headers, *headers), take=self._take, total_s=0)
-        self._transfers.submit(replace(whole, taken_status=206 if at else 200), self._end)
+        rest = (f"Range: bytes={self._from}-", f"If-Match: {self._etag}") if self._from else ()
+        whole = replace(request, headers=(*request.headers, *rest), take=self._take, total_s=0)
+        self._transfers.submit(whole, self._end)
+
+    def _is_of_file(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Whether an answer is the file, or the rest of it."""
+        if not self._from:
+            return status == 200
+        starts = headers.get("content-range", "").startswith(f"bytes {self._from}-")
+        return status == 206 and starts and headers.get("etag") == self._etag
 
     def _go_on(self, result: Answer | Exception) -> None:
         """Ask again after a failure that may pass. Raises as reading does."""
         try:
             if isinstance(result, Exception):
                 raise result
+            if self._from and result.status in (200, 206, 412, 416):
+                raise PermanentError("it was cut off, and what the server sends is not its rest")
             self._servers.body_of(self._url, result)
             raise PermanentError(f"HTTP {result.status}")
         except TransientError as error:
@@ -94,14 +103,16 @@ class RemoteFile(io.RawIOBase):
                 raise OSError(str(error)) from error
         except RefusedError as error:
             raise UserError(str(error)) from error
-        except PermanentError as error:
+        except Exception as error:  # another answer, or it was closed
             raise OSError(str(error)) from error
         time.sleep(pause_s)
         self._ask()
 
     # --- in the thread of the transfers ----------------------------------------------------------
 
-    def _take(self, headers: Mapping[str, str], data: bytes) -> bool:
+    def _take(self, status: int, headers: Mapping[str, str], data: bytes) -> bool | None:
+        if not self._is_of_file(status, headers):
+            return None
         with self._changed:
             if self._n_waiting >= _AHEAD:
                 self._is_paused = True
@@ -114,7 +125,7 @@ class RemoteFile(io.RawIOBase):
             self._changed.notify_all()
         if self._tries.n:
             self._reach.answered(self._tries.host)
-            self._tries.n = 0
+            self._tries = Tries(self._tries.host)
         return True
 
     def _end(self, result: Answer | Exception) -> None:

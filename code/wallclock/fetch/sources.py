@@ -161,6 +161,8 @@ class SourceReader(PrefetchingReader):
             if url.startswith(("http://", "https://", "s3://")):
                 if self._remote is None:
                     self._remote = self._open_remote()
+                    if self._closing.is_set():  # meanwhile
+                        self._remote.stop()
                 return self._remote.get(url)
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, "remote-read")
@@ -174,7 +176,7 @@ class SourceReader(PrefetchingReader):
         import_extra("pycurl", "an image behind a URL", "s3")
         from wallclock.fetch.remote import Remote
 
-        return Remote(self._limits, self._reach)
+        return Remote(self._limits, self._reach, expects_some=self.fetches_ahead)
 
     def _read_url(self, url: str) -> bytes:
         """A file behind one of fsspec's URLs."""

@@ -11,14 +11,14 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from itertools import count
 from math import ceil, inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import pycurl
@@ -41,9 +41,8 @@ class Request:
 
     `headers`: lines. `redirects`: how many are followed; None: they are answers. `check`: raises
     PermanentError for a URL that may not be requested; also asked for the target of each redirect.
-    `decode`: undo a Content-Encoding that was not asked for.
-    `take`: gets headers and a piece of the body where the status is `taken_status`, in the thread,
-    without bounds; False: not now (`Transfers.resume`). `total_s`: 0 for no bound.
+    `take`: gets status, headers and a piece of the body, in the thread, without bounds; False: not
+    now (`Transfers.resume`); None: it is none of its. `total_s`: 0 for no bound.
     """
 
     url: str
@@ -52,9 +51,7 @@ class Request:
     body: bytes | None = None
     redirects: int | None = None
     check: Callable[[str], object] | None = None
-    decode: bool = False
-    take: Callable[[Mapping[str, str], bytes], bool] | None = None
-    taken_status: int = 200
+    take: Callable[[int, Mapping[str, str], bytes], bool | None] | None = None
     connect_s: float = 5.0
     silent_s: float = 10.0
     total_s: float = 120.0
@@ -78,11 +75,12 @@ class Answer(NamedTuple):
         text = self.headers.get("retry-after", "0")
         with suppress(ValueError):
             return max(0.0, float(text))
-        with suppress(ValueError):
+        with suppress(ValueError, OverflowError):
             return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
         return 0.0
 
 
+_T = TypeVar("_T")
 Done: TypeAlias = Callable[[Answer | Exception], object]
 
 
@@ -102,13 +100,17 @@ class _Transfer:
     refusal: str = ""
     sockets: list[socket.socket] = field(default_factory=list)
     has_head: bool = False
-    is_taken: bool = False
+    status: int = 0
+
+    def close_sockets(self) -> None:
+        for duplicated in self.sockets:
+            duplicated.close()
 
     def receive_header(self, line: bytes) -> None:
         if line.startswith(b"HTTP/"):  # perhaps another answer, behind one that was provisional
             self.headers.clear()
             self.has_head = False
-            self.is_taken = line.split()[1:2] == [b"%d" % self.request.taken_status]
+            self.status = int(line.split()[1])
             return
         name, colon, value = line.partition(b":")
         self.has_head |= line in (b"\r\n", b"\n")
@@ -123,9 +125,10 @@ class _Transfer:
 
     def receive(self, data: bytes) -> int:
         self.recent += len(data)
-        if self.request.take and self.is_taken:
-            if self.request.take(self.headers, data):
-                return len(data)
+        taken = self.request.take and self.request.take(self.status, self.headers, data)
+        if taken:
+            return len(data)
+        if taken is False:
             self.recent, self.fast_at = 0, inf  # it is not slow, but has to wait
             return _WAIT
         self.length += len(data)
@@ -161,7 +164,6 @@ class Transfers:
         self._multi.setopt(pycurl.M_MAXCONNECTS, connections)
         self._timer: float | None = None
         self._check_at = 0.0
-        self._idle: list[Any] = []
         self._active: dict[Any, _Transfer] = {}
         self._waiting: deque[_Transfer] = deque()
         self._later: list[tuple[float, int, Callable[[], object]]] = []
@@ -173,7 +175,10 @@ class Transfers:
         self._awake.setblocking(False)
         self._wake.setblocking(False)
         self._selector.register(self._awake, selectors.EVENT_READ)
-        self._sleeps = self._is_closed = self._is_over = False
+        self._sleeps = self._is_closed = False
+        #: Whether nothing is sent any more; what each request then gets.
+        self.is_over = False
+        self._rest: Exception = CancelledError("it was closed")
         self._certificates = _certificates()
         self._thread = threading.Thread(target=self._run, name="transfers", daemon=True)
         self._thread.start()
@@ -196,14 +201,14 @@ class Transfers:
         self.call(self._resume)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call something in the thread after so many seconds; never, if it is closed before."""
+        """Call something in the thread after so many seconds; at once, where it is closed."""
         at = time.monotonic() + seconds, next(self._numbers), call
         self.call(lambda: heapq.heappush(self._later, at))
 
     def call(self, call: Callable[[], object]) -> None:
         """Call something in the thread, soon."""
         self._calls.append(call)
-        if self._is_over:
+        if self.is_over:
             self._refuse_rest()
         elif self._sleeps:
             self._sleeps = False
@@ -211,7 +216,7 @@ class Transfers:
                 self._wake.send(b"\0")
 
     def stop(self) -> None:
-        """Give up what is on its way, and what comes: each gets a TransientError."""
+        """Give up what is on its way, and what comes: each gets a CancelledError."""
         self._is_closed = self._sleeps = True
         self.call(lambda: None)
 
@@ -227,8 +232,10 @@ class Transfers:
         try:
             while not self._is_closed:
                 self._turn()
-        finally:
-            self._give_up()
+        except BaseException as error:  # noqa: BLE001 - or all would wait for ever
+            self._rest = RuntimeError(f"the thread of the transfers has failed: {error!r}")
+            self._rest.__cause__ = error
+        self._give_up()
 
     def _turn(self) -> None:
         self._sleeps = True
@@ -281,7 +288,7 @@ class Transfers:
     def _begin(self) -> None:
         while self._waiting and len(self._active) < self._connections:
             transfer = self._waiting.popleft()
-            curl = self._idle.pop() if self._idle else pycurl.Curl()
+            curl = pycurl.Curl()
             try:
                 self._prepare(curl, transfer)
             except PermanentError as refusal:
@@ -315,8 +322,6 @@ class Transfers:
         option(pycurl.MAXFILESIZE_LARGE, 0 if request.take else request.max_bytes)
         option(pycurl.CONNECTTIMEOUT_MS, ceil(request.connect_s * 1000))
         option(pycurl.TIMEOUT_MS, ceil(request.total_s * 1000))
-        if request.decode:
-            option(pycurl.ACCEPT_ENCODING, "identity")
         if request.body is not None:
             option(pycurl.POSTFIELDS, request.body)
         if self._refusal:
@@ -347,17 +352,15 @@ class Transfers:
     def _end(self, curl: Any, code: int, text: str) -> None:
         transfer = self._active.pop(curl)
         self._multi.remove_handle(curl)
-        for duplicated in transfer.sockets:
-            duplicated.close()
+        transfer.close_sockets()
         result = self._failure(curl, transfer, code, text) if code else self._answer(curl, transfer)
-        curl.reset()  # it would keep the transfer, and so the body
-        self._idle.append(curl)
+        curl.close()
         if result is not None:
             transfer.done(result)
 
     def _answer(self, curl: Any, transfer: _Transfer) -> Answer | Exception | None:
         """The answer; None where a redirect is followed."""
-        request, status = transfer.request, curl.getinfo(pycurl.RESPONSE_CODE)
+        request, status = transfer.request, transfer.status
         if not transfer.has_head:  # libcurl takes it for an answer without a body
             return TransientError("cut off before the end of the headers")
         location = transfer.headers.get("location", "")
@@ -376,36 +379,49 @@ class Transfers:
         self._waiting.appendleft(_Transfer(onwards, transfer.done))
         return None
 
-    def _failure(self, curl: Any, transfer: _Transfer, code: int, text: str) -> Exception:
+    def _failure(
+        self, curl: Any, transfer: _Transfer, code: int, text: str
+    ) -> Answer | Exception | None:
         request = transfer.request
         if transfer.refusal and not transfer.sockets:
             return PermanentError(transfer.refusal)
         if transfer.length > request.max_bytes or code == pycurl.E_FILESIZE_EXCEEDED:
+            if transfer.status >= 300 or request.take:  # a page about a failure
+                return self._answer(curl, transfer)
             return PermanentError(f"more bytes than the limit of {request.max_bytes:,}")
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return TransientError(_timed_out(curl, request))
         return failure_of(code, text)
 
     def _give_up(self) -> None:
+        self.is_over = True
         for curl, transfer in self._active.items():
-            self._multi.remove_handle(curl)
             self._waiting.append(transfer)
-            for duplicated in transfer.sockets:
-                duplicated.close()
-        for curl in (*self._active, *self._idle):
+            self._multi.remove_handle(curl)
             curl.close()
+            transfer.close_sockets()
+        self._active.clear()
         self._multi.close()
         self._selector.close()
-        self._is_over = True
         self._refuse_rest()
         self._awake.close()
         self._wake.close()
 
     def _refuse_rest(self) -> None:
-        while self._calls:
-            self._calls.popleft()()
-        while self._waiting:
-            self._waiting.popleft().done(TransientError("the loader was closed"))
+        """End what is left, in whatever thread it comes."""
+        for call in _popped(self._calls.popleft):
+            call()
+        for _, _, call in _popped(self._later.pop):
+            call()
+        for transfer in _popped(self._waiting.popleft):
+            transfer.done(self._rest)
+
+
+def _popped(pop: Callable[[], _T]) -> Iterator[_T]:
+    """What is left in a queue, which several threads may empty."""
+    with suppress(IndexError):
+        while True:
+            yield pop()
 
 
 def _timed_out(curl: Any, request: Request) -> str:

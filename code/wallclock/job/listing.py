@@ -3,8 +3,11 @@
 A million images are three columns of Arrow, 100 MB, and no million objects.
 """
 
+import gzip
+import io
 import os
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -39,6 +42,7 @@ _REFUSED = "a list from elsewhere names http, https and s3 URLs, and what lies b
 #: Of a list behind a URL: the most bytes, and tries.
 _LIST_BYTES = 1 << 30
 _TRIES = 4
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -212,16 +216,19 @@ def _fetch(url: str, into: BinaryIO) -> str:
     import_extra("pycurl", url, "s3")
     from wallclock.fetch.remote_file import RemoteFile
 
-    with closing(RemoteFile(url, Limits(), most_tries=_TRIES)) as file:
+    with closing(RemoteFile(url, Limits(), most_tries=_TRIES)) as remote:
+        file: Any = io.BufferedReader(remote)
         try:
+            if file.peek().startswith(_GZIP):  # some servers send it unasked
+                file = gzip.GzipFile(fileobj=file)
             while data := file.read(CHUNK):
                 into.write(data)
                 if into.tell() > _LIST_BYTES:
                     raise UserError(f"{url} has more bytes than the limit of {_LIST_BYTES:,}")
             into.seek(0)
-        except OSError as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{url} cannot be fetched: {error}") from error
-        return file.address
+        return remote.address
 
 
 def _bucket(src: str, limit: int | None) -> Items:

@@ -87,14 +87,19 @@ def _tools(*geometry: Any) -> _Tools:
     make = getattr(_of_thread, "make", None)
     if make is None:
         make = _of_thread.make = lru_cache(maxsize=8)(_make_tools)
-    tools: _Tools = make(*geometry)
+    tools: _Tools = make(os.getpid(), *geometry)
     return tools
 
 
-def _make_tools(size: Any, preprocess: str | Preprocess) -> _Tools:
+@lru_cache(maxsize=1)
+def _reader(_process: int) -> SourceReader:
+    """One for all threads: it may have connections. A fork has none of its threads."""
+    return SourceReader(Limits(), fetches_ahead=False)
+
+
+def _make_tools(process: int, size: Any, preprocess: str | Preprocess) -> _Tools:
     recipe, side = geometry_of(fast_recipe(), size, preprocess)
-    limits, geometry = Limits(), preprocess_of(recipe, side)
-    reader = SourceReader(limits, fetches_ahead=False)
+    limits, geometry, reader = Limits(), preprocess_of(recipe, side), _reader(process)
     inspector = Inspector(limits, recipe.decoder, rotate=geometry.rotate)
     model = ModelSpec("decode", "none", input_px=side)
     return _Tools(inspector, in_place_stages(recipe, model, reader), geometry.canvas)

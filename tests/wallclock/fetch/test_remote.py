@@ -1,5 +1,6 @@
 """What a server's answers come to: a failure that is the image's, or the world's, or an end."""
 
+import gzip
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -86,10 +87,9 @@ def test_what_is_the_images() -> None:
 
 
 def test_a_busy_store_loses_nothing() -> None:
-    with serving(lambda _, n: (200, b"image") if n > 3 else ((503, 429, 500)[n - 1], b"")) as (
-        server,
-        _,
-    ):
+    """At any length of what it says."""
+    busy = [(503, b"x" * 2000), (429, b""), (500, b"")]
+    with serving(lambda _, n: (200, b"image") if n > 3 else busy[n - 1]) as (server, _):
         assert read([f"{server}/{at}" for at in range(100)], give_up_s=60) == [b"image"] * 100
 
 
@@ -100,6 +100,30 @@ def test_all_is_forbidden(n: int) -> None:
         assert len(asked) <= 40
     assert {type(result) for result in results} == {UserError}
     assert "refuses all that was asked for: HTTP 403; check who may read there" in str(results[0])
+
+
+def test_who_reads_one_image_hears_that_it_is_forbidden() -> None:
+    with serving(lambda path, _: (403 if path < "/b" else 200, b"image")) as (server, _):
+        results = read([f"{server}/a", f"{server}/b"], ahead=False)
+    assert [str(result) for result in results] == ["read: HTTP 403", str(b"image")]
+
+
+def test_a_body_that_is_compressed_unasked() -> None:
+    packed = gzip.compress(b"image" * 100)
+    answers = {
+        "/packed": packed,
+        "/twice": packed * 2,
+        "/cut": packed[:-12],
+        "/damaged": packed[:20] + bytes(len(packed) - 20),
+        "/more": packed + b"more",
+        "/bomb": gzip.compress(bytes(1_000_000)),
+    }
+    with serving(lambda path, _: (200, answers[path])) as (server, _):
+        results = dict(zip(answers, read([server + path for path in answers]), strict=True))
+    assert results.pop("/packed") == b"image" * 100
+    assert results.pop("/twice") == b"image" * 200
+    assert str(results.pop("/bomb")) == "read: more bytes than the limit of 1,000"
+    assert [str(result)[:11] for result in results.values()] == ["read: gzip:"] * 3
 
 
 def test_some_are_forbidden() -> None:
@@ -152,8 +176,10 @@ def test_a_list_from_elsewhere_reaches_its_own_address(origin: str) -> None:
 class TestRemoteFile:
     data = bytes(range(256)) * 4000
 
-    def serving(self, etag: str, cut_at: Sequence[int]) -> Any:
-        """A server that cuts each answer but the last short."""
+    def serving(self, etag: str, cut_at: Sequence[int], *rest: Any) -> Any:
+        """A server that cuts each answer but the last short; `rest` has another status and header
+        for what is asked for from the middle on, as others would answer.
+        """
         cuts = iter(cut_at)
         data = self.data
 
@@ -165,7 +191,9 @@ class TestRemoteFile:
                 headers = {"Content-Length": str(len(body))} | ({"ETag": etag} if etag else {})
                 cut = next(cuts, len(body))
                 self.close_connection = cut < len(body)
-                self.reply(206 if at else 200, headers, body[:cut])
+                headers["Content-Range"] = f"bytes {at}-{len(data) - 1}/{len(data)}"
+                status, header = rest if rest and at else (206 if at else 200, {})
+                self.reply(status, headers | header, body[:cut])
 
         return ThreadedServer(Handler)
 
@@ -176,6 +204,44 @@ class TestRemoteFile:
         ):
             assert file.read(10) == self.data[:10]
             assert file.read() == self.data[10:]
+
+    @pytest.mark.parametrize(
+        ("status", "header"),
+        [
+            (206, {"ETag": '"other"'}),
+            (206, {"Content-Range": "bytes 0-1023999/1024000"}),
+            (206, {"Content-Range": ""}),
+            (200, {}),
+            (200, {"Content-Length": "0"}),
+            (412, {"Content-Length": "0"}),
+            (416, {"Content-Length": "0"}),
+        ],
+    )
+    def test_what_has_changed_is_no_rest(self, status: int, header: dict[str, str]) -> None:
+        with (
+            self.serving('"e"', [300_000, 0], status, header) as server,
+            closing(RemoteFile(f"{server.endpoint}/a.tar", Limits(give_up_s=0.5))) as file,
+            pytest.raises(OSError, match="what the server sends is not its rest"),
+        ):
+            file.read()
+
+    def test_a_busy_server_is_asked_again(self) -> None:
+        """Whatever it says meanwhile, at any length."""
+        replies = iter([(503, bytes(100_000)), (429, b""), (200, self.data)])
+        with (
+            serving(lambda *_: next(replies)) as (server, _),
+            closing(RemoteFile(f"{server}/a.tar", Limits())) as file,
+        ):
+            assert file.read() == self.data
+
+    @pytest.mark.parametrize("status", [204, 206, 304])
+    def test_another_answer_is_no_empty_file(self, status: int) -> None:
+        with (
+            serving(lambda *_: (status, b"")) as (server, _),
+            closing(RemoteFile(f"{server}/a.tar", Limits())) as file,
+            pytest.raises(OSError, match=f"HTTP {status}"),
+        ):
+            file.read()
 
     @pytest.mark.parametrize("etag", ["", 'W/"e"'])
     def test_without_an_etag_it_cannot(self, etag: str) -> None:

@@ -1,13 +1,13 @@
 """Transfers over real sockets: bounds, broken answers, redirects, certificates, addresses."""
 
 import datetime
-import gzip
 import ipaddress
 import socketserver
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -186,22 +186,22 @@ def endless(file: Any) -> None:
         ok(b"x" * 1001),
         HEAD + b"Content-Length: 9999999999\r\n\r\n",
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n",
-        ok(gzip.compress(bytes(1 << 20)), "Content-Encoding: gzip")[:2000],
         endless,
     ],
 )
 def test_too_many_bytes(transfers: Transfers, reply: Any) -> None:
     with serving({"/": reply}) as server:
-        error = result_of(transfers, f"{server.url}/", decode=True, max_bytes=1000)
+        error = result_of(transfers, f"{server.url}/", max_bytes=1000)
     assert isinstance(error, PermanentError)
     assert str(error) == "more bytes than the limit of 1,000"
 
 
-def test_encodings_that_were_not_asked_for(transfers: Transfers) -> None:
-    packed = gzip.compress(b"body")
-    with serving({"/": ok(packed, "Content-Encoding: gzip")}) as server:
-        assert result_of(transfers, f"{server.url}/", decode=True).body == b"body"
-        assert result_of(transfers, f"{server.url}/").body == packed
+@pytest.mark.parametrize("length", ["Content-Length: 2000", "Transfer-Encoding: chunked"])
+def test_a_long_page_about_a_failure(transfers: Transfers, length: str) -> None:
+    """Is no body that is too long: it may be of a server that is down."""
+    reply = f"HTTP/1.1 503 Down\r\n{length}\r\n\r\n7d0\r\n{'x' * 2000}\r\n0\r\n\r\n"
+    with serving({"/": reply.encode()}) as server:
+        assert result_of(transfers, f"{server.url}/", max_bytes=1000).status == 503
 
 
 def drip(file: Any) -> None:
@@ -347,10 +347,23 @@ def test_closing_ends_what_is_on_its_way() -> None:
             transfers.submit(Request(f"{server.url}/", 10), results.append)
         transfers.later(60, lambda: results.append("late"))
         transfers.close()
-        assert len(results) == 4
+        assert len(results) == 5
         transfers.submit(Request(f"{server.url}/", 10), results.append)
     transfers.close()
-    assert [str(result) for result in results] == ["the loader was closed"] * 5
+    assert results.count("late") == 1
+    assert [type(result) for result in results if result != "late"] == [CancelledError] * 5
+
+
+def test_an_error_in_the_thread_ends_all() -> None:
+    with serving({"/": ok(b"body"), "/silent": silent}) as server, closing(Transfers(2, "")) as one:
+        results = list[Any]()
+        one.submit(Request(f"{server.url}/silent", 10), results.append)
+        one.submit(Request(f"{server.url}/", 10), lambda _: 1 // 0)
+        with pytest.raises(RuntimeError, match="has failed: ZeroDivisionError"):
+            one.ask(Request(f"{server.url}/silent", 10))
+        with pytest.raises(RuntimeError):
+            one.ask(Request(f"{server.url}/", 10))
+    assert [type(result) for result in results] == [RuntimeError]
 
 
 class Authority:

@@ -1,5 +1,6 @@
 """What a job can be given: folders, lists, buckets, URLs."""
 
+import gzip
 import os
 import re
 from collections.abc import Iterator
@@ -209,11 +210,16 @@ def test_a_list_behind_a_url(images: Path, tmp_path: Path) -> None:
     ]
     lines += elsewhere
     objects["images/list.txt"] = "\n".join(lines).encode()
-    objects["long.txt"] = b"".join(b"%d.jpg\n" % at for at in range(100_000))
+    long = b"".join(b"%d.jpg\n" % at for at in range(100_000))
+    packed = gzip.compress(long)
+    objects |= {"long.txt": long, "packed.txt": packed, "cut.txt": packed[:-20]}
     with FaultyStore(objects) as store:
         src = f"{store.endpoint}/bucket/images/list.txt"
         embed(src, tmp_path / "out", **QUICK)
-        assert len(list_items(f"{store.endpoint}/bucket/long.txt")) == 100_000
+        for name in ("long", "packed"):
+            assert len(list_items(f"{store.endpoint}/bucket/{name}.txt")) == 100_000
+        with pytest.raises(UserError, match=r"cut\.txt cannot be fetched: Compressed file ended"):
+            list_items(f"{store.endpoint}/bucket/cut.txt")
     dataset = content(tmp_path / "out")
     assert {*dataset.rows} == {*lines} - {"07-cut.jpg", *elsewhere}
     failures = dict(dataset.failures)

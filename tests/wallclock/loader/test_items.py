@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import multiprocessing
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from PIL import Image
 
 import wallclock
 from tests import making
+from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock import Augment, Output, Workers, open_images
 from wallclock.errors import ImageError, UserError
 from wallclock.stages import normalize
@@ -261,6 +264,25 @@ def test_decode_in_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_decode_of_urls() -> None:
+    """Threads share the connections, and leave none behind; a fork makes its own."""
+
+    class Handler(FileHandler):
+        def answer(self) -> None:
+            self.reply(200, {"Content-Length": str(len(DATA))}, DATA)
+
+    with ThreadedServer(Handler) as server:
+        expected, url = wallclock.decode(DATA, 24), f"{server.endpoint}/a.jpg"
+        for _ in range(5):
+            with ThreadPoolExecutor(1) as other:
+                image = other.submit(wallclock.decode, url, 24).result()
+                np.testing.assert_array_equal(image, expected)
+        assert [thread.name for thread in threading.enumerate()].count("transfers") <= 1
+        with multiprocessing.get_context("fork").Pool(1) as forked:
+            image = forked.apply_async(wallclock.decode, (url, 24)).get(timeout=60)
+            np.testing.assert_array_equal(image, expected)
 
 
 def test_a_loader_for_an_image_folder(tmp_path: Path) -> None:
