@@ -4,6 +4,8 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -55,6 +57,15 @@ def backoff_s(attempt: int, first_s: float = _FIRST_S, longest_s: float = _LONGE
     Jitter", AWS Architecture Blog, 2015).
     """
     return JITTER.uniform(0, min(longest_s, first_s * 2 ** min(attempt, 30)))
+
+
+def seconds_of(retry_after: str) -> float:
+    """What a header `Retry-After` asks to wait for, in seconds or until a date; 0 if not clear."""
+    with suppress(ValueError):
+        return max(0.0, float(retry_after))
+    with suppress(ValueError, OverflowError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return 0.0
 
 
 def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from email.utils import parsedate_to_datetime
 from itertools import count
 from math import ceil, inf
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -24,7 +23,7 @@ from urllib.parse import urlsplit
 import pycurl
 
 from wallclock.fetch.curl_errors import failure_of
-from wallclock.fetch.retries import PermanentError, TransientError
+from wallclock.fetch.retries import PermanentError, TransientError, seconds_of
 from wallclock.fetch.urls import onward, sendable
 
 #: A body that comes more slowly than so many bytes a second, for `silent_s`, is given up.
@@ -72,12 +71,7 @@ class Answer(NamedTuple):
     @property
     def retry_after_s(self) -> float:
         """Seconds after which the server wants to be asked again; 0 where it does not say."""
-        text = self.headers.get("retry-after", "0")
-        with suppress(ValueError):
-            return max(0.0, float(text))
-        with suppress(ValueError, OverflowError):
-            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-        return 0.0
+        return seconds_of(self.headers.get("retry-after", "0"))
 
 
 _T = TypeVar("_T")

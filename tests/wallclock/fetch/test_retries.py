@@ -1,8 +1,12 @@
 """Which requests are sent again, how often, and after which pause."""
 
 import asyncio
+import time
+from email.utils import formatdate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wallclock.fetch.retries import (
     JITTER,
@@ -11,6 +15,7 @@ from wallclock.fetch.retries import (
     is_transient,
     retry,
     retry_async,
+    seconds_of,
 )
 
 
@@ -67,3 +72,28 @@ def test_transient_statuses() -> None:
     assert [status for status in range(400, 500) if is_transient(status)] == [408, 425, 429]
     assert all(map(is_transient, (500, 502, 503, 504)))
     assert not any(map(is_transient, (200, 301, 304)))
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("-3", 0.0),
+        ("nan", 0.0),
+        ("soon", 0.0),
+        ("Mon, 01 Jan 0001 00:00:00 GMT", 0.0),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0.0),
+        ("Mon, 01 Jan 2027 00:00:00 +99999999999999999999", 0.0),
+    ],
+)
+def test_what_a_server_asks_to_wait(header: str, seconds: float) -> None:
+    assert seconds_of(header) == seconds
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_pause(header: str) -> None:
+    assert seconds_of(header) >= 0
+
+
+def test_a_date_to_wait_for() -> None:
+    assert 3500 < seconds_of(formatdate(time.time() + 3600, usegmt=True)) < 3700
