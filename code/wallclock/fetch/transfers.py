@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from math import ceil, inf
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+import certifi
 import pycurl
 
 from wallclock.fetch.curl_errors import failure_of
@@ -31,12 +33,14 @@ _LEAST_SPEED = 1000
 _WAIT: int = pycurl.WRITEFUNC_PAUSE
 _CHECK_S, _TOO_SLOW = 0.25, -1
 _BUFFER_BYTES = 1 << 18
+#: Seconds for the thread to end; for a rest of a body on which nothing depends; no bound at all.
+_CLOSING_S, _DRAIN_S, _NO_BOUND_S = 1.0, 1.0, 1e6
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A GET; with a `body` a POST.
+    """A GET; with a `body` a POST, whose answer is a status, whatever the answer's body does.
 
     `headers`: lines. `redirects`: how many are followed; None: they are answers. `check`: raises
     PermanentError for a URL that may not be requested; also asked for the target of each redirect.
@@ -53,7 +57,7 @@ class Request:
     take: Callable[[int, Mapping[str, str], bytes], bool | None] | None = None
     connect_s: float = 5.0
     silent_s: float = 10.0
-    total_s: float = 120.0
+    total_s: float = 120.0  # redirects included
 
 
 class Answer(NamedTuple):
@@ -90,32 +94,36 @@ class _Transfer:
     #: Bytes that came since it was last fast enough.
     recent: int = 0
     fast_at: float = inf
-    #: Why an address of the host was refused; the sockets to others, which pycurl duplicates.
+    ends_at: float = 0
+    drained_at: float = inf
+    #: Why an address of the host was refused; whether another one was not.
     refusal: str = ""
-    sockets: list[socket.socket] = field(default_factory=list)
+    may_connect: bool = False
     has_head: bool = False
     status: int = 0
 
-    def close_sockets(self) -> None:
-        for duplicated in self.sockets:
-            duplicated.close()
+    @property
+    def stands(self) -> bool:
+        """Whether the status is the answer, whatever becomes of the body."""
+        return self.has_head and (self.status >= 300 or self.request.body is not None)
 
     def receive_header(self, line: bytes) -> None:
+        name, colon, value = line.partition(b":")
         if line.startswith(b"HTTP/"):  # perhaps another answer, behind one that was provisional
             self.headers.clear()
-            self.has_head = False
             self.status = int(line.split()[1])
-            return
-        name, colon, value = line.partition(b":")
-        self.has_head |= line in (b"\r\n", b"\n")
-        if colon:
+        elif colon:
             # Latin-1 takes any byte; `onward` makes UTF-8 of it again.
             self.headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+        elif line in (b"\r\n", b"\n") and self.status >= 200:
+            self.has_head = True
+            if self.stands:
+                self.drained_at = time.monotonic() + _DRAIN_S
 
     def is_slow(self, now: float) -> bool:
         if self.recent >= _LEAST_SPEED * self.request.silent_s:
             self.recent, self.fast_at = 0, now
-        return now - self.fast_at > self.request.silent_s
+        return now - self.fast_at > self.request.silent_s or now > self.drained_at
 
     def receive(self, data: bytes) -> int:
         self.recent += len(data)
@@ -215,10 +223,10 @@ class Transfers:
         self.call(lambda: None)
 
     def close(self) -> None:
-        """Stop, and wait for the thread."""
+        """Stop, and wait for the thread, but not for a name that is being looked up."""
         self.stop()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(_CLOSING_S)
 
     # --- in the thread ---------------------------------------------------------------------------
 
@@ -303,6 +311,8 @@ class Transfers:
         url = sendable(request.url)
         if request.check:
             request.check(url)
+        now = time.monotonic()
+        transfer.ends_at = transfer.ends_at or now + (request.total_s or _NO_BOUND_S)
         option(pycurl.URL, url)
         option(pycurl.PATH_AS_IS, 1)
         option(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
@@ -315,14 +325,24 @@ class Transfers:
         option(pycurl.HEADERFUNCTION, transfer.receive_header)
         option(pycurl.MAXFILESIZE_LARGE, 0 if request.take else request.max_bytes)
         option(pycurl.CONNECTTIMEOUT_MS, ceil(request.connect_s * 1000))
-        option(pycurl.TIMEOUT_MS, ceil(request.total_s * 1000))
+        option(pycurl.TIMEOUT_MS, max(1, ceil((transfer.ends_at - now) * 1000)))
         if request.body is not None:
             option(pycurl.POSTFIELDS, request.body)
         if self._refusal:
             option(pycurl.PROXY, "")  # it would connect to any address
-            option(pycurl.OPENSOCKETFUNCTION, _socket_opener(transfer, self._refusal))
+            option(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
         if self._resolve:
             option(pycurl.RESOLVE, _resolved(url, self._resolve))
+
+    def _open_socket(self, transfer: _Transfer, _: int, address: Any) -> Any:
+        family, kind, protocol, (host, *_others) = address
+        if why := self._refusal and self._refusal(host):
+            transfer.refusal = why
+            return pycurl.SOCKET_BAD  # other addresses of the name are tried
+        transfer.may_connect = True
+        opened = socket.socket(family, kind, protocol)
+        self._calls.append(opened.close)  # pycurl duplicates it
+        return opened
 
     def _finish(self) -> None:
         if not self._active:
@@ -346,7 +366,7 @@ class Transfers:
     def _end(self, curl: Any, code: int, text: str) -> None:
         transfer = self._active.pop(curl)
         self._multi.remove_handle(curl)
-        transfer.close_sockets()
+        code = 0 if transfer.stands else code
         result = self._failure(curl, transfer, code, text) if code else self._answer(curl, transfer)
         curl.close()
         if result is not None:
@@ -370,21 +390,23 @@ class Transfers:
         except ValueError:
             return PermanentError("a redirect to what is not a URL")
         onwards = replace(request, url=url, redirects=request.redirects - 1)
-        self._waiting.appendleft(_Transfer(onwards, transfer.done))
+        self._waiting.appendleft(_Transfer(onwards, transfer.done, ends_at=transfer.ends_at))
         return None
 
     def _failure(
         self, curl: Any, transfer: _Transfer, code: int, text: str
     ) -> Answer | Exception | None:
         request = transfer.request
-        if transfer.refusal and not transfer.sockets:
+        if transfer.refusal and not transfer.may_connect:
             return PermanentError(transfer.refusal)
         if transfer.length > request.max_bytes or code == pycurl.E_FILESIZE_EXCEEDED:
-            if transfer.status >= 300 or request.take:  # a page about a failure
+            if request.take:  # none of its
                 return self._answer(curl, transfer)
             return PermanentError(f"more bytes than the limit of {request.max_bytes:,}")
         if code == pycurl.E_OPERATION_TIMEDOUT:
-            return TransientError(_timed_out(curl, request))
+            if time.monotonic() >= transfer.ends_at:
+                return TransientError(f"not done within {request.total_s:g} s")
+            return TransientError(f"no connection within {request.connect_s:g} s")
         return failure_of(code, text)
 
     def _give_up(self) -> None:
@@ -393,11 +415,10 @@ class Transfers:
             self._waiting.append(transfer)
             self._multi.remove_handle(curl)
             curl.close()
-            transfer.close_sockets()
         self._active.clear()
+        self._refuse_rest()
         self._multi.close()
         self._selector.close()
-        self._refuse_rest()
         self._awake.close()
         self._wake.close()
 
@@ -418,29 +439,9 @@ def _popped(pop: Callable[[], _T]) -> Iterator[_T]:
             yield pop()
 
 
-def _timed_out(curl: Any, request: Request) -> str:
-    if request.total_s and curl.getinfo(pycurl.TOTAL_TIME) >= request.total_s:
-        return f"not done within {request.total_s:g} s"
-    return f"no connection within {request.connect_s:g} s"
-
-
 def _certificates() -> str:
     """The file of the certificates that are trusted."""
-    import certifi
-
     return os.environ.get("SSL_CERT_FILE") or os.environ.get("AWS_CA_BUNDLE") or certifi.where()
-
-
-def _socket_opener(transfer: _Transfer, refusal: Callable[[str], str]) -> Callable[[int, Any], Any]:
-    def open_socket(_: int, address: Any) -> Any:
-        family, kind, protocol, (host, *_) = address
-        if why := refusal(host):
-            transfer.refusal = why
-            return pycurl.SOCKET_BAD  # other addresses of the name are tried
-        transfer.sockets.append(socket.socket(family, kind, protocol))
-        return transfer.sockets[-1]
-
-    return open_socket
 
 
 def _resolved(url: str, resolve: Callable[[str], list[str]]) -> list[str]:

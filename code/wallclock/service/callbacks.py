@@ -5,20 +5,18 @@ A signature names the URL that was called, so that no receiver can pass it on to
 version is part of the header: `v1` covered time and body alone, and is neither sent nor accepted.
 """
 
-import asyncio
 import hashlib
 import hmac
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
-
-import aiohttp
+from urllib.parse import urlsplit
 
 from wallclock.fetch.retries import TransientError
-from wallclock.service.addresses import exact
+from wallclock.fetch.urls import sendable
+from wallclock.service.addresses import PORTS
 from wallclock.service.client import HttpClient, failure_of
 from wallclock.service.settings import CallbackSettings
 
@@ -26,8 +24,8 @@ from wallclock.service.settings import CallbackSettings
 SECRET = "WALLCLOCK_CALLBACK_SECRET"
 SIGNATURE = "Wallclock-Signature"
 _DEFAULT_SETTINGS = CallbackSettings()
-#: Of an answer's body, which nothing depends on: bytes and seconds that are spent on it.
-_DRAINED_BYTES, _DRAIN_S = 1 << 16, 1.0
+#: Of an answer's body, which nothing depends on: a longer one closes the connection.
+_DRAINED_BYTES = 1 << 16
 
 
 class CallbackSender(HttpClient):
@@ -54,27 +52,15 @@ class CallbackSender(HttpClient):
         await self._try(partial(self._post, url, key, body))
 
     async def _post(self, url: str, key: str, body: bytes) -> None:
-        target = self._check_url(url)
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        # "Expect:" asks for no provisional answer, for which long bodies would wait.
+        headers = ["Content-Type: application/json", f"Idempotency-Key: {key}", "Expect:"]
         if self._secret:
-            headers[SIGNATURE] = sign(self._secret, str(target), body, int(self._clock()))
-        send = self._session.post(target, data=body, headers=headers, allow_redirects=False)
-        async with send as response:
-            if 300 <= response.status < 400:
-                raise TransientError(f"HTTP {response.status}: redirects are not followed")
-            if response.status >= 300:
-                raise failure_of(response)
-            if not response.content.at_eof():
-                await _drain(response.content)
-
-
-async def _drain(content: aiohttp.StreamReader) -> None:
-    """Read a short body, so that the connection can be used again; the callback is accepted."""
-    left = _DRAINED_BYTES
-    with suppress(aiohttp.ClientError, TimeoutError):
-        async with asyncio.timeout(_DRAIN_S):
-            while left > 0 and (part := await content.readany()):
-                left -= len(part)
+            headers.append(f"{SIGNATURE}: {sign(self._secret, url, body, int(self._clock()))}")
+        answer = await self._request(url, *headers, body=body, max_bytes=_DRAINED_BYTES)
+        if 300 <= answer.status < 400:
+            raise TransientError(f"HTTP {answer.status}: redirects are not followed")
+        if answer.status >= 300:
+            raise failure_of(answer.status)
 
 
 def signed_url(url: str) -> str:
@@ -84,8 +70,13 @@ def signed_url(url: str) -> str:
     port is left out; path and query are as in the request line, with `/` for no path. User name,
     password and fragment, which are not sent, are left out. Raises ValueError: not a URL.
     """
-    target = exact(url)
-    return f"{str(target.origin()).lower()}{target.raw_path_qs}"
+    parts = urlsplit(sendable(url))
+    if not parts.hostname:
+        raise ValueError("no host")
+    host = f"[{parts.hostname}]" if "[" in parts.netloc else parts.hostname
+    port = "" if parts.port in (None, PORTS.get(parts.scheme)) else f":{parts.port}"
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{host}{port}{parts.path or '/'}{query}"
 
 
 def sign(secret: str, url: str, body: bytes, at: int) -> str:

@@ -8,29 +8,29 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
-import aiohttp
-from aiohttp.abc import AbstractResolver
-from yarl import URL
-
-from wallclock.errors import first_line
-from wallclock.fetch.retries import PermanentError, TransientError, is_transient, retry_async
-from wallclock.service.addresses import RefusedAddress, checked, open_socket
+from wallclock.fetch.retries import (
+    CertificateError,
+    PermanentError,
+    TransientError,
+    is_transient,
+    retry_async,
+)
+from wallclock.fetch.transfers import Answer, Request, Transfers
+from wallclock.service.addresses import check, refusal
 from wallclock.service.module import ItemError
 from wallclock.service.settings import ClientSettings
 
 T = TypeVar("T")
 Pause = Callable[[float], Awaitable[object]]
 
-#: Read at a time: of a large body, so that the event loop is woken less often.
-_BUFFER_BYTES = 1 << 18
-
 
 class HttpClient:
     """An async context manager around the pool; it may be shared by any number of tasks.
 
     Args:
+        connections: requests at a time.
         pause: between two tries, in seconds; a true result: try no more.
-        resolver: of names; by default the system's, in threads.
+        resolve: addresses of a host's name, instead of the system's.
     """
 
     stage: ClassVar[str]
@@ -39,73 +39,63 @@ class HttpClient:
         self,
         settings: ClientSettings,
         *,
+        connections: int = 32,
         pause: Pause = asyncio.sleep,
-        resolver: AbstractResolver | None = None,
+        resolve: Callable[[str], list[str]] | None = None,
     ) -> None:
         self._limits = settings
-        self._ports = settings.allowed_ports()
-        self._pause = pause
-        self._resolver = resolver
+        self._check = partial(check, ports=settings.allowed_ports())
+        self._connections, self._pause, self._resolve = connections, pause, resolve
 
     async def __aenter__(self) -> Self:
-        limits = self._limits
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,  # as many as there are tasks
-                resolver=self._resolver,
-                socket_factory=None if limits.allow_private else open_socket,
-            ),
-            # The whole try is bounded by `_try_once`, redirects included.
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=limits.connect_s, sock_read=limits.read_s
-            ),
-            headers={"Accept-Encoding": "identity", "User-Agent": "wallclock"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # A small compressed body can be a large one; and proxies of the environment would
-            # connect to any address.
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=_BUFFER_BYTES,
-        )
+        # Where addresses are judged, even so, no proxy is asked: it would connect to any.
+        judge = _permit if self._limits.allow_private else refusal
+        self._transfers = Transfers(self._connections, "wallclock", judge, self._resolve)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
-
-    def _check_url(self, url: str) -> URL:
-        return checked(url, self._ports)
+        self._transfers.close()
 
     async def _try(self, call: Callable[[], Awaitable[T]]) -> T:
         """The call's result, after as many tries as there may be. Raises ItemError."""
-        attempt = partial(self._try_once, call)
         try:
-            return await retry_async(attempt, self._limits.attempts, self._pause)
+            return await retry_async(call, self._limits.attempts, self._pause)
+        except ValueError as error:
+            raise ItemError(self.stage, "not a URL", permanent=True) from error
         except (PermanentError, TransientError) as error:
             raise ItemError(self.stage, str(error), isinstance(error, PermanentError)) from error
 
-    async def _try_once(self, call: Callable[[], Awaitable[T]]) -> T:
-        limits = self._limits
-        try:
-            async with asyncio.timeout(limits.total_s):
-                return await call()
-        except aiohttp.ConnectionTimeoutError as error:
-            raise TransientError(f"no connection within {limits.connect_s:g} s") from error
-        except aiohttp.SocketTimeoutError as error:
-            raise TransientError(f"silent for {limits.read_s:g} s") from error
-        except TimeoutError as error:
-            raise TransientError(f"not done within {limits.total_s:g} s") from error
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise PermanentError(f"certificate: {first_line(error.certificate_error)}") from error
-        except ValueError as error:  # also InvalidURL, and a host that cannot be encoded
-            raise PermanentError("not a URL") from error
-        except (aiohttp.ClientError, OSError) as error:
-            cause = getattr(error, "os_error", None)
-            if isinstance(cause, RefusedAddress):
-                raise PermanentError(str(cause)) from error
-            raise TransientError(first_line(error)) from error
+    async def _request(self, url: str, *headers: str, **options: Any) -> Answer:
+        limits, loop = self._limits, asyncio.get_running_loop()
+        request = Request(
+            url,
+            headers=("Accept-Encoding: identity", *headers),
+            check=self._check,
+            connect_s=limits.connect_s,
+            silent_s=limits.read_s,
+            total_s=limits.total_s,
+            **options,
+        )
+        answer: asyncio.Future[Answer | Exception] = loop.create_future()
+
+        def settle(result: Answer | Exception) -> None:
+            if not answer.done():  # else nobody waits any more
+                answer.set_result(result)
+
+        self._transfers.submit(request, lambda got: loop.call_soon_threadsafe(settle, got))
+        result = await answer
+        if isinstance(result, CertificateError):
+            raise PermanentError(str(result))
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
-def failure_of(response: Any) -> Exception:
+def _permit(address: str) -> str:
+    return ""
+
+
+def failure_of(status: int) -> Exception:
     """What a status that is not a success means: a TransientError or a PermanentError."""
-    kind = TransientError if is_transient(response.status) else PermanentError
-    return kind(f"HTTP {response.status}")
+    kind = TransientError if is_transient(status) else PermanentError
+    return kind(f"HTTP {status}")

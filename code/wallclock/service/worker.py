@@ -60,11 +60,15 @@ class Worker:
             least = settings.batch + settings.downloads + TEN * settings.pulls
             bound = Bound(visibility_s, least, settings.max_held)
             intake = Intake(queue, bound, metrics, settings)
+            downloads = Downloader(setup.download, connections=settings.downloads)
+            callbacks = CallbackSender(
+                setup.callback, connections=settings.callbacks, pause=self._pause
+            )
             pipeline = ServicePipeline(
                 self._module,
                 intake,
-                await stack.enter_async_context(Downloader(setup.download)),
-                await stack.enter_async_context(CallbackSender(setup.callback, pause=self._pause)),
+                await stack.enter_async_context(downloads),
+                await stack.enter_async_context(callbacks),
                 settings,
                 metrics,
             )

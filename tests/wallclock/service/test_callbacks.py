@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
 from harness.testbed.serving import Handler, listening, send_parts
-from wallclock.service import callbacks
-from wallclock.service.addresses import exact
+from wallclock.fetch import transfers
 from wallclock.service.callbacks import (
     SECRET,
     SIGNATURE,
@@ -100,7 +99,7 @@ def test_the_body_of_an_answer(
     length: int, sent: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read if it is short, so that the connection lives on; whatever it does, the status counts."""
-    monkeypatch.setattr(callbacks, "_DRAIN_S", 60 if sent == length else 0.03)
+    monkeypatch.setattr(transfers, "_DRAIN_S", 60 if sent == length else 0.03)
     peers = set()
 
     async def parts() -> AsyncIterator[bytes]:
@@ -161,7 +160,7 @@ def test_what_a_receiver_sees(secret: str, monkeypatch: pytest.MonkeyPatch) -> N
         ("http://[FE80::1]:80/", "http://[fe80::1]/"),
         ("http://[::1]:81/", "http://[::1]:81/"),
         ("https://results.example/a%2fb%20c", "https://results.example/a%2fb%20c"),
-        ("https://results.example/b c%", "https://results.example/b%20c%25"),
+        ("https://results.example/b c%", "https://results.example/b%20c%"),
     ],
 )
 def test_signed_url(url: str, signed: str) -> None:
@@ -171,12 +170,12 @@ def test_signed_url(url: str, signed: str) -> None:
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
 def test_signed_url_of_a_request_line_is_that_of_the_message(text: str) -> None:
     """However a message spells path and query: the receiver signs what it was asked for."""
-    url = f"http://results.example/{text}"
-    assert signed_url(f"http://results.example{exact(url).raw_path_qs}") == signed_url(url)
+    signed = signed_url(f"http://results.example/{text}")
+    assert signed_url(signed) == signed
 
 
 def test_a_receiver_without_a_host_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="absolute"):
+    with pytest.raises(ValueError, match="no host"):
         verify_signature("secret", HEADER, "/done", BODY, now=1000)
 
 

@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,11 @@ def test_images(server: ImageServer, query: str) -> None:
         ("?reset_rate=1", ""),
         ("?cut_rate=1", ""),
         ("?extra_bytes=100", ""),  # the body ends before the length that was declared
-        ("?latency_s=9", "silent for 0.02 s"),
+        ("?latency_s=9", "silent, or slower than 1000 bytes a second, for 0.01 s"),
     ],
 )
 def test_transient_failures_are_retried(server: ImageServer, query: str, reason: str) -> None:
-    got = download(server.handle, query, read_s=0.02 if "latency" in query else 10.0)
+    got = download(server.handle, query, read_s=0.01 if "latency" in query else 10.0)
     assert got.error is not None
     assert not got.error.permanent
     assert reason in got.error.reason
@@ -117,8 +118,8 @@ def test_a_retry_that_succeeds(server: ImageServer) -> None:
     [
         ("?error_rate=1&status=404", {}, "HTTP 404"),
         ("?error_rate=1&status=403", {}, "HTTP 403"),
-        ("?redirects=4", {}, "more than 3 redirects"),
-        ("?redirects=1", {"max_redirects": 0}, "more than 0 redirects"),
+        ("?redirects=4", {}, "too many redirects"),
+        ("?redirects=1", {"max_redirects": 0}, "too many redirects"),
         ("", {"max_bytes": len(IMAGE) - 1}, "more bytes than the limit of 999"),
         ("?error_rate=1&status=302", {}, "a redirect without a location"),
         ("?redirects=1&redirect_to=http://[", {}, "a redirect to what is not a URL"),
@@ -133,8 +134,49 @@ def test_permanent_failures(
 
 
 def test_the_time_of_a_try_is_bounded(server: ImageServer) -> None:
-    got = download(server.handle, "?latency_s=9", total_s=0.02, attempts=1)
-    assert str(got.error) == "download: not done within 0.02 s"
+    """Of all its redirects together."""
+    settings: dict[str, Any] = {"total_s": 0.2, "max_redirects": 20, "attempts": 1}
+    got = download(server.handle, "?redirects=20&latency_s=0.05", **settings)
+    assert str(got.error) == "download: not done within 0.2 s"
+
+
+@pytest.mark.parametrize(("status", "n_pauses"), [(503, 3), (404, 0)])
+def test_the_body_of_an_error_counts_for_nothing(status: int, n_pauses: int) -> None:
+    """Its status is the reason, however long it is."""
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        return web.Response(status=status, body=bytes(1 << 20))
+
+    got = download(handle, max_bytes=100)
+    assert (str(got.error), len(got.pauses)) == (f"download: HTTP {status}", n_pauses)
+
+
+def test_a_download_that_is_cancelled_disturbs_no_other(
+    server: ImageServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def get() -> None:
+        settings = DownloadSettings(allow_private=True)
+        async with listening(server.handle) as url, Downloader(settings) as downloader:
+            hanging = [
+                asyncio.create_task(downloader.get(f"{url}/a.jpg?{query}"))
+                for query in ("latency_s=9", "latency_s=0.01", "body_s=0.02")
+            ]
+            await asyncio.sleep(0.005)
+            for task in hanging:
+                task.cancel()
+            for _ in range(3):
+                assert await downloader.get(f"{url}/a.jpg?latency_s=0.01") == IMAGE
+            assert all(task.cancelled() for task in hanging)
+
+    asyncio.run(get())
+    assert caplog.text == ""
+
+
+def test_proxies_are_not_used(server: ImageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would connect to any address."""
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert download(server.handle).data == IMAGE
 
 
 def test_nothing_listens() -> None:
@@ -143,40 +185,68 @@ def test_nothing_listens() -> None:
             pass
         settings = DownloadSettings(allow_private=True, attempts=1)
         async with Downloader(settings) as downloader:
-            with pytest.raises(ItemError, match=r"^download: Cannot connect to host") as caught:
+            with pytest.raises(ItemError, match=r"^download: no connection: refused") as caught:
                 await downloader.get(url)
         assert not caught.value.permanent
 
     asyncio.run(get())
 
 
-def test_certificates_are_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("trusted", "address", "days", "reason"),
+    [
+        (True, "127.0.0.1", 1, ""),
+        (False, "127.0.0.1", 1, "self-signed certificate"),
+        (True, "127.0.0.1", -1, "certificate has expired"),
+        (True, "127.0.0.2", 1, "no alternative certificate subject name matches"),
+    ],
+)
+def test_certificates(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trusted: bool,
+    address: str,
+    days: int,
+    reason: str,
+) -> None:
+    """What is wrong with one is said, and nothing is tried again."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    now = datetime.now(UTC)
+    ends = datetime.now(UTC) + timedelta(days)
+    named = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now)
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(ends - timedelta(days=2))
+        .not_valid_after(ends)
+        .add_extension(named, critical=True)
         .sign(key, hashes.SHA256())
     )
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (tmp_path / "own.pem").write_bytes(text + certificate.public_bytes(Encoding.PEM))
+    file = tmp_path / "own.pem"
+    file.write_bytes(text + certificate.public_bytes(Encoding.PEM))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "own.pem")
+    context.load_cert_chain(file)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
 
     async def get() -> None:
-        server = await asyncio.start_server(_unused, "127.0.0.1", 0, ssl=context)
+        server = await asyncio.start_server(_answer, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
         async with server, Downloader(DownloadSettings(allow_private=True)) as downloader:
-            with pytest.raises(ItemError, match=r"certificate verify failed") as caught:
+            if not reason:
+                assert await downloader.get(f"https://127.0.0.1:{port}/") == b"image"
+                return
+            with pytest.raises(ItemError, match=f"^download: certificate: {reason}") as caught:
                 await downloader.get(f"https://127.0.0.1:{port}/")
         assert caught.value.permanent
 
     asyncio.run(get())
 
 
-def _unused(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    raise AssertionError("the client has refused the certificate")
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nimage")
+    await writer.drain()
+    writer.close()
 
 
 def answering(headers: Mapping[str, str] | None = None) -> Handler:

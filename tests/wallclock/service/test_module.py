@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote_plus, unquote
+from urllib.parse import quote_plus, unquote, urlsplit
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from wallclock.__main__ import main
 from wallclock.constraints import Help, Setting
 from wallclock.errors import UserError
-from wallclock.service.addresses import exact
 from wallclock.service.envelopes import Envelopes
 from wallclock.service.module import ItemError, Module, Request, takes_parameters
 from wallclock.service.settings import describe_module, read, read_file
@@ -91,9 +90,10 @@ def test_an_upload_is_a_request_for_its_object(key: str) -> None:
     """However the key is spelled; the event may come by SNS."""
     request = opened(event(key), **S3)
     assert (request.id, request.callback_url) == (f"s3://a.b/{key}", "https://to.example")
-    target = exact(request.url)
-    assert (target.host, target.query["X-Amz-Expires"]) == ("s3.eu-west-1.amazonaws.com", "43200")
-    assert unquote(target.raw_path) == f"/a.b/{key}"
+    target = urlsplit(request.url)
+    assert target.netloc == "s3.eu-west-1.amazonaws.com"
+    assert "X-Amz-Expires=43200&" in target.query
+    assert unquote(target.path) == f"/a.b/{key}"
     assert opened(notification(event(key)), **S3).id == request.id
 
 
