@@ -144,7 +144,7 @@ def _embed(words: Sequence[str]) -> int:
     console = _import_job("rich.console", "wallclock embed").Console(stderr=True)
     outcome = start.embed(words[0], words[1], console=console, **values)
     print(f"wallclock: {outcome}")
-    return 0
+    return 1 if outcome.unreached else 0
 
 
 def _verify(words: Sequence[str]) -> int:

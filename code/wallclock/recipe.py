@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from wallclock.constraints import OneOf, Range
-from wallclock.errors import VERSION
+from wallclock.errors import VERSION, UsageError
 
 #: How stages overlap, how DataLoader's workers start, where training images are augmented, how the
 #: network is compiled.
@@ -129,6 +129,10 @@ class Limits:
     #: Where a list behind a URL came from: its http URLs reach that address, and public ones. None:
     #: they reach any.
     origin: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.user_agent.isascii() and self.user_agent.isprintable()):
+            raise UsageError(f"user_agent={self.user_agent!r}: give printable ASCII characters")
 
     def of_images(self) -> dict[str, float]:
         """Those that decide which images are refused."""

@@ -4,6 +4,7 @@
     part-00000.parquet           id, vector, sha256, width, height, version, then the list's other
                                  columns: one shard of the list
     _failures/part-00000.jsonl   its images without a vector: id, stage, reason
+    _unreached/part-00000.jsonl  those that were not reached: also position in the list, and runs
     _thumbnails/part-00000.tar   with keep=thumbnails
     _checksums/part-00000.json   size and sha256 of each of the part's files: a checksum of Parquet
                                  covers the data of a page, not its header and not the footer
@@ -14,6 +15,10 @@ The commit of a part is one rename, or in a bucket one conditional PUT, of its P
 (`stores/`). All else of it was written before, and counts only where that file exists:
 what a kill leaves is removed later. Failures are files of their own and not metadata of the Parquet
 file, so that they can be read with any tool.
+
+What part i of a list of P parts did not reach, a later run takes up as part P + i, and what that
+did not reach as part 2P + i. So a part's images follow from the list and from one other part, and
+nothing shifts where a part is damaged and made again.
 
 On a cluster two processes may hold the same part: an actor of a lost node, or of a killed driver,
 may still be at work. Each writes below a name of its own; the first one to publish a part is the
@@ -44,7 +49,7 @@ from wallclock.stages.pixels import Vectors
 
 FORMAT = 1
 #: Parts that are asked for at once: a bucket answers late.
-_THREADS = 16
+THREADS = 16
 #: The columns beside the vector; sha256 as hexadecimal text, which every reader takes.
 ROWS = pa.schema(
     [
@@ -82,7 +87,8 @@ CONFIG = ".huggingface.yaml"
 _CONFIG = 'configs:\n- config_name: default\n  data_files: "part-*.parquet"\n'
 
 #: The description, and the folders of the files beside the parts.
-ABOUT, FAILURES, THUMBNAILS, CHECKSUMS = "_dataset.json", "_failures", "_thumbnails", "_checksums"
+ABOUT, FAILURES, UNREACHED = "_dataset.json", "_failures", "_unreached"
+THUMBNAILS, CHECKSUMS = "_thumbnails", "_checksums"
 
 
 class Recorded(NamedTuple):
@@ -117,9 +123,10 @@ class Part:
 
     rows: Mapping[str, Sequence[Any]]
     vectors: Vectors
-    failures: Sequence[Mapping[str, str]] = ()
+    failures: Sequence[Mapping[str, Any]] = ()
     thumbnails: Callable[[Path], None] | None = None
     carried: Any = None
+    unreached: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,7 @@ class Dataset:
     def counts(self) -> dict[str, int]:
         """Images with a vector and without, over all parts."""
         numbers = self.committed()
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             vectors = pool.map(lambda n: self.footer(n).num_rows, numbers)
             failures = pool.map(lambda n: len(self.failures(n)), numbers)
             return {"vectors": sum(vectors), "failures": sum(failures), "parts": len(numbers)}
@@ -189,12 +196,23 @@ class Dataset:
                 raise ValueError("it has vectors that are not finite")
             return vectors
 
-    def failures(self, number: int) -> list[dict[str, str]]:
+    def failures(self, number: int) -> list[dict[str, Any]]:
         """The images of a part without a vector: id, stage, reason. Raises DamagedPartError."""
-        name = f"{FAILURES}/part-{number:05d}.jsonl"
+        return self._lines(number, f"{FAILURES}/part-{number:05d}.jsonl")
+
+    def unreached(self, number: int) -> list[dict[str, Any]]:
+        """The images that a part did not reach: id, stage, reason, position, and in how many runs.
+
+        Raises DamagedPartError.
+        """
+        return self._lines(number, f"{UNREACHED}/part-{number:05d}.jsonl")
+
+    def _lines(self, number: int, name: str) -> list[dict[str, Any]]:
         with self._reading(number, name), self._piece(number, name) as path:
-            lines = path.read_text(encoding="utf-8").splitlines() if path else ()
-            return [json.loads(line) for line in lines]
+            if path is None:
+                return []
+            self.check_file(number, name, path)
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def recorded(self, number: int) -> Mapping[str, Recorded]:
         """What is recorded of a part's files, by name.
@@ -223,9 +241,9 @@ class Dataset:
         """The error that says so of a part's file."""
         return DamagedPartError(self.out, self.row_file(number), name, reason)
 
-    def with_thumbnails(self) -> set[int]:
-        """The numbers of the parts of whose images copies were kept."""
-        return {part_number(name) for name in self.store.names(f"{THUMBNAILS}/part-")}
+    def with_files(self, folder: str) -> set[int]:
+        """The numbers of the parts that have a file in a folder, as `THUMBNAILS`."""
+        return {part_number(name) for name in self.store.names(f"{folder}/part-")}
 
     def thumbnails(self, number: int) -> AbstractContextManager[Any]:
         """The path of the copies of a part's images while the block runs; None without any."""
@@ -238,12 +256,13 @@ class Dataset:
         """
         name, last = f"part-{number:05d}", self.row_file(number)
         with self.store.staging(name) as work:
-            for folder in (FAILURES, THUMBNAILS):
-                (work / folder).mkdir(parents=True, exist_ok=True)
-            if part.failures:
-                lines = (f"{json.dumps(dict(row))}\n" for row in part.failures)
-                path = work / FAILURES / f"{name}.jsonl"
-                path.write_text("".join(lines), encoding="utf-8")
+            for folder, rows in ((FAILURES, part.failures), (UNREACHED, part.unreached)):
+                (work / folder).mkdir(parents=True)
+                if rows:
+                    lines = (f"{json.dumps(dict(row))}\n" for row in rows)
+                    path = work / folder / f"{name}.jsonl"
+                    path.write_text("".join(lines), encoding="utf-8")
+            (work / THUMBNAILS).mkdir()
             if part.thumbnails is not None:
                 part.thumbnails(work / self.tar(number))
             with pa.OSFile(os.fsencode(work / last), "wb") as file:
@@ -310,7 +329,7 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
         if about["format"] != FORMAT:
             raise UserError(f"{where} has format {about['format']}; this version: {FORMAT}")
         identity = about["identity"]
-        if not all(type(identity[name]) is int for name in ("n", "shard")):
+        if not all(type(identity[name]) is int and identity[name] for name in ("n", "shard")):
             raise ValueError("n and shard are no numbers")
         if absent := {"complete", "settings", "source"} - set(about):
             raise ValueError(f"it has no {min(absent)}")

@@ -39,10 +39,10 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
     One thread loads the sample: what a stage costs on a core, without others that compete for it.
     """
     recipe, model = job.recipe, job.model
-    if len(plan) * recipe.batch_size < LEAST:
+    if plan.images_to_read() < LEAST:
         return None
     batches = _sample(plan, recipe.batch_size)
-    options = LoaderOptions(model.input_px, replace(recipe, workers=1), hashes=True)
+    options = LoaderOptions(model.input_px, replace(recipe, workers=1), job.limits, hashes=True)
     with open_loader(job.items, batches, options) as loader:
         times, forward = _measure(loader, embedder)
     if not forward:

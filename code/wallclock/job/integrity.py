@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from wallclock.job.columns import CARRIES
-from wallclock.job.dataset import ROWS, DamagedPartError, Dataset
+from wallclock.job.dataset import ROWS, DamagedPartError, Dataset, part_number
 
 #: Parts that are checked at once: a bucket answers late, a file of a bucket is in memory.
 _THREADS = 4
@@ -33,10 +33,17 @@ def check_sizes(dataset: Dataset, number: int) -> None:
     columns = [*ROWS.names, "vector", *dataset.about["identity"].get(CARRIES, ())]
     if absent := set(columns) - set(footer.schema.to_arrow_schema().names):
         raise dataset.damaged(number, row_file, f"it has no column {min(absent)}")
-    n, shard = (int(dataset.about["identity"][name]) for name in ("n", "shard"))
-    n_images = max(min(shard, n - number * shard), 0)
-    if footer.num_rows + len(dataset.failures(number)) != n_images:
+    n, shard, before = _shape(dataset, number)
+    n_images = len(dataset.unreached(before)) if before >= 0 else min(shard, n - number * shard)
+    without = len(dataset.failures(number)) + len(dataset.unreached(number))
+    if footer.num_rows + without != n_images:
         raise dataset.damaged(number, row_file, f"it has {footer.num_rows:,} rows")
+
+
+def _shape(dataset: Dataset, number: int) -> tuple[int, int, int]:
+    """The images of the list and of a shard; the part that `number` goes on from, or below 0."""
+    n, shard = (int(dataset.about["identity"][name]) for name in ("n", "shard"))
+    return n, shard, number + -n // shard
 
 
 def check_bytes(dataset: Dataset, number: int) -> None:
@@ -52,20 +59,34 @@ def check_bytes(dataset: Dataset, number: int) -> None:
 
 def faults(dataset: Dataset, check: Callable[[Dataset, int], None]) -> Iterator[DamagedPartError]:
     """What a check finds, part by part."""
+    there = {*dataset.committed()}
 
     def fault_of(number: int) -> DamagedPartError | None:
+        row_file, before = dataset.row_file(number), _shape(dataset, number)[2]
         try:
+            if before >= 0 and before not in there:
+                why = f"{dataset.row_file(before)}, from which it goes on, is missing"
+                raise dataset.damaged(number, row_file, why)
             check(dataset, number)
         except DamagedPartError as error:
-            return error
+            return error if error.row_file == row_file else None  # the other part's own
         return None
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        yield from filter(None, pool.map(fault_of, dataset.committed()))
+        yield from filter(None, pool.map(fault_of, sorted(there)))
 
 
 def remove_damaged(dataset: Dataset) -> Iterator[str]:
-    """Remove the parts that are not whole, with a line for each; the job makes them again."""
-    for fault in faults(dataset, check_sizes):
-        dataset.store.remove(fault.row_file)
+    """Remove the parts that are not whole, with a line for each; the job makes them again.
+
+    So it does with the parts that go on from them.
+    """
+    found = [*faults(dataset, check_sizes)]
+    gone = {part_number(fault.row_file) for fault in found}
+    for number in dataset.committed():
+        if _shape(dataset, number)[2] in gone:
+            gone.add(number)
+    for number in gone:
+        dataset.store.remove(dataset.row_file(number))
+    for fault in found:
         yield f"{fault.name} is damaged: {fault.reason}; the images of its part are embedded again"

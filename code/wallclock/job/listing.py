@@ -86,8 +86,10 @@ class Items(Sequence[Source]):
         return digest.hexdigest()
 
 
-def list_items(src: str, limit: int | None = None) -> Items:
+def list_items(src: str, limit: int | None = None, limits: Limits | None = None) -> Items:
     """List the images of a source, or the first `limit` of them; see the README for what it can be.
+
+    `limits`: how a list behind a URL is asked for.
 
     Raises SourceError: there is none, it cannot be read, or an id is there twice; UserError: a URL
     or a bucket that does not answer.
@@ -98,7 +100,7 @@ def list_items(src: str, limit: int | None = None) -> Items:
         items = _bucket(src, limit)
     elif scheme in ("http", "https"):
         with TemporaryFile() as file:
-            origin = _fetch(src, file)
+            origin = _fetch(src, file, limits or Limits())
             host, name = urlsplit(src).netloc, urlsplit(src).path
             base = f"{scheme}://{host}{name.rpartition('/')[0]}/".encode()
             items = _list(src, name, file, base, limit, origin)
@@ -109,8 +111,8 @@ def list_items(src: str, limit: int | None = None) -> Items:
         if path.is_dir():
             items = _folder(path, limit)
         else:
-            with _open_list(src, path) as file:
-                items = _list(src, path.name, file, os.fsencode(path.parent) + b"/", limit)
+            with _open_list(src, path) as opened:
+                items = _list(src, path.name, opened, os.fsencode(path.parent) + b"/", limit)
     if not len(items):
         raise SourceError(f"no image in {src}: no {KINDS} file, no line of a list")
     if twice := repeated(items.ids):
@@ -132,7 +134,7 @@ def _folder(path: Path, limit: int | None) -> Items:
     root = os.fsencode(path) + b"/"
     if path.name == THUMBNAILS and (path.parent / ABOUT).is_file():
         dataset = open_existing(path.parent)
-        if dataset and dataset.with_thumbnails():
+        if dataset and dataset.with_files(THUMBNAILS):
             return _thumbnails(dataset, root, limit)
     listing = folder.FolderListing(path)
     parts = [pa.array(map(os.fsencode, names), pa.binary()) for names in chunks(listing)]
@@ -211,12 +213,12 @@ def _place_elsewhere(text: str, root: bytes) -> bytes:
     return root + os.fsencode(place) if _BELOW.fullmatch(place) else b""
 
 
-def _fetch(url: str, into: BinaryIO) -> str:
+def _fetch(url: str, into: BinaryIO, limits: Limits) -> str:
     """Write a list behind a URL into a file; the address that it came from."""
     import_extra("pycurl", url, "s3")
     from wallclock.fetch.remote_file import RemoteFile
 
-    with closing(RemoteFile(url, Limits(), most_tries=_TRIES)) as remote:
+    with closing(RemoteFile(url, limits, most_tries=_TRIES)) as remote:
         file: Any = io.BufferedReader(remote)
         try:
             if file.peek().startswith(_GZIP):  # some servers send it unasked

@@ -47,6 +47,9 @@ class Tally:
     copied: int = 0
     unread: int = 0
     n_failed: int = 0
+    #: Whether the reader gave up, and why the last image was not reached.
+    gave_up: bool = False
+    last_unreached: str = ""
     wait_s: dict[str, float] = field(default_factory=lambda: {"loader": 0.0, "sink": 0.0})
     wall_s: float = 0.0
     #: CPU seconds of the main thread and of the thread that commits.
@@ -80,6 +83,7 @@ class Run:
         self._across = job.deduplicate and job.across
         self._keeps_thumbnails = job.keep
         self._max_failures, self._processes = job.max_failures, processes
+        self._limits = job.limits
         self._looks_for_copies = job.deduplicate or job.earlier is not None
         self._hashes = HashIndex()
         #: Of a part: which of the rows that were indexed when it was loaded it has not.
@@ -98,18 +102,20 @@ class Run:
             hook = Hook(extract=thumbnails.thumbnail)
         elif self._deduplicates or self._earlier:
             hook = Hook(skip=self._has_vector)
-        options = LoaderOptions(self._model.input_px, self._recipe, hashes=True, hook=hook)
+        options = LoaderOptions(
+            self._model.input_px, self._recipe, limits=self._limits, hashes=True, hook=hook
+        )
         return open_loader(self._items, self._plan, options, self._processes)
 
     def run(self, loader: Loader, embedder: Embedder, progress: Progress) -> Tally:
-        """Embed and commit; returns when all is on the disk.
+        """Embed and commit; returns when all is on the disk, or the reader has given up.
 
         Raises UserError: more images failed than may, or the disk is full.
         """
         tally, began, cpu_began = self.tally, time.perf_counter(), time.thread_time()
         committed = set(self._dataset.committed()) if self._across else set()
-        n, shard_of = len(self._items), self._plan.bounds
-        done = n - sum(last - first for first, last in map(shard_of, self._plan.missing))
+        n, plan = len(self._items), self._plan
+        done = n - sum(map(plan.size, plan.missing))
         self._dtype = embedder.labels["dtype"]
         self._finite = FiniteRows(self._dtype)
         inference = open_inference(embedder, self._recipe, Writer(self._arrived, lambda: None))
@@ -117,11 +123,12 @@ class Run:
             pool = ThreadPoolExecutor(1, "commit")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             before = -1
-            for number, batches in self._plan.shards():
+            for number, batches in plan.shards():
                 earlier = sorted(committed & set(range(before + 1, number)))
                 self._hashes.add(read_hashes(self._dataset, earlier))
                 before = number
-                shard = Shard(number, *shard_of(number), self._model.dim)
+                runs = plan.again.get(number, {})
+                shard = Shard(number, *plan.bounds(number), self._model.dim, runs)
                 self._open.append(shard)
                 done += self._reuse(shard)
                 for _ in range(batches):
@@ -137,13 +144,15 @@ class Run:
                 self._recent.clear()
                 shard.loaded = True
                 self._commit_complete(pool)
+                if tally.gave_up:
+                    break
             inference.finish()
             self._commit_complete(pool)
             while self._commits:
                 self._commits.popleft().result()
         tally.wall_s = time.perf_counter() - began
         tally.main_cpu_s = time.thread_time() - cpu_began
-        progress(n, n, tally.limited_by)
+        progress(done, n, tally.limited_by)
         return tally
 
     def _has_vector(self, info: ImageInfo) -> bool:
@@ -162,7 +171,7 @@ class Run:
 
     def _reuse(self, shard: Shard) -> int:
         """Take over what has not changed since the earlier dataset; how many they are."""
-        if self._earlier is None:
+        if self._earlier is None or shard.runs:
             return 0
         places = self._earlier.unread[shard.first : shard.last]
         shard.reuse(places, self._earlier.dataset)
@@ -190,10 +199,13 @@ class Run:
         if self._keeps_thumbnails:
             for position, thumbnail in zip(batch.positions, batch.extras.extracted, strict=True):
                 shard.thumbnails[position - shard.first] = thumbnail
-        shard.failures += batch.failures
         self.tally.images += len(positions)
-        self.tally.n_failed += len(batch.failures)
+        self.tally.n_failed += shard.add_failures(batch.failures, self._items)
         self._check_failures(shard)
+        self.tally.gave_up |= shard.gave_up
+        for failure in batch.failures:
+            if "unreached" in failure:
+                self.tally.last_unreached = describe(failure)
         if rows:
             is_all = len(rows) == len(batch.ids)
             shard.waiting += len(rows)
@@ -249,6 +261,8 @@ class Run:
                 while self._commits:
                     self._commits.popleft().result()
             shard = self._open.popleft()
+            if shard.lost:
+                continue
             self._fail(shard, shard.drop_copies(self._dropped))
             self._commits.append(pool.submit(self._commit, shard))
         if self._commits and self._commits[0].done():

@@ -10,7 +10,7 @@ from wallclock.constraints import Help, OneOf, Range
 from wallclock.errors import UsageError, UserError, check_name
 from wallclock.preprocess import Preprocess
 from wallclock.processor import Processor, read_processor
-from wallclock.recipe import DTYPES, FAST, POOLS, Count, ModelSpec, Positive, Recipe
+from wallclock.recipe import DTYPES, FAST, POOLS, Count, Limits, ModelSpec, Positive, Recipe
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
 #: Pillow: the reference of `verify`.
@@ -83,6 +83,10 @@ class JobSettings:
     max_failures: Annotated[
         Count | None, Help("stop after more failures than this; empty: never")
     ] = None
+    user_agent: Annotated[str, Help("what servers of images are told")] = Limits.user_agent
+    give_up_s: Annotated[
+        float, Range(0), Help("seconds in which no image is reached, until the run ends")
+    ] = Limits.give_up_s
     export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
     limit: Annotated[
         Positive | None, Help("number of images from the start of SRC; empty: all")
@@ -108,6 +112,10 @@ class JobSettings:
                 "device=cuda, but there is no NVIDIA GPU; set device=auto or device=cpu"
             )
         return "cuda" if gpus else "cpu"
+
+    def limits(self, origin: str | None = None) -> Limits:
+        """Of the images of a list from there. Raises UsageError: the user agent cannot be sent."""
+        return Limits(user_agent=self.user_agent, give_up_s=self.give_up_s, origin=origin)
 
     def resolved_recipe(self, device: str) -> Recipe:
         """The recipe with its device, batch and precision."""

@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from wallclock.check import ImageInfo
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.index import Places, Words, by_part, hash_words
 from wallclock.job.listing import Items
-from wallclock.loader.batch import Batch
+from wallclock.loader.batch import Batch, Failure
 from wallclock.stages.pixels import Vectors
+
+#: What so many runs have not reached is a failure.
+RUNS = 3
 
 
 @dataclass
@@ -24,13 +28,19 @@ class Shard:
     in an earlier part of this dataset (`in_dataset`), or in an earlier dataset (`in_earlier`). What
     is none of these has failed. So has, of those that are to have a vector (`kept`), the one whose
     vector is not finite, and its copies (`dropped`).
+
+    `runs`: by position, how many runs have not reached an image before; empty for a shard of the
+    list. `gave_up`: whether the reader did, before it had tried all of its images.
     """
 
     number: int
     first: int
     last: int
     dim: int
+    runs: Mapping[int, int] = field(default_factory=dict)
     failures: list[Mapping[str, str]] = field(default_factory=list)
+    unreached: list[Mapping[str, Any]] = field(default_factory=list)
+    gave_up: bool = False
     #: Rows whose vectors have not arrived.
     waiting: int = 0
     #: Whether all its batches were loaded.
@@ -51,6 +61,29 @@ class Shard:
     def complete(self) -> bool:
         """Whether it can be committed."""
         return self.loaded and not self.waiting
+
+    @property
+    def lost(self) -> bool:
+        """Whether the reader gave up before anything of it was reached: nothing is known of it."""
+        return self.gave_up and not self.failures and not self.kept.any()
+
+    def add_failures(self, failures: Sequence[Failure], items: Items) -> int:
+        """Note images that failed and those that were not reached; how many are failures."""
+        before, ids = len(self.failures), items.ids[self.first : self.last]
+        for failure in failures:
+            if "unreached" not in failure:
+                self.failures.append(failure)
+                continue
+            gave_up = failure["unreached"] == "all"
+            self.gave_up |= gave_up
+            position = self.first + pc.index(ids, failure["id"]).as_py()
+            runs = self.runs.get(position, 0) + (not gave_up)
+            row = {name: failure[name] for name in ("id", "stage", "reason")}
+            if runs < RUNS:
+                self.unreached.append({**row, "position": position, "runs": runs})
+            else:
+                self.failures.append({**row, "reason": f"{row['reason']}, in {runs} runs"})
+        return len(self.failures) - before
 
     def describe(self, offsets: Sequence[int], infos: Sequence[ImageInfo]) -> None:
         """Note what rows' images are; they will have vectors."""
@@ -131,7 +164,7 @@ class Shard:
         }
         carried = items.carried
         carried = carried.take(kept + self.first) if carried is not None else None
-        return Part(columns, self.vectors[kept], self.failures, carried=carried)
+        return Part(columns, self.vectors[kept], self.failures, None, carried, self.unreached)
 
 
 def _rows(offsets: Sequence[int]) -> slice | list[int]:

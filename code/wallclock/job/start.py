@@ -39,7 +39,8 @@ _LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transforme
 class Outcome:
     """What a start of a job did.
 
-    `counts`: vectors, failures, skipped files and parts, earlier starts included.
+    `counts`: vectors, failures, images that were not reached, skipped files and parts, earlier
+    starts included. While any was not reached, the dataset is not complete: run the job again.
     """
 
     out: Path | str
@@ -52,8 +53,16 @@ class Outcome:
     #: A warning that is repeated at the end.
     warning: str = ""
 
+    @property
+    def unreached(self) -> int:
+        """The images that have neither a vector nor a failure."""
+        return self.counts.get("unreached", 0)  # which older datasets do not have
+
     def __str__(self) -> str:
         said = self._counts_and_rate()
+        if self.unreached:
+            last = self.tally.last_unreached
+            said += f"; {self.unreached:,} not reached: run again (the last: {last})"
         return f"{said}; {self.warning}" if self.warning else said
 
     def _counts_and_rate(self) -> str:
@@ -116,7 +125,7 @@ def _run(
     src: str, out: str | Path, settings: JobSettings, place: Place, console: Console
 ) -> Outcome:
     """List the images, open OUT, plan what is missing, and embed it."""
-    items = list_items(src, settings.limit)
+    items = list_items(src, settings.limit, settings.limits())
     columns.check(items)
     _print_others(items, console)
     store = at(out)
@@ -132,7 +141,7 @@ def _run(
             for line in integrity.remove_damaged(dataset):
                 print_line(console, line)
             counts = dataset.about.get("counts", {})
-            if len(dataset.committed()) == counts.get("parts"):
+            if dataset.about["complete"] and len(dataset.committed()) == counts.get("parts"):
                 return _with_vectors(Outcome(store.out, counts, Tally()), items, dataset)
         dataset.remove_leftovers()
         job = _job(settings, resolved, items, dataset, earlier, place)
@@ -189,6 +198,7 @@ def _job(
         across=place.across,
         keep=keep,
         max_failures=settings.max_failures,
+        limits=settings.limits(items.origin),
     )
 
 
@@ -201,18 +211,25 @@ def _embed_missing(place: Place, job: Job, plan: Plan, about: Mapping[str, Any])
     swapped = swapped_bytes() - swapped
     dataset.remove_leftovers()  # also what other processes left meanwhile
     counts = {**dataset.counts(), "skipped": len(job.items.others)}
-    dataset.describe({**about, "complete": True, "counts": counts})
+    counts["unreached"] = len(job.items) - counts["vectors"] - counts["failures"]
+    dataset.describe({**about, "complete": not counts["unreached"], "counts": counts})
     warning = RANDOM if job.model.weights == "random" else ""
     return Outcome(dataset.out, counts, tally, expected, swapped, warning)
 
 
 def _with_vectors(outcome: Outcome, items: Items, dataset: Dataset) -> Outcome:
-    """The outcome. Raises UserError, which shows the first images, where none has a vector."""
-    if outcome.counts["vectors"]:
+    """The outcome. Raises UserError: the run reached nothing, or no image has a vector."""
+    tally, n = outcome.tally, outcome.unreached
+    reached_nothing = not tally.images + tally.n_failed + tally.unread
+    if n and reached_nothing and (tally.gave_up or not outcome.counts["vectors"]):
+        last = tally.last_unreached
+        raise UserError(f"nothing was reached, as {last}; {n:,} not reached: run again")
+    if outcome.counts["vectors"] or n:
         return outcome
     first = [items[position] for position in range(min(len(items), _SHOWN))]
     shown = ", ".join(text_of(x.where) if isinstance(x.where, str) else x.id for x in first)
-    reason = dataset.failures(0)[0]["reason"]
+    failures = (row for number in dataset.committed() for row in dataset.failures(number))
+    reason = next(failures)["reason"]
     is_windows = "\\" in shown and "://" not in shown
     fix = "; write / for the backslashes of Windows" if is_windows else ""
     raise UserError(f"{outcome}; no image has a vector, the first: {shown} ({reason}){fix}")

@@ -18,7 +18,7 @@ import simplejpeg
 
 from wallclock.check import ImageInfo
 from wallclock.errors import image_errors
-from wallclock.job.dataset import Dataset
+from wallclock.job.dataset import THUMBNAILS, Dataset
 from wallclock.orientation import UPRIGHT, orient
 from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
@@ -66,7 +66,7 @@ def members(dataset: Dataset) -> Iterator[tuple[str, bytes, str]]:
 
     Raises DamagedPartError: a tar is not what was written.
     """
-    for number in sorted(dataset.with_thumbnails().intersection(dataset.committed())):
+    for number in sorted(dataset.with_files(THUMBNAILS).intersection(dataset.committed())):
         with dataset.thumbnails(number) as path:
             dataset.check_file(number, dataset.tar(number), path)
             with tarfile.open(path, "r:") as tar:

@@ -10,7 +10,7 @@ direction, so that the first stays high where pixels are wrong.
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from wallclock.job.listing import list_items
 from wallclock.job.reference import Reference
 from wallclock.job.settings import JobSettings, Resolved, VerifySettings
 from wallclock.preprocess import preprocess_of
-from wallclock.recipe import Limits
 from wallclock.stages.forward.networks import digest_of, load_network
 from wallclock.summary import cosine, misplaced, unit_length
 
@@ -78,6 +77,8 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     """
     chosen = build(VerifySettings, values, "")
     dataset = open_existing(out)
+    if dataset and (unreached := dataset.about.get("counts", {}).get("unreached")):
+        raise UserError(f"{unreached:,} images were not reached; run `wallclock embed` again")
     if dataset is None or not dataset.about["complete"]:
         raise UserError(f"{out} holds no complete dataset; run `wallclock embed` to its end first")
     limits = _limits_of(dataset)
@@ -178,7 +179,7 @@ def _embedded_again(
     """
     identity = dataset.about["identity"]
     settings = build(JobSettings, dataset.about["settings"], "")
-    items = list_items(dataset.about["source"], settings.limit)
+    items = list_items(dataset.about["source"], settings.limit, settings.limits())
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
     resolved = settings.resolved("cpu")
     model = resolved.model
@@ -189,13 +190,16 @@ def _embedded_again(
     )
     vectors, hashes = {}, {}
     # Bytes over the job's limit have no vector to compare.
-    with closing(SourceReader(Limits(), fetches_ahead=False)) as read:
+    with closing(SourceReader(settings.limits(items.origin), fetches_ahead=False)) as read:
         for position in at:
             source = items[position]
             image = None
-            with suppress(ImageError):
+            try:
                 data = read(source)
                 image = reference.open(data)
+            except ImageError as error:
+                if getattr(error, "unreached", "") == "all":
+                    raise UserError(f"{source.id} was not reached: {error.reason}") from error
             # Only an image may be refused: what the model raises is a fault to be seen.
             if image is not None:
                 vectors[source.id] = reference.vector(image)

@@ -1,7 +1,8 @@
 """A folder of small images with everything that a job meets, and what is in a dataset."""
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests import making
+from wallclock.errors import NotReachedError, UserError
+from wallclock.fetch.sources import SourceReader
 from wallclock.job import embed
 from wallclock.job.dataset import open_existing
 
@@ -73,3 +76,47 @@ def reference(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Content
     out = tmp_path_factory.mktemp("reference") / "out"
     embed(images, out, **QUICK)
     return content(out)
+
+
+@dataclass
+class World:
+    """What a reader meets: `away` has the names of images that it does not reach.
+
+    It gives up once it has read so many: None for never. `asked`: how often it was asked since.
+    """
+
+    away: set[str] = field(default_factory=set)
+    gives_up_after: int | None = None
+    refuses: bool = False
+    read: list[str] = field(default_factory=list)
+    asked: int = 0
+
+    def change(self, *away: str, gives_up_after: int | None = None) -> None:
+        """Of the next run."""
+        self.away, self.gives_up_after, self.read = {*away}, gives_up_after, []
+
+    def surround(self, patch: pytest.MonkeyPatch) -> None:
+        """Put it between readers and their images."""
+        lock, read = threading.Lock(), SourceReader.__call__
+
+        def call(reader: SourceReader, item: Any) -> bytes:
+            with lock:
+                if self.gives_up_after is not None and len(self.read) >= self.gives_up_after:
+                    self.asked += 1
+                    raise NotReachedError("read", "no route", "all")
+                self.read.append(item.id)
+            if self.refuses:
+                raise UserError("the credentials have expired; renew them")
+            if item.id in self.away:
+                raise NotReachedError("read", "HTTP 503")
+            return read(reader, item)
+
+        patch.setattr(SourceReader, "__call__", call)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """One that is as it should be, until a test changes it."""
+    world = World()
+    world.surround(monkeypatch)
+    return world

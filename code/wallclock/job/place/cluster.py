@@ -158,8 +158,12 @@ class Cluster:
                     if job.max_failures is not None and work.n_failed > job.max_failures:
                         why = f"more than max_failures={job.max_failures} images failed"
                         raise UserError(f"{why}: {job.dataset.out}/{FAILURES}")
-                    first, last = zip(*map(plan.bounds, left), strict=True) if left else ((), ())
-                    show(len(job.items) - sum(last) + sum(first), len(job.items), work.limited_by)
+                    waiting = sum(map(plan.size, left))
+                    show(len(job.items) - waiting, len(job.items), work.limited_by)
+                    if work.gave_up:
+                        break
+                if work.gave_up:
+                    break
                 left -= set(job.dataset.committed())
                 fruitless = fruitless + 1 if left == missing else 0
                 if fruitless == _FRUITLESS:
@@ -168,6 +172,7 @@ class Cluster:
                     print_line(
                         self._console, f"actors were lost: {len(left):,} parts are made again"
                     )
+                    job.dataset.remove_leftovers()  # an attempt may not have reached the same
                 missing = left
         wall_s = perf_counter() - began
         print_line(self._console, _checked(self._pool, work, wall_s))
@@ -304,6 +309,8 @@ def _add(total: Tally, part: Tally) -> None:
         setattr(total, name, getattr(total, name) + getattr(part, name))
     for name, seconds in part.wait_s.items():
         total.wait_s[name] += seconds
+    total.gave_up |= part.gave_up
+    total.last_unreached = part.last_unreached or total.last_unreached
 
 
 def _checked(pool: Pool, work: Tally, wall_s: float) -> str:

@@ -13,7 +13,7 @@ from wallclock.errors import UserError
 from wallclock.files import why_unwritable
 
 #: The folders of a part's other files.
-FOLDERS = ("_checksums", "_failures", "_thumbnails")
+FOLDERS = ("_checksums", "_failures", "_thumbnails", "_unreached")
 #: Shows a line to the user.
 Say = Callable[[str], None]
 

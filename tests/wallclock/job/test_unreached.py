@@ -1,0 +1,313 @@
+"""Images that the world keeps away: no failures, no vectors, and what the next run takes up."""
+
+import io
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests import making
+from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, World, content
+from wallclock.__main__ import main
+from wallclock.errors import UserError
+from wallclock.job import Outcome, embed
+from wallclock.job.dataset import Dataset, Part, open_existing
+from wallclock.job.verify import verify
+
+Run = Callable[..., Any]
+#: Images are read in the list's order.
+ORDERED: dict[str, Any] = {**QUICK, "workers": 1}
+
+
+@pytest.fixture
+def run(images: Path, tmp_path: Path) -> Run:
+    def start(**values: Any) -> Outcome:
+        return embed(images, tmp_path / "out", **{**ORDERED, **values})
+
+    return start
+
+
+@pytest.fixture
+def command(images: Path, tmp_path: Path) -> list[str]:
+    settings = (f"{name}={value}" for name, value in ORDERED.items())
+    return ["embed", str(images), str(tmp_path / "out"), *settings]
+
+
+def dataset_of(out: Path | str) -> Dataset:
+    dataset = open_existing(out)
+    assert dataset is not None
+    return dataset
+
+
+def unreached(out: Path | str) -> dict[str, int]:
+    """By id, how many runs have not reached an image: as the last part says that has it."""
+    dataset = dataset_of(out)
+    rows = [row for number in dataset.committed() for row in dataset.unreached(number)]
+    return {row["id"]: row["runs"] for row in rows}
+
+
+def test_an_outage_at_the_start(
+    world: World, command: list[str], reference: Content, tmp_path: Path, capsys: Any
+) -> None:
+    """Nothing is marked, nothing is called a failure; the next run is as if there had been none."""
+    world.change(gives_up_after=0)
+    assert main([*command, "shard=2"]) == 1
+    said = capsys.readouterr().err
+    assert re.search(r"nothing was reached, as .*: no route; 41 not reached: run again$", said)
+    assert "failed" not in said
+    assert dataset_of(tmp_path / "out").committed() == []
+    assert world.asked < N, "it went on with shard after shard"
+    world.change()
+    assert main([*command, "shard=2"]) == 0
+    assert content(tmp_path / "out").rows == reference.rows
+
+
+def test_an_outage_in_the_middle(
+    world: World, run: Run, command: list[str], reference: Content, tmp_path: Path, capsys: Any
+) -> None:
+    """What was reached of the shard in flight is kept, and the next run reads all else."""
+    out, left = tmp_path / "out", N - 20
+    world.change(gives_up_after=20)
+    assert main(command) == 1
+    said = capsys.readouterr().out
+    assert re.search(rf" in 2 parts of .*; {left} not reached: run again \(the last: .*\)$", said)
+    assert "complete" not in said
+    assert set(unreached(out).values()) == {0}, "a run in which the reader gave up counts none"
+    assert not dataset_of(out).about["complete"]
+    assert main(["verify", str(out)]) == 1
+    line = f"wallclock: {left} images were not reached; run `wallclock embed` again\n"
+    assert capsys.readouterr().err.endswith(line)
+    reached = {*world.read}
+    world.change()
+    assert run().unreached == 0
+    assert sorted(world.read) == sorted({*reference.rows, "07-cut.jpg", "zero.jpg"} - reached)
+    assert content(out).rows == reference.rows
+    assert verify(out, n=4).faults == ()
+    assert str(run()).startswith("complete already: 39 vectors, 2 failed, 0 skipped in 4 parts")
+
+
+def test_an_outage_between_shards_marks_nothing(world: World, run: Run, tmp_path: Path) -> None:
+    world.change(gives_up_after=16)
+    assert run().counts == {"vectors": 15, "failures": 1, "skipped": 0, "parts": 1, "unreached": 25}
+    assert unreached(tmp_path / "out") == {}
+
+
+def test_what_three_runs_did_not_reach_is_a_failure(
+    world: World, run: Run, reference: Content, tmp_path: Path
+) -> None:
+    """Hosts that are gone, of a list whose other hosts answer; before, they are no failures."""
+    out, gone = tmp_path / "out", ("03.jpg", "20.jpg", "30-twin.jpg")
+    for runs in (1, 2):
+        world.change(*gone)
+        assert run(max_failures=DAMAGED).unreached == 3
+        assert unreached(out) == dict.fromkeys(gone, runs)
+    world.change(*gone, gives_up_after=0)
+    with pytest.raises(UserError, match=r"^nothing was reached, as .*no route; 3 not reached"):
+        run()
+    assert unreached(out) == dict.fromkeys(gone, 2)
+    world.change(*gone)
+    assert run().counts["failures"] == DAMAGED + 3
+    assert world.read == [*gone], "and nothing else"
+    left = {name: row for name, row in reference.rows.items() if name not in gone}
+    reasons = {(name, "HTTP 503, in 3 runs") for name in gone}
+    assert content(out).rows == left
+    assert {*content(out).failures} - {*reference.failures} == reasons
+    world.change()
+    assert str(run()).startswith("complete already")
+    assert world.read == []
+
+
+def test_nothing_but_dead_hosts(world: World, run: Run, images: Path) -> None:
+    """In the end no image has a vector, for a reason that the error names."""
+    names = [path.relative_to(images).as_posix() for path in images.rglob("*.*")]
+    world.change(*names)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"^nothing was reached, as .*; 41 not reached: run"):
+            run()
+    with pytest.raises(UserError, match=r"no image has a vector, the first: .*HTTP 503, in 3 runs"):
+        run()
+
+
+def test_refused_credentials_end_the_run(world: World, run: Run) -> None:
+    """What was made stays, and what was not reached is no failure."""
+    world.change("00.jpg")
+    run()
+    world.refuses = True
+    with pytest.raises(UserError, match=r"^the credentials have expired; renew them$"):
+        run()
+    world.refuses = False
+    world.change()
+    assert run().counts["failures"] == DAMAGED
+    assert world.read == ["00.jpg"]
+
+
+def test_a_copy_whose_original_was_not_reached(
+    world: World, run: Run, reference: Content, tmp_path: Path
+) -> None:
+    """The copy is embedded, and its original is then its copy."""
+    world.change("05.jpg", "02.jpg")
+    assert run().tally.copied == 1
+    world.change()
+    outcome = run()
+    assert world.read == ["02.jpg", "05.jpg"]
+    assert (outcome.tally.copied, outcome.unreached) == (2, 0)
+    assert content(tmp_path / "out") == reference
+
+
+def test_with_reuse(
+    world: World, run: Run, images: Path, reference: Content, tmp_path: Path
+) -> None:
+    """Of an earlier dataset that lacks some: these are read, and no row is taken over twice."""
+    earlier = str(embed(images, tmp_path / "earlier", **{**ORDERED, "limit": 20}).out)
+    world.change("01.jpg", "25.jpg", "33.jpg")
+    assert run(reuse=earlier).unreached == 2
+    world.change()
+    assert run(reuse=earlier).unreached == 0
+    assert world.read == ["25.jpg", "33.jpg"]
+    assert content(tmp_path / "out") == reference
+
+
+def change_a_position(out: Path) -> None:
+    path = out / "_unreached" / "part-00000.jsonl"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace('"position": 3', '"position": 4'), "utf-8")
+    assert path.read_text("utf-8") != text
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (
+            change_a_position,
+            "_unreached/part-00000.jsonl is damaged: its sha256 is not the recorded",
+        ),
+        (
+            lambda out: (out / "part-00000.parquet").unlink(),
+            "part-00003.parquet is damaged: part-00000.parquet, from which it goes on, is missing;",
+        ),
+    ],
+)
+def test_a_damaged_part_from_which_another_goes_on(
+    damage: Callable[[Path], None],
+    line: str,
+    world: World,
+    run: Run,
+    reference: Content,
+    tmp_path: Path,
+) -> None:
+    """Both are made again: another position would be a second row of another image."""
+    world.change("03.jpg", "09.jpg", "20.jpg")
+    run()
+    world.change("09.jpg")
+    assert run().unreached == 1
+    damage(tmp_path / "out")
+    world.change()
+    console = Console(record=True, file=io.StringIO(), width=200)
+    assert run(console=console).unreached == 0
+    (said,) = (said for said in console.export_text().splitlines() if "damaged" in said)
+    assert line in said
+    assert "20.jpg" not in world.read
+    assert content(tmp_path / "out") == reference
+
+
+# --- whatever happens, in any order --------------------------------------------------------------
+
+SMALL: dict[str, Any] = {**QUICK, "batch": 2, "shard": 4, "keep": "thumbnails"}
+NAMES = [f"{at:02}.jpg" for at in range(14)]
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A list with a column of its own, beside what it comes to; each third image is the first."""
+    folder = tmp_path_factory.mktemp("listed")
+    for at, name in enumerate(NAMES):
+        (folder / name).write_bytes(making.jpeg(seed=at % 3 and at))
+    rows = "".join(f"{name},{name},{at}\n" for at, name in enumerate(NAMES))
+    (folder / "list.csv").write_text(f"path,id,number\n{rows}")
+    embed(folder / "list.csv", folder / "out", **SMALL)
+    return folder / "list.csv"
+
+
+def numbered(out: Path) -> Content:
+    """Its content, with the list's own column."""
+    found = content(out)
+    for path in out.glob("part-*.parquet"):
+        for row in pq.read_table(path, columns=["id", "number"]).to_pylist():
+            found.rows[row["id"]] += (row["number"],)
+    return found
+
+
+class Killed(Exception):  # noqa: N818 - a signal's work
+    """In the place of a signal."""
+
+
+def killing(commits: int) -> Callable[[Dataset, int, Part], None]:
+    """`Dataset.commit` of a process that is killed when it has made so many parts."""
+    made, commit = [0], Dataset.commit
+
+    def call(self: Dataset, number: int, part: Part) -> None:
+        if made[0] == commits:
+            raise Killed
+        made[0] += 1
+        commit(self, number, part)
+
+    return call
+
+
+def harm(out: Path, at: int, *, remove: bool) -> None:
+    """Cut or remove one of the files that parts need."""
+    if files := sorted(path for path in out.rglob("part-*") if path.suffix != ".tar"):
+        path = files[at % len(files)]
+        path.write_bytes(path.read_bytes()[:-5])
+        if remove:
+            path.unlink()
+
+
+weather = st.fixed_dictionaries(
+    {
+        "away": st.sets(st.sampled_from(NAMES)),
+        "gives_up_after": st.none() | st.integers(0, 12),
+        "commits": st.none() | st.integers(0, 3),
+        "harm": st.none() | st.tuples(st.integers(0, 40), st.booleans()),
+        "workers": st.integers(1, 3),
+    }
+)
+
+
+@settings(max_examples=20)
+@given(runs=st.lists(weather, min_size=1, max_size=5))
+def test_every_image_once_whatever_happens(
+    runs: list[dict[str, Any]], listed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Outages, kills and damaged files in any run, then fine weather.
+
+    What three runs did not reach is a failure; all else is as in an undisturbed dataset.
+    """
+    world, out = World(), tmp_path_factory.mktemp("any") / "out"
+    right = numbered(listed.parent / "out").rows
+    with pytest.MonkeyPatch.context() as patch:
+        world.surround(patch)
+        for one in runs:
+            world.change(*one["away"], gives_up_after=one["gives_up_after"])
+            with pytest.MonkeyPatch.context() as killer, suppress(UserError, Killed):
+                if one["commits"] is not None:
+                    killer.setattr(Dataset, "commit", killing(one["commits"]))
+                embed(listed, out, workers=one["workers"], **SMALL)
+            if one["harm"]:
+                harm(out, one["harm"][0], remove=one["harm"][1])
+        world.change()
+        outcome = embed(listed, out, **SMALL)
+        found = numbered(out)
+        failed = {name for name, reason in found.failures if reason == "HTTP 503, in 3 runs"}
+        assert len(failed) == len(found.failures) == outcome.counts["failures"]
+        assert all(sum(name in one["away"] for one in runs) >= 3 for name in failed)
+        assert found.rows == {n: row for n, row in right.items() if n not in failed}
+        assert str(embed(listed, out, **SMALL)).startswith("complete already")
+    assert verify(out, n=2).faults == ()
