@@ -171,6 +171,28 @@ def test_boto3_makes_one_request_or_signs_them_all(
     assert len(created) == made
 
 
+def test_a_signature_that_would_be_another_is_left_to_boto3() -> None:
+    client = client_of("")
+    client.credentials = Credentials(KEY, "another secret")
+    request = Objects(client, "bucket").request("key", LIMIT)
+    headers = headers_of(request)
+    assert headers["authorization"] == authorization(request.url, headers)
+
+
+@pytest.mark.parametrize("endpoint", ["http://store.test:80", "https://store.test:443"])
+def test_the_default_port_is_in_no_signature(endpoint: str) -> None:
+    client, created = client_of(endpoint), list[str]()
+    client.boto.meta.events.register(
+        "request-created.s3.GetObject", lambda event_name, **_: created.append(event_name)
+    )
+    objects = Objects(client, "bucket")
+    for _ in range(3):
+        request = objects.request("key", LIMIT)
+        headers = headers_of(request)
+        assert headers["authorization"] == authorization(request.url, headers)
+    assert len(created) == 1
+
+
 @pytest.mark.parametrize("key", ["", "\udcff"])
 def test_what_can_be_no_key(key: str) -> None:
     with pytest.raises(PermanentError) as caught:
