@@ -64,7 +64,11 @@ def _read(extension: str, file: BinaryIO) -> Any:
     head = file.read(_HEAD)
     file.seek(0)
     if head.startswith(b"PAR1") or extension in _PARQUET:
-        return pq.read_table(file, page_checksum_verification=True)
+        table = pq.read_table(file, page_checksum_verification=True)
+        for column in table.columns:  # Arrow trusts the numbers of values in it
+            if pa.types.is_dictionary(column.type):
+                column.validate(full=True)
+        return table
     is_arrow = head.startswith(b"ARROW1")
     if is_arrow or extension in _ARROW:
         table = (pa.ipc.open_file if is_arrow else pa.ipc.open_stream)(file).read_all()
@@ -164,7 +168,7 @@ def _records(lines: Iterator[str], mark: str) -> Iterator[Sequence[str]]:
         for line in chain(iter(lambda: again.popleft() if again else None, None), lines):
             n_taken = len(line) + (n_taken if taken else 0)
             if n_taken > _MOST_LINE:
-                raise csv.Error(f"a record of more than {_MOST_LINE:,} characters")
+                raise ValueError(f"a record of more than {_MOST_LINE:,} characters")
             taken.append(line)
             yield line
 

@@ -139,6 +139,7 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
                     at = as_source(row, next(numbers)).where
                     reason = at.reason if isinstance(at, Unreadable) else ""
                     if is_url(name) and isinstance(at, str) and not may_name(name, place_of(at)):
+                        row = {"id": row.get("id", at)}
                         reason = "a table from elsewhere names URLs of http, https, s3 or its store"
                     yield Record(row, name, failure or reason)
     except UserError:

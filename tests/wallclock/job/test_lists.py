@@ -3,9 +3,11 @@
 import csv
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -132,6 +134,55 @@ def test_json_of_several_types(tmp_path: Path) -> None:
     path.write_text('["a", "b"]')
     with pytest.raises(UserError, match=r"list\.json cannot .*: row 1: no JSON object"):
         list_items(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "filling", "what"),
+    [
+        ("list.txt", b"", b"x", "line"),
+        ("list.csv", b"id,path\n1,", b"x", "line"),
+        ("list.csv", b'id,path\n1,"', b"x", "line"),
+        ("list.csv", b"path\n", b'"' + b"x" * 999 + b'\n",', "record"),
+        ("list.jsonl", b'{"path": "', b"x", "line"),
+    ],
+)
+def test_a_line_without_an_end_is_refused_and_not_held(
+    name: str, head: bytes, filling: bytes, what: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(head + filling * ((1 << 25) // len(filling)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=rf"a list: a {what} of more than 1,048,576 characters"):
+            list_items(str(tmp_path / name))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_array_of_json_is_one_line_and_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps([{"path": f"{at:099}"} for at in range(10_000)]))
+    assert len(list_items(str(path))) == 10_000
+    monkeypatch.setattr("wallclock.job.lists._MOST_JSON", 1 << 20)
+    with pytest.raises(UserError, match=r"more than 1,048,576 bytes of JSON; write CSV or Parquet"):
+        list_items(str(path))
+
+
+def test_a_row_that_never_answers_is_its_failure(tmp_path: Path) -> None:
+    """A pipe without a writer, and a socket; by a path and by whatever URL names them."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.jpg").write_bytes(making.jpeg())
+    starts = ["", "file:", "file://", "LOCAL://", "file://localhost", "file://host"]
+    rows = [f"{start}{tmp_path}/pipe" for start in [*starts, "simplecache::file://"]]
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        rows += ["pipe", f"file://{tmp_path}/socket"]
+        (tmp_path / "list.txt").write_text("\n".join([*rows, "a.jpg"]))
+        embed(tmp_path / "list.txt", tmp_path / "out", **QUICK)
+    found = content(tmp_path / "out")
+    assert ([*found.rows], [name for name, _ in found.failures]) == (["a.jpg"], rows)
 
 
 def test_what_parquet_lacks_is_refused_before_work(tmp_path: Path) -> None:

@@ -147,6 +147,17 @@ def test_a_table_by_fsspec(memory: Any) -> None:
         (batch,) = batches
     assert batch.labels == [*range(5)]
     np.testing.assert_array_equal(batch.images, PLAIN)
+    names = ["/etc/hosts", "FILE:///etc/hosts", "etc/hosts", "memory://x::file:///etc/hosts"]
+    file = io.BytesIO()
+    pq.write_table(pa.table({"url": [*names, "memory://photos/0/0.jpg"]}), file)
+    memory.pipe("/photos/b.parquet", file.getvalue())
+    with open_images("memory://photos/b.parquet", 16) as batches:
+        (batch,) = batches
+    assert (batch.ids, [row["id"] for row in batch.failures]) == (
+        ["memory://photos/0/0.jpg"],
+        names,
+    )
+    assert all("a table from elsewhere names URLs" in row["reason"] for row in batch.failures)
     with (
         pytest.raises(UserError, match=r"memory://none\.parquet: ") as caught,
         open_images("memory://none.parquet") as batches,
