@@ -9,7 +9,6 @@ from wallclock.fetch.retries import (
     TransientError,
 )
 
-_NO_URL = frozenset({pycurl.E_URL_MALFORMAT, pycurl.E_UNSUPPORTED_PROTOCOL})
 _LOST = {
     pycurl.E_COULDNT_CONNECT: "no connection: refused, or no route",
     pycurl.E_GOT_NOTHING: "closed without an answer",
@@ -21,7 +20,7 @@ _LOST = {
 
 def failure_of(code: int, text: str) -> PermanentError | TransientError:
     """What an error with this code and text is raised as."""
-    if code in _NO_URL and "HTTP/0.9" not in text:  # which is an answer that is none
+    if code == pycurl.E_URL_MALFORMAT:
         return PermanentError("not a URL")
     if code == pycurl.E_COULDNT_RESOLVE_HOST:
         return NoSuchHostError("the host's name cannot be looked up")

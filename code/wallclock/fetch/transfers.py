@@ -6,6 +6,7 @@ Nothing is tried twice here, and nothing is read without bounds: of bytes, of ti
 
 import heapq
 import os
+import re
 import selectors
 import socket
 import threading
@@ -35,6 +36,7 @@ _CHECK_S, _TOO_SLOW = 0.25, -1
 _BUFFER_BYTES = 1 << 18
 #: Seconds for the thread to end; for a rest of a body on which nothing depends; no bound at all.
 _CLOSING_S, _DRAIN_S, _NO_BOUND_S = 1.0, 1.0, 1e6
+_STATUS = re.compile(rb"HTTP/\S+ +(\d+)")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -111,7 +113,7 @@ class _Transfer:
         name, colon, value = line.partition(b":")
         if line.startswith(b"HTTP/"):  # perhaps another answer, behind one that was provisional
             self.headers.clear()
-            self.status = int(line.split()[1])
+            self.status = int(match[1]) if (match := _STATUS.match(line)) else 0
         elif colon:
             # Latin-1 takes any byte; `onward` makes UTF-8 of it again.
             self.headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
@@ -375,7 +377,7 @@ class Transfers:
     def _answer(self, curl: Any, transfer: _Transfer) -> Answer | Exception | None:
         """The answer; None where a redirect is followed."""
         request, status = transfer.request, transfer.status
-        if not transfer.has_head:  # libcurl takes it for an answer without a body
+        if not (transfer.has_head and status):  # libcurl takes it for an answer without a body
             return TransientError("cut off before the end of the headers")
         location = transfer.headers.get("location", "")
         if status not in _REDIRECTS or request.redirects is None:

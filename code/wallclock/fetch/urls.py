@@ -3,9 +3,10 @@
 import re
 from urllib.parse import quote, urljoin, urlsplit
 
-#: A URL in which nothing has to be percent-encoded (RFC 3986).
+#: A URL of http in which nothing has to be percent-encoded (RFC 3986).
 _VALID = re.compile(
-    r"\w+://[\w.:@%\[\]-]+(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?", re.ASCII
+    r"https?://[\w.:@%\[\]-]+(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?",
+    re.ASCII | re.IGNORECASE,
 )
 #: What stays as it is in one that is not valid; a percent sign too, as browsers do.
 _SAFE = "!#$%&'()*+,/:;=?@[]~"
@@ -20,8 +21,8 @@ def sendable(url: str) -> str:
         return url
     url = url.translate(_DROPPED).strip()
     parts = urlsplit(url)
-    if not (host := parts.netloc):
-        raise ValueError("no host")
+    if parts.scheme not in ("http", "https") or not (host := parts.netloc):
+        raise ValueError("no URL of a host")
     if not host.isascii():
         user, at, name = host.rpartition("@")
         host = quote(user, _SAFE) + at + name.encode("idna").decode()

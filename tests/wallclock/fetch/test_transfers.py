@@ -146,6 +146,9 @@ BROKEN = {
         b"HTTP/1.1 103 Early Hints\r\n\r\n" + HEAD + b"X: y",
         "cut off before the end of the headers",
     ),
+    "an odd status": (b"HTTP/1.1 2xx OK\r\nContent-Length: 0\r\n\r\n", ""),
+    "no status": (b"HTTP/1.1\r\nContent-Length: 0\r\n\r\n", ""),
+    "an odd version": (b"HTTP/9.9 200 OK\r\nContent-Length: 0\r\n\r\n", ""),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n", "HTTP/0.9"),
     "two lengths": (HEAD + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nbody", ""),
 }
@@ -153,12 +156,13 @@ BROKEN = {
 
 @pytest.mark.parametrize(("reply", "reason"), BROKEN.values(), ids=BROKEN)
 def test_broken_answers_may_be_whole_the_next_time(
-    transfers: Transfers, reply: bytes, reason: str
+    transfers: Transfers, reply: bytes, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving({"/": reply}) as server:
         error = result_of(transfers, f"{server.url}/")
     assert isinstance(error, TransientError)
     assert reason in str(error)
+    assert not capsys.readouterr().err, "libcurl's callbacks raise nothing"
 
 
 def test_what_is_cut_is_never_whole(transfers: Transfers) -> None:

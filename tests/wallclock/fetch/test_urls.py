@@ -15,6 +15,7 @@ SIGNED = "https://b.s3.amazonaws.com/a%20b/..//c+d(1)?X-Amz-Signature=1f%2f&X-Am
         (SIGNED, SIGNED),
         ("http://me:secret@127.0.0.1:9/a#b", "http://me:secret@127.0.0.1:9/a#b"),
         ("http://[::1]:9", "http://[::1]:9"),
+        ("HTTPS://Host/A", "HTTPS://Host/A"),
         ("http://host/a b/ü?q=<x>|y", "http://host/a%20b/%C3%BC?q=%3Cx%3E%7Cy"),
         ("http://host/100%/50%25", "http://host/100%/50%25"),
         ("http://host?a b", "http://host?a%20b"),
@@ -27,7 +28,7 @@ def test_what_is_sent(given: str, sent: str) -> None:
     assert sendable(given) == sent
 
 
-@pytest.mark.parametrize("url", ["", "a/b.jpg", "http://", "http:///a", "http:/a"])
+@pytest.mark.parametrize("url", ["", "a/b.jpg", "http://", "http:///a", "http:/a", "ftp://a/"])
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         sendable(url)
