@@ -76,12 +76,8 @@ class Reach:
         """Note that a host has answered."""
         with self._lock:
             host = self._hosts[name]
-            host.failures, host.has_answered, host.is_given_up, host.rests_until = (
-                0,
-                True,
-                False,
-                0.0,
-            )
+            host.failures, host.rests_until = 0, 0.0
+            host.has_answered, host.is_given_up = True, False
             self._answered_at = self._clock()
             self._failing_since = None
             if self._is_said:
@@ -115,7 +111,9 @@ class Reach:
                     host.is_given_up = True
                     return None
             elif not self._most_tries:
-                self._wait(tries.host, error, now - self._failing_since)
+                silent_s = now - self._failing_since
+                self._wait(tries.host, error, silent_s)
+                rest = min(rest, self._give_up_s - silent_s)  # then it is given up, and not later
             return None if self.is_over else rest
 
     def _wait(self, name: str, error: TransientError, silent_s: float) -> None:
