@@ -20,7 +20,9 @@ _LOST = {
 
 def failure_of(code: int, text: str) -> PermanentError | TransientError:
     """What an error with this code and text is raised as."""
-    if code == pycurl.E_URL_MALFORMAT:
+    # libcurl has one code for a URL's protocol, and for an answer that is no HTTP.
+    is_scheme = code == pycurl.E_UNSUPPORTED_PROTOCOL and text.startswith("Protocol ")
+    if is_scheme or code == pycurl.E_URL_MALFORMAT:
         return PermanentError("not a URL")
     if code == pycurl.E_COULDNT_RESOLVE_HOST:
         return NoSuchHostError("the host's name cannot be looked up")

@@ -20,18 +20,16 @@ from functools import partial
 from itertools import count
 from math import ceil, inf
 from typing import Any, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import certifi
 import pycurl
 
 from wallclock.fetch.curl_errors import failure_of
 from wallclock.fetch.retries import PermanentError, TransientError, seconds_of
-from wallclock.fetch.urls import onward, sendable
+from wallclock.fetch.urls import host_and_port, onward, sendable
 
 #: A body that comes more slowly than so many bytes a second, for `silent_s`, is given up.
 _LEAST_SPEED = 1000
-_WAIT: int = pycurl.WRITEFUNC_PAUSE
 _CHECK_S, _TOO_SLOW = 0.25, -1
 _BUFFER_BYTES = 1 << 18
 #: Seconds for the thread to end; for a rest of a body on which nothing depends; no bound at all.
@@ -134,7 +132,7 @@ class _Transfer:
             return len(data)
         if taken is False:
             self.recent, self.fast_at = 0, inf  # it is not slow, but has to wait
-            return _WAIT
+            return int(pycurl.WRITEFUNC_PAUSE)
         self.length += len(data)
         if self.length > self.request.max_bytes:
             return -1
@@ -334,7 +332,8 @@ class Transfers:
             option(pycurl.PROXY, "")  # it would connect to any address
             option(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
         if self._resolve:
-            option(pycurl.RESOLVE, _resolved(url, self._resolve))
+            host, port = host_and_port(url)
+            option(pycurl.RESOLVE, [f"{host}:{port}:{','.join(self._resolve(host))}"])
 
     def _open_socket(self, transfer: _Transfer, _: int, address: Any) -> Any:
         family, kind, protocol, (host, *_others) = address
@@ -444,9 +443,3 @@ def _popped(pop: Callable[[], _T]) -> Iterator[_T]:
 def _certificates() -> str:
     """The file of the certificates that are trusted."""
     return os.environ.get("SSL_CERT_FILE") or os.environ.get("AWS_CA_BUNDLE") or certifi.where()
-
-
-def _resolved(url: str, resolve: Callable[[str], list[str]]) -> list[str]:
-    parts = urlsplit(url)
-    host, port = str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
-    return [f"{host}:{port}:{','.join(resolve(host))}"]

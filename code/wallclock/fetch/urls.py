@@ -3,10 +3,9 @@
 import re
 from urllib.parse import quote, urljoin, urlsplit
 
-#: A URL of http in which nothing has to be percent-encoded (RFC 3986).
+#: A URL in which nothing has to be percent-encoded (RFC 3986).
 _VALID = re.compile(
-    r"https?://[\w.:@%\[\]-]+(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?",
-    re.ASCII | re.IGNORECASE,
+    r"\w+://[\w.:@%\[\]-]+(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?", re.ASCII
 )
 #: What stays as it is in one that is not valid; a percent sign too, as browsers do.
 _SAFE = "!#$%&'()*+,/:;=?@[]~"
@@ -21,13 +20,19 @@ def sendable(url: str) -> str:
         return url
     url = url.translate(_DROPPED).strip()
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not (host := parts.netloc):
-        raise ValueError("no URL of a host")
+    if not (host := parts.netloc):
+        raise ValueError("no host")
     if not host.isascii():
         user, at, name = host.rpartition("@")
         host = quote(user, _SAFE) + at + name.encode("idna").decode()
     rest = url.partition("://")[2][len(parts.netloc) :]
     return f"{parts.scheme}://{host}{quote(rest, _SAFE)}"
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """The host and the port of a URL. Raises ValueError: the port is none."""
+    parts = urlsplit(url)
+    return str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def onward(url: str, location: str) -> str:
