@@ -172,6 +172,8 @@ class Objects:
         """What boto3 makes of an answer that is no object."""
         from botocore.awsrequest import AWSResponse
 
+        if answer.status == 400 and b"</Error>" not in answer.body:  # cut off before its code
+            return S3TransientError("HTTP 400", "HTTP 400", 400)
         raw = SimpleNamespace(stream=lambda: [answer.body])
         reply = AWSResponse(answer.url, answer.status, answer.headers, raw)
         try:

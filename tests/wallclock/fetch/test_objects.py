@@ -223,6 +223,9 @@ def answer(status: int, code: str = "", region: str = "", **headers: str) -> Ans
         (answer(500), TransientError, "HTTP 500"),
         (answer(400, "RequestTimeout"), TransientError, "400 RequestTimeout"),
         (answer(409, "OperationAborted"), TransientError, "409 OperationAborted"),
+        # Cut off: it may have been ExpiredToken.
+        (Answer(400, {}, b"", ""), TransientError, "HTTP 400"),
+        (Answer(400, {}, b"<Error><Code>Exp", ""), TransientError, "HTTP 400"),
     ],
 )
 def test_answers_without_an_object(got: Answer, kind: type[Exception], reason: str) -> None:
