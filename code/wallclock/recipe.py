@@ -129,6 +129,8 @@ class Limits:
     #: Where a list behind a URL came from: its http URLs reach that address, and public ones. None:
     #: they reach any.
     origin: str | None = None
+    #: A URL that was reached before; it is asked for where no other one answers.
+    known: str = ""
 
     def __post_init__(self) -> None:
         if not (self.user_agent.isascii() and self.user_agent.isprintable()):

@@ -20,8 +20,8 @@ _LEAST_TRIES = 4
 _PATIENCE, _PATIENCE_AT_FIRST = 1 / 3, 1 / 12
 #: Failures in a row after which a host is left alone for a while.
 _MANY = 4
-#: Seconds of silence that are worth a line.
-_SAID_AFTER_S = 3.0
+#: Seconds of silence after which it is looked at, and after which it is worth a line.
+_DOUBTED_AFTER_S, _SAID_AFTER_S = 1.0, 3.0
 
 _log = logging.getLogger("wallclock")
 
@@ -60,7 +60,7 @@ class Reach:
         self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
         self._answered_at = float("-inf")
         self._failing_since: float | None = None
-        self._is_said = False
+        self._is_doubted = self._is_said = False
         self._lock = Lock()
         #: Whether everything was given up; and the last failure's reason.
         self.is_over, self.reason = False, ""
@@ -80,9 +80,22 @@ class Reach:
             host.has_answered, host.is_given_up = True, False
             self._answered_at = self._clock()
             self._failing_since = None
+            self._is_doubted = False
             if self._is_said:
                 _log.warning("%s answers again", name)
                 self._is_said = False
+
+    def is_doubtful(self) -> bool:
+        """Whether nothing answers any more; True once, until something does.
+
+        Perhaps all that is asked for is dead: then something that was alive can tell.
+        """
+        with self._lock:
+            since = self._failing_since
+            if self._is_doubted or since is None or self._clock() - since < _DOUBTED_AFTER_S:
+                return False
+            self._is_doubted = True
+            return True
 
     def failed(self, tries: Tries, error: TransientError) -> float | None:
         """Seconds after which a GET is to be tried again; None: it is given up.

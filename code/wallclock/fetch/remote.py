@@ -102,6 +102,8 @@ class Remote:
         self._open: set[_Get] = set()
         self._held: dict[_Get, ForbiddenError] = {}
         self._any_allowed = not expects_some
+        #: One that was reached, if any was.
+        self._known = limits.known
 
     def get(self, url: str) -> Future[bytes]:
         """The bytes behind a URL; or ImageError, or UserError where credentials are refused.
@@ -157,6 +159,7 @@ class Remote:
         except Exception as error:  # noqa: BLE001 - sorted there
             self._fail(get, error, is_answer=isinstance(result, Answer))
         else:
+            self._known = get.url
             self._answered(get)
             self._end(get, data)
 
@@ -188,8 +191,10 @@ class Remote:
             return
         if pause_s is None:
             self._not_reached(get, str(error))
-        else:
-            self._transfers.later(pause_s, partial(self._send, get))
+            return
+        self._transfers.later(pause_s, partial(self._send, get))
+        if self._known and self._reach.is_doubtful():
+            self._send(_Get(self._known, Tries(host_of(self._known))))
 
     def _answered(self, get: _Get) -> None:
         self._reach.answered(get.tries.host)

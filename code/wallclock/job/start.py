@@ -4,12 +4,13 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 from rich.console import Console
 
 from wallclock.constraints import build
@@ -198,8 +199,17 @@ def _job(
         across=place.across,
         keep=keep,
         max_failures=settings.max_failures,
-        limits=settings.limits(items.origin),
+        limits=replace(settings.limits(items.origin), known=_reached(dataset, items)),
     )
+
+
+def _reached(dataset: Dataset, items: Items) -> str:
+    """The URL of an image that an earlier run has read; empty where there is none."""
+    for number in dataset.committed():
+        if len(ids := dataset.rows(number, ["id"])["id"]):
+            source = items[pc.index(items.ids, ids[0]).as_py()]
+            return str(source.where) if source.remote else ""
+    return ""
 
 
 def _embed_missing(place: Place, job: Job, plan: Plan, about: Mapping[str, Any]) -> Outcome:

@@ -109,6 +109,19 @@ def test_retry_after_is_kept_and_bounded() -> None:
         assert reach.failed(Tries("a.example"), error) == waited_s
 
 
+def test_silence_is_doubted_once() -> None:
+    clock = Clock()
+    reach, tries = Reach(60, clock=clock), Tries("a.example")
+    assert not reach.is_doubtful()
+    for _ in range(2):
+        reach.failed(tries, DOWN)
+        assert not reach.is_doubtful()
+        clock.now += 1
+        assert [reach.is_doubtful() for _ in range(3)] == [True, False, False]
+        reach.answered("b.example")
+        assert not reach.is_doubtful()
+
+
 def test_tries_may_be_counted() -> None:
     reach, tries = Reach(60, most_tries=3, clock=Clock()), Tries("a.example")
     assert [reach.failed(tries, DOWN) for _ in range(3)] == [0.5, 1.0, None]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock.errors import ImageError, NotReachedError, UserError
+from wallclock.fetch import reach
 from wallclock.fetch.remote_file import RemoteFile
 from wallclock.fetch.retries import JITTER
 from wallclock.fetch.sources import Source, SourceReader
@@ -42,12 +43,12 @@ def serving(answers: Answers) -> Iterator[tuple[str, Counter[str]]]:
 
 
 def read(
-    urls: Sequence[str], give_up_s: float = 0.3, ahead: bool = True, origin: str | None = None
+    urls: Sequence[str], give_up_s: float = 0.3, ahead: bool = True, **limits: Any
 ) -> list[Any]:
     """What the reader of a job gives for each: bytes, or the error."""
     results: list[Any] = []
-    limits = Limits(max_bytes=1000, give_up_s=give_up_s, origin=origin)
-    with closing(SourceReader(limits, fetches_ahead=ahead)) as reader:
+    given = Limits(max_bytes=1000, give_up_s=give_up_s, **limits)
+    with closing(SourceReader(given, fetches_ahead=ahead)) as reader:
         sources = [Source(url, url) for url in urls]
         if ahead:
             reader.prefetch_more(sources)
@@ -148,6 +149,21 @@ def test_a_host_that_is_down_among_others(nobody: str) -> None:
         results = read(urls)
     assert unreached(results) == ["one" if at % 5 == 1 else "" for at in range(50)]
     assert results[0::5] == [b"image"] * 10
+
+
+@pytest.mark.parametrize("n_before", [0, 1])
+def test_only_dead_hosts_are_left(
+    n_before: int, nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was reached before, now or in an earlier run, is asked whether it is them."""
+    monkeypatch.setattr(reach, "_DOUBTED_AFTER_S", 0.02)
+    with serving(lambda *_: (200, b"image")) as (server, asked):
+        before = [f"{server}/known"] * n_before
+        known = "" if before else f"{server}/known"
+        dead = [f"{nobody}/{at}" for at in range(70)]
+        results = read([*before, *dead], give_up_s=3, known=known)
+        assert asked["/known"] > n_before
+    assert unreached(results) == [""] * n_before + ["one"] * 70
 
 
 def test_who_reads_one_image_does_not_wait_for_long(nobody: str) -> None:
