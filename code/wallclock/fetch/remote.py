@@ -17,7 +17,7 @@ from wallclock.fetch.retries import (
     PermanentError,
     RefusedError,
     TransientError,
-    is_transient,
+    status_error,
 )
 from wallclock.fetch.s3 import Client, NoBucketError, connect
 from wallclock.fetch.transfers import Answer, Request, Transfers
@@ -54,7 +54,9 @@ class Servers:
     def body_of(self, url: str, answer: Answer) -> bytes:
         """The body of an answer that is a success. Raises what another one means."""
         if not url.startswith("s3://"):
-            return unpacked(_body_of(answer), self._max_bytes)
+            if answer.status != 200:
+                raise status_error(answer.status, answer.retry_after_s)
+            return unpacked(answer.body, self._max_bytes)
         bucket, key = self._bucket(url)
         return bucket.object_of(answer, key)[0]
 
@@ -249,20 +251,6 @@ def unpacked(data: bytes, most: int) -> bytes:
     if len(data) > most:
         raise PermanentError(f"more bytes than the limit of {most:,}")
     return data
-
-
-def _body_of(answer: Answer) -> bytes:
-    """The body of an answer that is a success. Raises what another one means."""
-    reason = f"HTTP {answer.status}"
-    if is_transient(answer.status):
-        error = TransientError(reason)
-        error.retry_after_s = answer.retry_after_s
-        raise error
-    if answer.status in (401, 403, 407):
-        raise ForbiddenError(reason)
-    if answer.status != 200:
-        raise PermanentError(reason)
-    return answer.body
 
 
 def _refusal(origin: str, address: str) -> str:

@@ -50,6 +50,16 @@ def is_transient(status: int) -> bool:
     return status >= 500 or status in _TRANSIENT_4XX
 
 
+def status_error(status: int, retry_after_s: float) -> TransientError | PermanentError:
+    """What an HTTP status that is no success means."""
+    if is_transient(status):
+        error = TransientError(f"HTTP {status}")
+        error.retry_after_s = retry_after_s
+        return error
+    kind = ForbiddenError if status in (401, 403, 407) else PermanentError
+    return kind(f"HTTP {status}")
+
+
 def backoff_s(attempt: int, first_s: float = _FIRST_S, longest_s: float = _LONGEST_S) -> float:
     """Seconds to wait after failed attempt `attempt`, counted from 0: random below a bound.
 
@@ -68,6 +78,10 @@ def seconds_of(retry_after: str) -> float:
     return 0.0
 
 
+def _pause_s(attempt: int, error: TransientError) -> float:
+    return max(backoff_s(attempt), min(error.retry_after_s, _LONGEST_S))
+
+
 def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
     """Call until no `TransientError` is raised, `attempts` times at most, and back off in between.
 
@@ -76,8 +90,8 @@ def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object]
     for attempt in range(attempts - 1):
         try:
             return call()
-        except TransientError:
-            if pause(backoff_s(attempt)):
+        except TransientError as error:
+            if pause(_pause_s(attempt, error)):
                 raise
     return call()
 
@@ -91,7 +105,7 @@ async def retry_async(
     for attempt in range(attempts - 1):
         try:
             return await call()
-        except TransientError:
-            if await pause(backoff_s(attempt)):
+        except TransientError as error:
+            if await pause(_pause_s(attempt, error)):
                 raise
     return await call()

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from wallclock.fetch.retries import TransientError
+from wallclock.fetch.retries import TransientError, status_error
 from wallclock.fetch.urls import sendable
 from wallclock.service.addresses import PORTS
-from wallclock.service.client import HttpClient, failure_of
+from wallclock.service.client import HttpClient
 from wallclock.service.settings import CallbackSettings
 
 #: The environment variable with the secret; no setting, so that no file or log has it.
@@ -60,7 +60,7 @@ class CallbackSender(HttpClient):
         if 300 <= answer.status < 400:
             raise TransientError(f"HTTP {answer.status}: redirects are not followed")
         if answer.status >= 300:
-            raise failure_of(answer.status)
+            raise status_error(answer.status, answer.retry_after_s)
 
 
 def signed_url(url: str) -> str:

@@ -8,13 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
-from wallclock.fetch.retries import (
-    CertificateError,
-    PermanentError,
-    TransientError,
-    is_transient,
-    retry_async,
-)
+from wallclock.fetch.retries import CertificateError, PermanentError, TransientError, retry_async
 from wallclock.fetch.transfers import Answer, Request, Transfers
 from wallclock.service.addresses import check, refusal
 from wallclock.service.module import ItemError
@@ -93,9 +87,3 @@ class HttpClient:
 
 def _permit(address: str) -> str:
     return ""
-
-
-def failure_of(status: int) -> Exception:
-    """What a status that is not a success means: a TransientError or a PermanentError."""
-    kind = TransientError if is_transient(status) else PermanentError
-    return kind(f"HTTP {status}")

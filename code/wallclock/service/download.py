@@ -3,8 +3,8 @@
 from functools import partial
 from typing import Any
 
-from wallclock.fetch.retries import PermanentError
-from wallclock.service.client import HttpClient, failure_of
+from wallclock.fetch.retries import PermanentError, status_error
+from wallclock.service.client import HttpClient
 from wallclock.service.settings import DownloadSettings
 
 _DEFAULT_SETTINGS = DownloadSettings()
@@ -26,7 +26,7 @@ class Downloader(HttpClient):
     async def _get(self, url: str) -> bytes:
         answer = await self._request(url, **self._bounds)
         if answer.status != 200:
-            raise failure_of(answer.status)
+            raise status_error(answer.status, answer.retry_after_s)
         # A small compressed body can be a large one.
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
             raise PermanentError("the body is compressed, though identity was asked for")

@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wallclock.fetch import transfers as transfers_module
 from wallclock.fetch.retries import (
     CertificateError,
     NoSuchHostError,
@@ -362,6 +363,17 @@ def test_closing_ends_what_is_on_its_way() -> None:
     transfers.close()
     assert results.count("late") == 1
     assert [type(result) for result in results if result != "late"] == [CancelledError] * 5
+
+
+def test_closing_waits_for_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server may take its time."""
+    monkeypatch.setattr(transfers_module, "_CLOSING_S", 0.01)
+    answered, results = threading.Event(), list[Any]()
+    one = Transfers(1, "tests/1", resolve=lambda _: ["127.0.0.1"] * answered.wait())
+    one.submit(Request("http://images.test/", 10), results.append)
+    one.close()
+    assert results == []
+    answered.set()
 
 
 def test_an_error_in_the_thread_ends_all() -> None:

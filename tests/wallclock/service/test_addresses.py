@@ -199,6 +199,23 @@ def only_one_public(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")
 
 
+def test_a_connection_is_used_again_by_who_may_make_it(tmp_path: Path) -> None:
+    server = ImageServer(tmp_path)
+
+    async def get() -> None:
+        trusting = Downloader(DownloadSettings(allow_private=True))
+        async with listening(server.handle) as url, trusting:
+            port = url.rpartition(":")[2]
+            async with Downloader(DownloadSettings(ports=port)) as downloader:
+                for client, reason in ((trusting, "HTTP 404"), (downloader, NOT_PUBLIC)) * 2:
+                    with pytest.raises(ItemError) as caught:
+                        await client.get(f"{url}/a.jpg")
+                    assert caught.value.reason == reason
+
+    asyncio.run(get())
+    assert server.counts["requests"] == 2
+
+
 @pytest.mark.usefixtures("only_one_public")
 @pytest.mark.parametrize(
     ("location", "reason"),

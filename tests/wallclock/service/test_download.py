@@ -5,7 +5,6 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +139,16 @@ def test_the_time_of_a_try_is_bounded(server: ImageServer) -> None:
     assert str(got.error) == "download: not done within 0.2 s"
 
 
+@pytest.mark.parametrize(("asked", "least_s"), [("7", 7), ("3600", 8), ("soon", 0)])
+def test_a_server_may_ask_for_a_pause(asked: str, least_s: float) -> None:
+    """Of a few seconds at most: others wait for their download."""
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        return web.Response(status=429, headers={"Retry-After": asked})
+
+    assert all(least_s <= pause <= 8 for pause in download(handle).pauses)
+
+
 @pytest.mark.parametrize(("status", "n_pauses"), [(503, 3), (404, 0)])
 def test_the_body_of_an_error_counts_for_nothing(status: int, n_pauses: int) -> None:
     """Its status is the reason, however long it is."""
@@ -192,61 +201,33 @@ def test_nothing_listens() -> None:
     asyncio.run(get())
 
 
-@pytest.mark.parametrize(
-    ("trusted", "address", "days", "reason"),
-    [
-        (True, "127.0.0.1", 1, ""),
-        (False, "127.0.0.1", 1, "self-signed certificate"),
-        (True, "127.0.0.1", -1, "certificate has expired"),
-        (True, "127.0.0.2", 1, "no alternative certificate subject name matches"),
-    ],
-)
-def test_certificates(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    trusted: bool,
-    address: str,
-    days: int,
-    reason: str,
-) -> None:
-    """What is wrong with one is said, and nothing is tried again."""
+def test_certificates_are_checked(tmp_path: Path) -> None:
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    ends = datetime.now(UTC) + timedelta(days)
-    named = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
+    now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(ends - timedelta(days=2))
-        .not_valid_after(ends)
-        .add_extension(named, critical=True)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
         .sign(key, hashes.SHA256())
     )
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    file = tmp_path / "own.pem"
-    file.write_bytes(text + certificate.public_bytes(Encoding.PEM))
+    (tmp_path / "own.pem").write_bytes(text + certificate.public_bytes(Encoding.PEM))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(file)
-    if trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    context.load_cert_chain(tmp_path / "own.pem")
 
     async def get() -> None:
-        server = await asyncio.start_server(_answer, "127.0.0.1", 0, ssl=context)
+        server = await asyncio.start_server(_unused, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
         async with server, Downloader(DownloadSettings(allow_private=True)) as downloader:
-            if not reason:
-                assert await downloader.get(f"https://127.0.0.1:{port}/") == b"image"
-                return
-            with pytest.raises(ItemError, match=f"^download: certificate: {reason}") as caught:
+            with pytest.raises(ItemError, match=r"^download: certificate: ") as caught:
                 await downloader.get(f"https://127.0.0.1:{port}/")
         assert caught.value.permanent
 
     asyncio.run(get())
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nimage")
-    await writer.drain()
-    writer.close()
+def _unused(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    raise AssertionError("the client has refused the certificate")
 
 
 def answering(headers: Mapping[str, str] | None = None) -> Handler:
