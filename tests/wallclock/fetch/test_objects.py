@@ -5,6 +5,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -20,11 +21,14 @@ from moto import settings
 from moto.server import ThreadedMotoServer
 
 from tests.threaded_server import FileHandler, ThreadedServer
-from tests.wallclock.fetch.client import KEY, REGION, SECRET, client_of
+from tests.wallclock.fetch.client import KEY, REGION, SECRET, client_of, variables_of
+from wallclock.errors import ImageError, UserError
 from wallclock.fetch.objects import Objects, is_verified
 from wallclock.fetch.retries import ForbiddenError, PermanentError, RefusedError, TransientError
 from wallclock.fetch.s3 import Client, NoBucketError
+from wallclock.fetch.sources import Source, SourceReader
 from wallclock.fetch.transfers import Answer, Request, Transfers
+from wallclock.recipe import Limits
 
 LIMIT = 1 << 20
 
@@ -347,11 +351,9 @@ def test_credentials_that_cannot_be_renewed(failure: Exception, kind: type[Excep
     assert "\n" not in str(caught.value)
 
 
-@pytest.fixture
-def checking_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str, str]]:
-    """moto's server, which checks signatures of all but the first requests; and a user's keys."""
-    monkeypatch.setattr("moto.core.responses.ActionAuthenticatorMixin.request_count", 0)
-    monkeypatch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 5)
+@pytest.fixture(scope="module")
+def checking_server() -> Iterator[tuple[str, str, str]]:
+    """moto's server, which checks signatures once it is set up; and a user's keys."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
@@ -365,7 +367,9 @@ def checking_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str,
     s3.create_bucket(Bucket="signed")
     for key in SIGNED:
         s3.put_object(Bucket="signed", Key=key, Body=key.encode())
-    yield endpoint, keys["AccessKeyId"], keys["SecretAccessKey"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
+        yield endpoint, keys["AccessKeyId"], keys["SecretAccessKey"]
     server.stop()
 
 
@@ -385,3 +389,24 @@ def test_a_server_that_checks_signatures(
             else:
                 with pytest.raises(RefusedError, match="403 SignatureDoesNotMatch; set AWS_"):
                     objects.object_of(answer, name)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_images_of_a_bucket(
+    monkeypatch: pytest.MonkeyPatch, checking_server: tuple[str, str, str], is_right: bool
+) -> None:
+    """Through the loader's reader: bytes, failures of images, or an end with the cure."""
+    endpoint, key, secret = checking_server
+    for name, value in variables_of(endpoint, key, secret if is_right else "wrong").items():
+        monkeypatch.setenv(name, value)
+    sources = [Source(name, f"s3://signed/{name}") for name in (*SIGNED, "none.jpg")]
+    with closing(SourceReader(Limits())) as reader:
+        reader.prefetch(sources)
+        if is_right:
+            assert reader(sources[0]) == SIGNED[0].encode()
+            with pytest.raises(ImageError, match="404 NoSuchKey"):
+                reader(sources[1])
+        else:
+            for source in sources:
+                with pytest.raises(UserError, match=r"signed: 403 SignatureDoesNotMatch; set AWS_"):
+                    reader(source)
