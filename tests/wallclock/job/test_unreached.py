@@ -2,8 +2,10 @@
 
 import io
 import re
+import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests import making
+from tests.threaded_server import FileHandler, ThreadedServer
 from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, World, content
 from wallclock.__main__ import main
 from wallclock.errors import UserError
+from wallclock.fetch import reach
+from wallclock.fetch.retries import JITTER
 from wallclock.job import Outcome, embed
 from wallclock.job.dataset import Dataset, Part, open_existing
 from wallclock.job.verify import verify
@@ -133,6 +138,26 @@ def test_nothing_but_dead_hosts(world: World, run: Run, images: Path) -> None:
             run()
     with pytest.raises(UserError, match=r"no image has a vector, the first: .*HTTP 503, in 3 runs"):
         run()
+
+
+def test_a_host_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second run on it alone is left; an image of before says that it is its fault."""
+    monkeypatch.setattr(reach, "_DOUBTED_AFTER_S", 0.05)
+    monkeypatch.setattr(JITTER, "uniform", lambda low, high: high / 50)
+    image = making.jpeg(16, 16, 0)
+
+    class Handler(FileHandler):
+        def answer(self) -> None:
+            self.reply(200, {"Content-Length": str(len(image))}, image)
+
+    with ThreadedServer(Handler) as server, socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        urls = [f"{server.endpoint}/a.jpg", f"http://127.0.0.1:{nobody.getsockname()[1]}/b.jpg"]
+        (tmp_path / "list.txt").write_text("\n".join(urls))
+        start = partial(embed, tmp_path / "list.txt", tmp_path / "out", model="null", give_up_s=1)
+        assert [start().unreached for _ in range(3)] == [1, 1, 0]
+    (failure,) = content(tmp_path / "out").failures
+    assert failure == (urls[1], "no connection: refused, or no route, in 3 runs")
 
 
 def test_refused_credentials_end_the_run(world: World, run: Run) -> None:
