@@ -238,7 +238,7 @@ def steady(file: Any) -> None:
     [
         (drip, {"silent_s": 0.2}, "silent, or slower than 1000 bytes a second, for 0.2 s"),
         (silent, {"silent_s": 0.2}, "silent, or slower than 1000 bytes a second, for 0.2 s"),
-        (steady, {"silent_s": 0.2}, ""),
+        (steady, {"silent_s": 0.5}, ""),
         (steady, {"total_s": 0.2}, "not done within 0.2 s"),
     ],
 )
