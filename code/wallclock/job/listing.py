@@ -37,7 +37,7 @@ from wallclock.loader.items import Unreadable
 from wallclock.recipe import Limits
 
 #: A name below a list from elsewhere: no root, no scheme however it is spelled, no control code.
-_BELOW = re.compile(r"(?![\w+.%-]*(:|%3a))(?![/\\])[^\x00-\x1f\x7f]+", re.IGNORECASE)
+_BELOW = re.compile(r"(?!\s*([/\\]|[\w+.%-]*(:|%3a)))[^\x00-\x1f\x7f]+", re.IGNORECASE)
 _REFUSED = "a list from elsewhere names http, https and s3 URLs, and what lies below it"
 #: Of a list behind a URL: the most bytes, and tries.
 _LIST_BYTES = 1 << 30
@@ -189,9 +189,8 @@ def _list(
     src: str, name: str, file: BinaryIO, root: bytes, limit: int | None, origin: str | None = None
 ) -> Items:
     ids, where, carried, faults = read_list(src, name, file, limit)
-    place = _place if origin is None else _place_elsewhere
     parts = (where[at : at + CHUNK].to_pylist() for at in range(0, len(where), CHUNK))
-    placed = [pa.array([place(text, root) for text in part], pa.binary()) for part in parts]
+    placed = [pa.array([_place(text, root) for text in part], pa.binary()) for part in parts]
     places = pa.chunked_array(placed, pa.binary())
     refused = pc.indices_nonzero(pc.equal(places, b"")).to_pylist()
     faults = {row: f"row {row + 1}: {_REFUSED}" for row in refused} | faults
@@ -199,18 +198,16 @@ def _list(
 
 
 def _place(text: str, root: bytes) -> bytes:
-    """A place of a list, in the system's bytes; a relative one is below the list's folder."""
+    """A place of a list, in the system's bytes; a relative one is below the list's folder.
+
+    Empty: the list is behind the URL `root`, and may not name it.
+    """
     place = place_of(text)
-    is_whole = not place or is_url(place) or place.startswith("/")
-    return os.fsencode(place) if is_whole else root + os.fsencode(place)
-
-
-def _place_elsewhere(text: str, root: bytes) -> bytes:
-    """The same of a list behind the URL `root`, which names no file of this machine; or nothing."""
-    place = place_of(text.strip())
-    if may_name(os.fsdecode(root), place):
-        return os.fsencode(place)
-    return root + os.fsencode(place) if _BELOW.fullmatch(place) else b""
+    if b"://" not in root:
+        is_whole = is_url(place) or place.startswith("/")
+    elif not (is_whole := may_name(root.decode(), place)) and not _BELOW.fullmatch(place):
+        return b""
+    return os.fsencode(place) if is_whole or not place else root + os.fsencode(place)
 
 
 def _fetch(url: str, into: BinaryIO, limits: Limits) -> str:

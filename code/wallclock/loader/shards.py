@@ -4,21 +4,14 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, count
 from random import Random
 from typing import Any
 
-from wallclock.errors import (
-    ImageError,
-    UserError,
-    first_line,
-    image_errors,
-    import_extra,
-    reason_of,
-)
+from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
 from wallclock.fetch.filesystems import filesystem_of, is_url, may_name, place_of
 from wallclock.fetch.folder import id_of, is_image_name
 from wallclock.fetch.s3 import S3Error, connect, list_objects
@@ -132,7 +125,8 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
     parquet = import_extra("pyarrow.parquet", name, "embed")
     numbers = count()
     try:
-        with _table_file(name) as file, parquet.ParquetFile(file) as table:
+        filesystem, path = filesystem_of(name) if is_url(name) else (None, name)
+        with parquet.ParquetFile(path, filesystem=filesystem) as table:
             columns = _known_names(name, table.schema_arrow.names)
             for rows in table.iter_batches(_ROWS):
                 for row, failure in _rows_of(rows.rename_columns(columns)):
@@ -145,7 +139,7 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
     except UserError:
         raise
     except Exception as error:  # a damaged table gives rise to any
-        raise UserError(f"{name}: {reason_of(error)}") from error
+        raise UserError(f"{name}: {first_line(error)}") from error
 
 
 def _rows_of(batch: Any) -> list[tuple[dict[str, Any], str]]:
@@ -196,14 +190,6 @@ def shards_of(items: Any) -> tuple[list[str], Callable[..., Iterator[Any]] | Non
     return [], None
 
 
-def _table_file(name: str) -> AbstractContextManager[Any]:
-    """What pyarrow opens: a path, which it reads by itself, or a file behind a URL, by fsspec."""
-    if not is_url(name):
-        return nullcontext(name)
-    filesystem, path = filesystem_of(name)
-    return closing(filesystem.open(path, "rb"))
-
-
 class UrlItems(ListedItems):
     """The images below a URL, by their extensions; their ids are their URLs.
 
@@ -219,14 +205,14 @@ class UrlItems(ListedItems):
 
 def _list_bucket(url: str) -> list[str]:
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    client = connect(url)
-    try:
-        objects = list_objects(client.call, Bucket=bucket, Prefix=prefix)
-        return [f"s3://{bucket}/{item['Key']}" for item in objects if is_image_name(item["Key"])]
-    except S3Error as error:
-        raise UserError(f"{url}: {error}; check AWS_…") from error
-    finally:
-        client.close()
+    with closing(connect(url)) as client:
+        try:
+            names = [
+                item["Key"] for item in list_objects(client.call, Bucket=bucket, Prefix=prefix)
+            ]
+        except S3Error as error:
+            raise UserError(f"{url}: {error}; check AWS_…") from error
+    return [f"s3://{bucket}/{name}" for name in names if is_image_name(name)]
 
 
 def _list_filesystem(url: str) -> list[str]:

@@ -25,9 +25,9 @@ from wallclock.loader.items import Record
 _BLOCK = tarfile.BLOCKSIZE
 #: Bytes that are read at a time; the most of a header about another one, and of the end.
 READ, _MOST = 1 << 16, 1 << 20
-#: Types of headers about the next one: of a single text, or of records.
+#: Headers about the next one with a text alone, and what that is; pax has records.
 _TEXTS = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
-_ABOUT = {*_TEXTS, tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}
+_RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
 #: Members with the same beginning of their names that are held until they are divided.
 _MOST_HELD = 64
 _CUT = re.compile(r"(\.*[^.].*?)\.([^\W\d].*)", re.DOTALL)
@@ -38,15 +38,13 @@ Member: TypeAlias = tuple[str, bytes | str | None]
 
 @dataclass
 class TarMembers:
-    """The members of a tar, in its order, with normalized paths; one is in memory at a time.
+    """The members of a tar, in its order, with normalized paths; one at a time is in memory.
 
     `file`: gives as many bytes as it is asked for, until it ends. `most`: bytes of a member.
     `descriptor`: of the file, where links to earlier members are read; None: nowhere. `last`: the
-    path of the last one that is whole.
+    path of the last whole member. (tarfile takes damage for the end, and headers of any length.)
 
-    tarfile holds headers of any length, and takes a damaged one for the end.
-
-    Iterating raises TarError or ValueError: it is damaged, or ends early.
+    Iterating, once, raises TarError or ValueError: it is damaged, or ends early.
     """
 
     file: BinaryIO
@@ -56,7 +54,7 @@ class TarMembers:
     _at: int = 0
 
     def __iter__(self) -> Iterator[Member]:
-        """Read it, once."""
+        """Read it."""
         places: dict[str, tuple[int, int]] = {}
         for info in self._headers():
             path, place = posixpath.normpath(info.name), (info.size, self._at)
@@ -68,8 +66,12 @@ class TarMembers:
                 if self.descriptor is not None and target in places:
                     place = places[target]
                     content = os.pread(self.descriptor, *place)
-            elif info.isreg() or info.type not in tarfile.SUPPORTED_TYPES:
-                content = self._content(info)
+            elif not info.isdir() and not info.isdev():
+                content = self._read(info.size, 0 if info.issparse() else self.most)
+                if info.issparse():
+                    content = "a sparse file; write the tar without --sparse"
+                elif info.size > self.most:
+                    content = f"{info.size:,} bytes, over the limit of {self.most:,}"
             if isinstance(content, bytes):
                 places[path] = place
             self.last = path
@@ -77,16 +79,17 @@ class TarMembers:
 
     def _headers(self) -> Iterator[tarfile.TarInfo]:
         """The header of each member, before its data."""
-        said: dict[str, str] = {}
+        said, n_said = dict[str, str](), 0
         while (block := self._read(_BLOCK)).strip(b"\0"):
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-            if info.type == tarfile.XGLTYPE:
-                self._pass_over(info.size)
-                continue
-            if info.type in _ABOUT:
-                if info.size > _MOST:
-                    raise tarfile.ReadError(f"a header of {info.size:,} bytes")
+            if info.type in (*_TEXTS, *_RECORDS):
+                n_said += info.size
+                if n_said > _MOST:
+                    raise tarfile.ReadError(f"a header of {n_said:,} bytes")
                 said |= _said(info.type, self._read(info.size))
+                continue
+            if info.type == tarfile.XGLTYPE:  # about all members
+                self._read(info.size, 0)
                 continue
             if info.type == tarfile.GNUTYPE_SPARSE:
                 said["GNU.sparse"], more = "", block[482]
@@ -98,45 +101,21 @@ class TarMembers:
             info.linkname = said.get("linkpath", info.linkname)
             info.size = int(said.get("size", info.size))
             yield info
-            said = {}
-        self._check_end()
+            said, n_said = {}, 0
+        end = self._read(_BLOCK) + self.file.read(_MOST)
+        if not self.last or end.strip(b"\0") or self.file.read(1):
+            raise tarfile.ReadError("nothing is in it, or more lies behind its end")
 
-    def _content(self, info: tarfile.TarInfo) -> bytes | str:
-        """The data of a member, or why it is passed over."""
-        if not info.isreg():
-            reason = "no regular file"
-        elif info.issparse():
-            reason = "a sparse file; write the tar without --sparse"
-        elif info.size <= self.most:
-            return self._read(info.size)
-        else:
-            reason = f"{info.size:,} bytes, over the limit of {self.most:,}"
-        self._pass_over(info.size)
-        return reason
-
-    def _read(self, size: int) -> bytes:
-        """The next bytes, of whole blocks."""
-        data = self.file.read(size) if size >= 0 else b""
-        if len(data) != size:
-            raise tarfile.ReadError("it ends early")
-        self.file.read(-size % _BLOCK)
-        self._at += size + -size % _BLOCK
+    def _read(self, size: int, most: int = _MOST) -> bytes:
+        """The next bytes, of whole blocks; if they are more than `most`, they are passed over."""
+        data = self.file.read(size) if 0 <= size <= most else b""
+        left = size + -size % _BLOCK - len(data)
+        self._at += len(data) + left
+        while left > 0:
+            if not (piece := self.file.read(min(left, READ))):
+                raise tarfile.ReadError("it ends early")
+            left -= len(piece)
         return data
-
-    def _pass_over(self, size: int) -> None:
-        for at in range(0, size, READ):
-            self._read(min(READ, size - at))
-
-    def _check_end(self) -> None:
-        """Raise ReadError where no member was, or it does not end at the last one, with zeros."""
-        if not self.last:
-            raise tarfile.ReadError("nothing is in it")
-        block, n = self._read(_BLOCK), 0
-        while block:
-            n += len(block)
-            if n > _MOST or block.strip(b"\0"):
-                raise tarfile.ReadError("more lies behind its end")
-            block = self.file.read(READ)
 
 
 def _said(kind: bytes, data: bytes) -> dict[str, str]:
