@@ -297,7 +297,7 @@ def harm(out: Path, at: int, *, remove: bool) -> None:
 
 weather = st.fixed_dictionaries(
     {
-        "away": st.sets(st.sampled_from(NAMES)),
+        "away": st.sets(st.sampled_from(NAMES[1:])),  # a job without any vector is an error
         "gives_up_after": st.none() | st.integers(0, 12),
         "commits": st.none() | st.integers(0, 3),
         "harm": st.none() | st.tuples(st.integers(0, 40), st.booleans()),
