@@ -78,11 +78,10 @@ class ImageError(Exception):
     def __init__(self, stage: str, reason: str) -> None:
         # An address says nothing, and would make failures.csv differ from run to run.
         self.stage, self.reason = stage, _OBJECT.sub("", reason)
-        super().__init__(f"{stage}: {self.reason}")
+        super().__init__(stage, self.reason)  # with which it is made again, where it is pickled
 
-    def __reduce__(self) -> Any:
-        """It leaves a process of the loader."""
-        return type(self), (self.stage, self.reason)
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.reason}"
 
 
 class NotReachedError(ImageError):
@@ -95,9 +94,6 @@ class NotReachedError(ImageError):
     def __init__(self, stage: str, reason: str, unreached: str = "one") -> None:
         super().__init__(stage, reason)
         self.unreached = unreached
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.stage, self.reason, self.unreached)
 
 
 def image_errors(stage: str, library: str, call: Callable[P, R]) -> Callable[P, R]:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,14 +31,14 @@ class Plan(LazyBatches):
         batch: int,
         done: Sequence[int],
         unread: Any = None,
-        again: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
+        again: Mapping[int, Mapping[int, int]] | None = None,
     ) -> None:
         self._n, self._shard = n, shard
-        self._unread, self.again = unread, again
+        self._unread, self.again = unread, again or {}
         self.batch_size = batch
         self._last: tuple[int, list[int]] = -1, []
         self._listed = -(-n // shard)
-        self.missing = sorted(set(range(self._listed)) - set(done)) + sorted(again)
+        self.missing = sorted(set(range(self._listed)) - set(done)) + sorted(self.again)
         self._to_read = self._count()
         counts = -(-self._to_read // batch)
         self._starts: list[int] = [0, *np.cumsum(counts).tolist()]

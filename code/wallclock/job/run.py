@@ -76,14 +76,8 @@ class Run:
     """One pass over the shards of a plan. `processes`: that load."""
 
     def __init__(self, job: Job, plan: Plan, processes: int = 1) -> None:
-        self._items, self._dataset = job.items, job.dataset
-        self._model, self._recipe = job.model, job.recipe
-        self._plan, self._earlier = plan, job.earlier
-        self._deduplicates = job.deduplicate
+        self._job, self._plan, self._processes = job, plan, processes
         self._across = job.deduplicate and job.across
-        self._keeps_thumbnails = job.keep
-        self._max_failures, self._processes = job.max_failures, processes
-        self._limits = job.limits
         self._looks_for_copies = job.deduplicate or job.earlier is not None
         self._hashes = HashIndex()
         #: Of a part: which of the rows that were indexed when it was loaded it has not.
@@ -97,15 +91,14 @@ class Run:
 
     def loader(self) -> LendingLoader:
         """The loader of the plan's batches; to be entered before CUDA starts."""
-        hook = Hook()
-        if self._keeps_thumbnails:  # of each image that is read
+        hook, job = Hook(), self._job
+        if job.keep:  # of each image that is read
             hook = Hook(extract=thumbnails.thumbnail)
-        elif self._deduplicates or self._earlier:
+        elif job.deduplicate or job.earlier:
             hook = Hook(skip=self._has_vector)
-        options = LoaderOptions(
-            self._model.input_px, self._recipe, limits=self._limits, hashes=True, hook=hook
-        )
-        return open_loader(self._items, self._plan, options, self._processes)
+        size, limits = job.model.input_px, job.limits
+        options = LoaderOptions(size, job.recipe, limits, hashes=True, hook=hook)
+        return open_loader(job.items, self._plan, options, self._processes)
 
     def run(self, loader: Loader, embedder: Embedder, progress: Progress) -> Tally:
         """Embed and commit; returns when all is on the disk, or the reader has given up.
@@ -113,22 +106,22 @@ class Run:
         Raises UserError: more images failed than may, or the disk is full.
         """
         tally, began, cpu_began = self.tally, time.perf_counter(), time.thread_time()
-        committed = set(self._dataset.committed()) if self._across else set()
-        n, plan = len(self._items), self._plan
+        committed = set(self._job.dataset.committed()) if self._across else set()
+        n, plan = len(self._job.items), self._plan
         done = n - sum(map(plan.size, plan.missing))
         self._dtype = embedder.labels["dtype"]
         self._finite = FiniteRows(self._dtype)
-        inference = open_inference(embedder, self._recipe, Writer(self._arrived, lambda: None))
+        inference = open_inference(embedder, self._job.recipe, Writer(self._arrived, lambda: None))
         with ExitStack() as stack:
             pool = ThreadPoolExecutor(1, "commit")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             before = -1
             for number, batches in plan.shards():
                 earlier = sorted(committed & set(range(before + 1, number)))
-                self._hashes.add(read_hashes(self._dataset, earlier))
+                self._hashes.add(read_hashes(self._job.dataset, earlier))
                 before = number
                 runs = plan.again.get(number, {})
-                shard = Shard(number, *plan.bounds(number), self._model.dim, runs)
+                shard = Shard(number, *plan.bounds(number), self._job.model.dim, runs)
                 self._open.append(shard)
                 done += self._reuse(shard)
                 for _ in range(batches):
@@ -163,7 +156,7 @@ class Run:
         while `_recent` is still of this one.
         """
         digest = info.digest
-        if self._earlier and self._earlier.hashes.find(digest) is not None:
+        if self._job.earlier and self._job.earlier.hashes.find(digest) is not None:
             return True
         if not self._across:
             return False
@@ -171,10 +164,10 @@ class Run:
 
     def _reuse(self, shard: Shard) -> int:
         """Take over what has not changed since the earlier dataset; how many they are."""
-        if self._earlier is None or shard.runs:
+        if self._job.earlier is None or shard.runs:
             return 0
-        places = self._earlier.unread[shard.first : shard.last]
-        shard.reuse(places, self._earlier.dataset)
+        places = self._job.earlier.unread[shard.first : shard.last]
+        shard.reuse(places, self._job.earlier.dataset)
         unread = int((places >= 0).sum())
         self.tally.unread += unread
         return unread
@@ -196,16 +189,15 @@ class Run:
             rows, offsets = zip(*fresh, strict=True) if fresh else ((), ())
             if _NO_PIXELS in rows:
                 raise RuntimeError("an image was not decoded, and no other one has its bytes")
-        if self._keeps_thumbnails:
+        if self._job.keep:
             for position, thumbnail in zip(batch.positions, batch.extras.extracted, strict=True):
                 shard.thumbnails[position - shard.first] = thumbnail
         self.tally.images += len(positions)
-        self.tally.n_failed += shard.add_failures(batch.failures, self._items)
+        self.tally.n_failed += shard.add_failures(batch.failures, self._job.items)
         self._check_failures(shard)
         self.tally.gave_up |= shard.gave_up
-        for failure in batch.failures:
-            if "unreached" in failure:
-                self.tally.last_unreached = describe(failure)
+        if shard.unreached:
+            self.tally.last_unreached = describe(shard.unreached[-1])
         if rows:
             is_all = len(rows) == len(batch.ids)
             shard.waiting += len(rows)
@@ -219,12 +211,12 @@ class Run:
         digest = info.digest
         self.tally.copied += 1
         in_dataset = self._hashes.find(digest)  # empty, unless other shards are looked at
-        earlier = self._earlier.hashes.find(digest) if self._earlier else None
+        earlier = self._job.earlier.hashes.find(digest) if self._job.earlier else None
         if in_dataset is not None:
             shard.in_dataset[offset] = in_dataset
         elif earlier is not None:
             shard.in_earlier[offset] = earlier
-        elif self._deduplicates and digest in self._recent:
+        elif self._job.deduplicate and digest in self._recent:
             shard.twins[offset] = self._recent[digest]
         else:
             self.tally.copied -= 1
@@ -233,7 +225,7 @@ class Run:
         return True
 
     def _check_failures(self, shard: Shard) -> None:
-        most = self._max_failures
+        most = self._job.max_failures
         if most is not None and self.tally.n_failed > most:
             last = describe(shard.failures[-1])
             raise UserError(f"more than max_failures={most} images failed; the last, {last}")
@@ -248,7 +240,7 @@ class Run:
     def _fail(self, shard: Shard, dropped: Sequence[int]) -> None:
         error = not_finite(self._dtype)
         for offset in dropped:
-            name = self._items.ids[shard.first + offset].as_py()
+            name = self._job.items.ids[shard.first + offset].as_py()
             shard.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
             self.tally.images -= 1
             self.tally.n_failed += 1
@@ -270,10 +262,10 @@ class Run:
 
     def _commit(self, shard: Shard) -> None:
         began = time.thread_time()
-        earlier = self._earlier.dataset if self._earlier else self._dataset
-        part = shard.part(self._items, self._dataset, earlier)
-        if self._keeps_thumbnails:
-            copies = shard.described_thumbnails(self._items)
+        earlier = self._job.earlier.dataset if self._job.earlier else self._job.dataset
+        part = shard.part(self._job.items, self._job.dataset, earlier)
+        if self._job.keep:
+            copies = shard.described_thumbnails(self._job.items)
             part.thumbnails = partial(thumbnails.write_tar, copies=copies)
-        self._dataset.commit(shard.number, part)
+        self._job.dataset.commit(shard.number, part)
         self.tally.commit_cpu_s += time.thread_time() - began

@@ -28,7 +28,7 @@ from rich.console import Console
 from tests import making, ray_nodes
 from tests.conftest import ROOT
 from tests.ray_nodes import Nodes
-from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
+from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, World, content
 from wallclock.errors import UserError
 from wallclock.infer.network import open_embedder
 from wallclock.job import embed
@@ -141,6 +141,25 @@ def test_too_many_failures_over_all_shards(job: Job) -> None:
     limited = replace(job, max_failures=1)
     with pytest.raises(UserError, match=r"more than max_failures=1 images failed"):
         Lossy(limited, 3).run(limited, limited.plan())
+
+
+def test_an_outage_ends_the_run_and_actors_take_up_the_rest(
+    world: World, job: Job, reference: Content
+) -> None:
+    """It is no loss of actors; a call makes parts of the list and parts that go on from them."""
+    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
+    world.change("03.jpg", gives_up_after=20)
+    lossy = Lossy(job, 3)
+    assert lossy.run(job, job.plan())[0].gave_up
+    assert lossy.passes == [[0, 1, 2]]
+    assert "lost" not in lossy.text()
+    world.change()
+    assert job.plan([2, 4, 9]).missing == [2, 4]
+    lossy = Lossy(job, 3)
+    assert not lossy.run(job, job.plan())[0].gave_up
+    assert lossy.passes == [[2, 3, 4]]
+    assert content(job.dataset.out).rows == reference.rows
+    assert not job.plan().missing
 
 
 def test_shards_in_any_order_make_the_same_rows(job: Job, reference: Content) -> None:

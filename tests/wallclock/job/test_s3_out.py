@@ -25,7 +25,7 @@ from tests.conftest import ROOT
 from tests.harness.corpora.abo.conftest import fill
 from tests.killing import Job, kill_at_random
 from tests.wallclock.job import test_cluster as on_cluster
-from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, content
+from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, World, content
 from tests.wallclock.job.test_killed import PHASED, vectors
 from wallclock.errors import UserError
 from wallclock.job import embed
@@ -81,6 +81,21 @@ def plain(name: str) -> str:
 
 
 # --- the job ------------------------------------------------------------------------------------
+
+
+def test_what_was_not_reached(world: World, images: Path, out: str, reference: Content) -> None:
+    """The next run takes it up; what an attempt left that was not the first does not count."""
+    world.change("03.jpg", "20.jpg")
+    assert embed(images, out, **QUICK).unreached == 2
+    late = "_unreached/part-00002.0123456789ab.jsonl"
+    S3.named(out).write(late, b'{"id": "zero.jpg", "position": 40, "runs": 1}\n')
+    world.change()
+    outcome = embed(images, out, **QUICK)
+    assert (outcome.unreached, outcome.counts["parts"]) == (0, 5)
+    assert sorted(world.read) == ["03.jpg", "20.jpg"]
+    assert content(out) == reference
+    assert late not in names(out)
+    assert verify(out, n=4).faults == ()
 
 
 @pytest.mark.slow

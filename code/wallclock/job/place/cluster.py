@@ -161,9 +161,8 @@ class Cluster:
                     waiting = sum(map(plan.size, left))
                     show(len(job.items) - waiting, len(job.items), work.limited_by)
                     if work.gave_up:
+                        left = set()
                         break
-                if work.gave_up:
-                    break
                 left -= set(job.dataset.committed())
                 fruitless = fruitless + 1 if left == missing else 0
                 if fruitless == _FRUITLESS:
