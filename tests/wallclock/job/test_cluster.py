@@ -152,6 +152,7 @@ def test_an_outage_ends_the_run_and_actors_take_up_the_rest(
     lossy = Lossy(job, 3)
     assert lossy.run(job, job.plan())[0].gave_up
     assert lossy.passes == [[0, 1, 2]]
+    assert world.asked == 32 - 20, "no further shard was begun"
     assert "lost" not in lossy.text()
     world.change()
     assert job.plan([2, 4, 9]).missing == [2, 4]
