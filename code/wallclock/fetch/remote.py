@@ -102,10 +102,11 @@ class Remote:
         self._servers = Servers(limits.max_bytes)
         #: Not done yet; and of these, those that were forbidden before anything was allowed.
         self._open: set[_Get] = set()
-        self._held: dict[_Get, ForbiddenError] = {}
+        self._held: dict[_Get, PermanentError] = {}
         self._any_allowed = not expects_some
         #: One that was reached, if any was.
         self._known = limits.known
+        self._witness: _Get | None = None
 
     def get(self, url: str) -> Future[bytes]:
         """The bytes behind a URL; or ImageError, or UserError where credentials are refused.
@@ -170,16 +171,14 @@ class Remote:
         try:
             if isinstance(error, TransientError):
                 self._again(get, error)
-            elif isinstance(error, ForbiddenError) and not self._any_allowed:
+            elif isinstance(error, ForbiddenError | NoBucketError) and not self._any_allowed:
                 self._hold(get, error)
             elif isinstance(error, RefusedError):
                 self._end(get, UserError(f"{get.tries.host}: {error}"))
             elif isinstance(error, PermanentError):
                 if is_answer:
                     self._answered(get)
-                fix = "; check AWS_DEFAULT_REGION, AWS_ENDPOINT_URL"
-                reason = f"{error}{fix if isinstance(error, NoBucketError) else ''}"
-                self._end(get, ImageError("read", reason))
+                self._end(get, ImageError("read", str(error)))
             else:
                 self._end(get, error)
         except Exception as failure:  # noqa: BLE001 - or who waits would do so for ever
@@ -196,7 +195,7 @@ class Remote:
             return
         self._transfers.later(pause_s, partial(self._send, get))
         if self._known and self._reach.is_doubtful():
-            self._send(_Get(self._known, Tries(host_of(self._known))))
+            self._ask_known()
 
     def _answered(self, get: _Get) -> None:
         self._reach.answered(get.tries.host)
@@ -209,20 +208,32 @@ class Remote:
             held, error = self._held.popitem()
             self._end(held, ImageError("read", str(error)))
 
-    def _hold(self, get: _Get, error: ForbiddenError) -> None:
+    def _ask_known(self) -> None:
+        """Ask for what was reached before: whether it is the world's fault, or theirs."""
+        self._witness = _Get(self._known, Tries(host_of(self._known)))
+        self._open.add(self._witness)
+        self._send(self._witness)
+
+    def _hold(self, get: _Get, error: PermanentError) -> None:
         """Wait until more is known: whether a refusal is this image's, or everything's."""
         self._reach.answered(get.tries.host)
-        self._held[get] = error
+        is_first, self._held[get] = not self._held, error
+        if self._known and is_first:
+            self._ask_known()
         self._judge()
 
     def _judge(self) -> None:
         """Refuse what is held, once all that was asked for was refused."""
-        if self._held and len(self._held) >= min(_MOST_REFUSED, len(self._open)):
-            held, self._held = self._held, {}
+        is_awaited = self._witness in self._open and self._witness not in self._held
+        if not self._held or is_awaited or len(self._held) < min(_MOST_REFUSED, len(self._open)):
+            return
+        held, self._held = self._held, {}
+        for get, error in held.items():
             fix = "check who may read there, and the credentials"
-            for get, error in held.items():
-                host = get.tries.host
-                self._end(get, UserError(f"{host} refuses all that was asked for: {error}; {fix}"))
+            if isinstance(error, NoBucketError):
+                fix = "check its name, AWS_DEFAULT_REGION and AWS_ENDPOINT_URL"
+            host = get.tries.host
+            self._end(get, UserError(f"{host} refuses all that was asked for: {error}; {fix}"))
 
     def _not_reached(self, get: _Get, reason: str) -> None:
         unreached = "all" if self._reach.is_over else "one"

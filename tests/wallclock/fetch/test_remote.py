@@ -134,6 +134,15 @@ def test_some_are_forbidden() -> None:
     assert results[5:] == [b"image"] * 5
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_all_that_is_left_is_forbidden(allowed: bool) -> None:
+    """What was read in an earlier run is asked for, and tells whether it is the credentials."""
+    with serving(lambda path, _: (200 if allowed and "known" in path else 403, b"")) as (server, _):
+        urls = [f"{server}/{at}" for at in range(40)]
+        results = read(urls, known=f"{server}/known")
+    assert {type(result) for result in results} == {ImageError if allowed else UserError}
+
+
 def test_a_store_that_is_down() -> None:
     """After `give_up_s` everything is given up, also what was not asked for."""
     with serving(lambda *_: (503, b"")) as (server, asked):
