@@ -21,7 +21,7 @@ from wallclock.recipe import Limits
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 #: What a compressed tar begins with → the module that reads it.
-_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2"}
 #: Rows that are read at a time; the columns of which something is made.
 _ROWS, _KNOWN = 256, {*IMAGE_KEYS, "id", "label", "cls"}
 
@@ -90,6 +90,8 @@ def read_tar(name: str, skipped: list[str], limits: Limits) -> Iterator[Record]:
     try:
         with closing(io.BufferedReader(_open(name, limits), READ)) as file:
             head = file.peek()
+            if head.startswith(b"\xfd7zXZ"):
+                raise ValueError("it is packed by xz, which may take 4 GB to unpack: use gzip")
             packed = next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None)
             descriptor = None if packed or is_url(name) else file.fileno()
             stream = import_module(packed).open(file) if packed else file
