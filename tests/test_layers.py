@@ -35,9 +35,9 @@ PRODUCT = {
 }
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
-    *("budget", "checkpoint", "clock", "constraints", "errors", "files", "formats", "isobmff"),
-    *("jpeg", "machine", "metrics", "orientation", "preprocess", "processor"),
-    *("paths", "progress", "recipe", "summary", "tiff"),
+    *("budget", "checkpoint", "clock", "constraints", "documents", "errors", "files", "formats"),
+    *("isobmff", "jpeg", "machine", "metrics", "orientation", "paths", "preprocess", "pretrained"),
+    *("processor", "progress", "recipe", "summary", "tiff"),
 }
 #: A traced program loads this package under another name: its modules import each other relatively.
 TRACED = ROOT / "code" / "wallclock" / "trace" / "inside"

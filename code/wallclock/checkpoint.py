@@ -3,7 +3,6 @@
 transformers' checkpoints have config.json and preprocessor_config.json, timm's config.json alone.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,16 +10,43 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from math import isfinite
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from wallclock.errors import NoWeightsError, UserError, first_line, import_extra
+from wallclock import documents
+from wallclock.constraints import OneOf, Range
+from wallclock.errors import NoWeightsError, UserError, first_line, import_extra, printable
+from wallclock.pretrained import bounded, library
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 
 #: The network's configuration; the image processor's, or a part of the whole processor's.
 CONFIG, PREPROCESSOR, PROCESSOR = "config.json", "preprocessor_config.json", "processor_config.json"
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_AGAIN = "download the model again, or correct it"
+_Px = Annotated[int, Range(1, 4096)]
+_Width = Annotated[int, Range(1, 65_536)]
+_Count = Annotated[int, Range(0, 65_536)]
+_Attention = Annotated[str, OneOf(("eager", "sdpa", "flash_attention_2", "flex_attention"))]
+_Object = Mapping[str, Any]
+#: Of what is read here, and of what the library makes loops or lists of before a network is there.
+_SCHEMA: documents.Schema = {
+    "architectures": tuple[str, ...],
+    **dict.fromkeys(("model_type", "image_processor_type"), str),
+    **dict.fromkeys(("vision_config", "pretrained_cfg", "image_processor"), _Object),
+    **dict.fromkeys(("auto_map", "metadata"), _Object),
+    "weight_map": Mapping[str, str],
+    **dict.fromkeys(("image_size", "size", "crop_size", "input_size", "patch_size"), _Px),
+    **dict.fromkeys(("hidden_size", "hidden_sizes", "embed_dim", "hidden_dim"), _Width),
+    **dict.fromkeys(("num_features", "projection_dim"), _Width),
+    **dict.fromkeys(
+        ("image_mean", "image_std", "mean", "std"), Annotated[float, Range(-1000, 1000)]
+    ),
+    "crop_pct": Annotated[float, Range(0.1, 1)],
+    # Any other name is of code that the library would get from a hub.
+    **dict.fromkeys(("attn_implementation", "_attn_implementation"), _Attention),
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "depths", "num_labels"), _Count),
+}
 #: Seconds that a hub has to say whether it has a model.
 _PROBE_S = 5.0
 
@@ -57,7 +83,7 @@ _CONTRASTIVE = {
 #: Of them, those whose vector is the tower's own.
 _UNPROJECTED = {"siglip", "siglip2", "align", "tipsv2"}
 
-_Json = Mapping[str, Any]
+_Json = _Object
 
 
 def resolve(model: ModelSpec, pool: str) -> ModelSpec:
@@ -82,7 +108,7 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
     try:
         mean, std = _statistics(config, preprocessor)
     except ValueError as error:
-        raise UserError(f"{source}: its image processor: {error}; correct its file") from error
+        raise UserError(f"{source}: {first_line(error)}; correct its image processor") from error
     return replace(
         model,
         name=Path(source).name if model.name == "any" else model.name,
@@ -96,10 +122,9 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
 def width(config: _Json, pool: str = "tower") -> int:
     """The width of a model's vector by its configuration; 0 where it does not say."""
     if pool == "projection" and config.get("model_type") not in _UNPROJECTED:
-        return int(config.get("projection_dim") or 0)
+        return _side(config.get("projection_dim"))
     config = _vision_tower(config)
-    value = next((config[name] for name in _WIDTHS if config.get(name)), 0)
-    return int(value[-1] if isinstance(value, Sequence) else value)
+    return next((_side(config[name]) for name in _WIDTHS if config.get(name)), 0)
 
 
 def _default_pool(config: _Json) -> str:
@@ -113,16 +138,10 @@ def _default_pool(config: _Json) -> str:
 
 
 def _with_defaults(folder: Path, config: _Json) -> _Json:
-    """The configuration with the library's defaults; as it is where the library has no such model.
-
-    Raises UserError: transformers is not installed.
-    """
-    transformers = import_extra("transformers", f"model {folder.name}", "embed")
-    try:
+    """The configuration with the library's defaults. Raises as `library` does."""
+    with library(folder / CONFIG, _AGAIN) as transformers:
         loaded = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-    except (OSError, ValueError, KeyError):
-        return config
-    return {**config, **loaded.to_dict()}
+        return {**config, **loaded.to_dict()}
 
 
 def _width_of_skeleton(folder: Path, input_px: int) -> int:
@@ -130,17 +149,14 @@ def _width_of_skeleton(folder: Path, input_px: int) -> int:
 
     For configurations that have it nowhere, as MobileNet's.
     """
-    transformers = import_extra("transformers", f"model {folder.name}", "embed")
     torch = import_extra("torch", f"model {folder.name}", "embed")
-    try:
+    with library(folder / CONFIG, _AGAIN) as transformers, bounded():
         config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
         with torch.device("meta"), torch.inference_mode():
             network = transformers.AutoModel.from_config(config, trust_remote_code=False).eval()
             output = network(pixel_values=torch.zeros(1, 3, input_px, input_px))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, NotImplementedError):
-        return 0
-    pooled = getattr(output, "pooler_output", None)
-    return 0 if pooled is None else int(pooled.flatten(1).shape[1])
+        pooled = getattr(output, "pooler_output", None)
+        return 0 if pooled is None else int(pooled.flatten(1).shape[1])
 
 
 def folder_of(model: ModelSpec) -> Path:
@@ -172,8 +188,34 @@ def weights_folder_of(model: ModelSpec) -> Path:
             folder = _fetched(model, (CONFIG, _INDEX), ())
         except NoWeightsError:
             raise error from error.__cause__
-    parts = {*read_json(folder / _INDEX).get("weight_map", {}).values()}
-    return _fetched(model, tuple(sorted(parts)), ())
+    return _fetched(model, (*_parts(folder),), ())
+
+
+def n_weights(folder: Path) -> int:
+    """How many numbers a folder's files of weights have, by their headers; 0 without any.
+
+    Raises UserError: a file is damaged.
+    """
+    from safetensors import safe_open
+
+    names = [_WEIGHTS] if (folder / _WEIGHTS).is_file() else _parts(folder)
+    total = 0
+    for path in (folder / name for name in names if (folder / name).is_file()):
+        with library(path, _AGAIN), safe_open(path, "pt") as file:
+            shapes = (file.get_slice(key).get_shape() for key in file.keys())  # noqa: SIM118
+            total += sum(map(prod, shapes))
+    return total
+
+
+def _parts(folder: Path) -> list[str]:
+    """The files of weights that an index names. Raises UserError: one has another kind of name."""
+    index = read_json(folder / _INDEX)
+    names = sorted({*index.get("weight_map", {}).values()})
+    others = [name for name in names if not re.fullmatch(r"[\w.-]+\.safetensors", name)]
+    if others or (index and not names):
+        named = printable(f"its weight_map names {others}, no .safetensors beside it")
+        raise UserError(f"{folder / _INDEX}: {named}; {_AGAIN}")
+    return names
 
 
 def _read(model: ModelSpec) -> tuple[ModelSpec, Path, _Json]:
@@ -259,22 +301,13 @@ def _is_cached(hub: Any, model: ModelSpec, needed: Sequence[str], optional: Sequ
 
 def processor_values(folder: Path) -> _Json:
     """The settings in the file that transformers would read: the whole processor's come first."""
-    nested = read_json(folder / PROCESSOR).get("image_processor")
-    return nested if isinstance(nested, Mapping) else read_json(folder / PREPROCESSOR)
+    alone, whole = read_json(folder / PREPROCESSOR), read_json(folder / PROCESSOR)
+    return whole.get("image_processor") or alone
 
 
 def read_json(path: Path) -> _Json:
-    """A JSON object of a file; empty where there is no file.
-
-    Raises UserError: it is damaged.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; download the model again") from error
-    return content if isinstance(content, dict) else {}
+    """One of a model's files of JSON; empty where there is none. Raises as `documents` does."""
+    return documents.read_file(path, _SCHEMA, _AGAIN)
 
 
 def _vision_tower(config: _Json) -> _Json:
@@ -317,10 +350,11 @@ def channels(value: Any, name: str) -> tuple[float, ...]:
     Raises ValueError: it is something else, not finite, or a divisor that is not above 0.
     """
     numbers = [value] * 3 if isinstance(value, int | float) else value
-    if not isinstance(numbers, Sequence) or len(numbers) != 3:
+    are_numbers = isinstance(numbers, Sequence) and all(
+        isinstance(number, int | float) for number in numbers
+    )
+    if not are_numbers or len(numbers) != 3:
         raise ValueError(f"{name}={value} is not of three channels")
-    if not all(isinstance(number, int | float) and isfinite(number) for number in numbers):
-        raise ValueError(f"{name}={value} is not finite")
     if name == "image_std" and min(numbers) <= 0:
         raise ValueError(f"{name}={value} is not above 0")
     return tuple(map(float, numbers))

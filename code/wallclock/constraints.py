@@ -4,12 +4,13 @@ workers: Annotated[int, Range(0, 1024), Help("threads that load; 0: one per core
 """
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from wallclock.errors import UsageError, check_name
+from wallclock.errors import UsageError, check_name, printable
 
 T = TypeVar("T")
 
@@ -38,7 +39,8 @@ class Range:
 
     def allows(self, value: float) -> bool:
         """Whether a setting may have this value."""
-        within = math.isfinite(value) and self.least <= value <= self.most
+        # Not by `isfinite`, which takes no whole number that is larger than any float.
+        within = self.least <= value <= min(self.most, sys.float_info.max)
         return within and (not self.odd or value % 2 == 1)
 
 
@@ -91,24 +93,28 @@ def check(hint: Any, value: Any, key: str) -> Any:
         return None if value is None else check(arguments[0], value, key)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UsageError(f"{key}={value}: give a list")
+            raise _refused(key, value, "give a list")
         return tuple(check(arguments[0], item, key) for item in value)
     if origin is Mapping:
         if not isinstance(value, Mapping):
-            raise UsageError(f"{key}={value}: it has settings of its own")
+            raise _refused(key, value, "it has settings of its own")
         return {name: check(arguments[1], item, f"{key}.{name}") for name, item in value.items()}
     if base not in _TYPES:
         nested = is_dataclass(base) and not isinstance(value, base)  # type: ignore[arg-type]
         return build(base, value, key) if nested else value
     types, expected = _TYPES[base]
     if not isinstance(value, types) or (isinstance(value, bool) and base is not bool):
-        raise UsageError(f"{key}={value}: give {expected}")
+        raise _refused(key, value, f"give {expected}")
     for constraint in constraints:
         if isinstance(constraint, OneOf):
             check_name(value, constraint.names, key)
         elif isinstance(constraint, Range) and not constraint.allows(value):
-            raise UsageError(f"{key}={value}: give {expected} {constraint}")
+            raise _refused(key, value, f"give {expected} {constraint}")
     return base(value)
+
+
+def _refused(key: str, value: Any, wanted: str) -> UsageError:
+    return UsageError(f"{printable(f'{key}={value}', 100)}: {wanted}")
 
 
 # --- key=value words ----------------------------------------------------------------------------

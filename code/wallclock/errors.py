@@ -130,9 +130,23 @@ def describe(failure: Mapping[str, str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message that is not empty, else the error's type."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line), type(error).__name__)
+    """The first line of an error's message that is not empty, else the error's type; `printable`.
+
+    A line that ends with a colon has the next one with it.
+    """
+    first, *rest = [*filter(None, map(str.strip, str(error).splitlines()))] or [
+        type(error).__name__
+    ]
+    return printable(" ".join([first, *rest[:1]]) if first.endswith(":") else first)
+
+
+def printable(text: str, most: int = 200) -> str:
+    r"""Text from outside as one line of at most `most` characters; control characters as `\x1b`."""
+    shown = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text[: most + 1]
+    )
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def check_name(name: str, valid: Iterable[str], kind: str) -> str:

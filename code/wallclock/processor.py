@@ -5,14 +5,16 @@ down here, class by class. What a `Preprocess` cannot say exactly is refused.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from wallclock import checkpoint
-from wallclock.errors import UserError, first_line, import_extra
+from wallclock.errors import UserError, first_line, import_extra, printable, reason_of
 from wallclock.preprocess import FILTERS, Preprocess, Size
+from wallclock.pretrained import quiet
 from wallclock.recipe import IMAGENET, ModelSpec, Statistics
 
 _Values: TypeAlias = Mapping[str, Any]
@@ -81,22 +83,31 @@ def read_processor(model: ModelSpec) -> Processor:
     folder = checkpoint.folder_of(model)
     kind = "its image processor"
     try:
-        timm = checkpoint.read_json(folder / checkpoint.CONFIG).get("pretrained_cfg")
+        config = checkpoint.read_json(folder / checkpoint.CONFIG)
+        timm = config.get("pretrained_cfg")
         if timm is not None:
             kind = "timm's transform"
             return _of_timm(timm)
         values = checkpoint.processor_values(folder)
+        _check_class({**config, **values})
         if not values:
             _refuse(f"is missing: there is no {checkpoint.PREPROCESSOR}")
-        kind = str(values.get("image_processor_type") or kind)
+        kind = printable(str(values.get("image_processor_type") or kind), 60)
         return _of_transformers(folder, values)
     except UserError:
         raise
     except Exception as error:  # of what a file may say there is no end
-        reason = first_line(error).rstrip(".")
-        reason = reason if isinstance(error, _RefusedError) else f"cannot be read: {reason}"
+        reason = f"cannot be read: {reason_of(error)}".rstrip(".")
+        reason = first_line(error) if isinstance(error, _RefusedError) else reason
         fix = "type preprocess=squash, or the steps: preprocess=shortest:256,crop:224x224,bicubic"
         raise UserError(f"{model.path or model.hub_id}: {kind} {reason}; {fix}") from error
+
+
+def _check_class(values: _Values) -> None:
+    """Refuse a class that is no image processor: the library would load any that it has."""
+    for key in ("image_processor_type", "feature_extractor_type"):
+        if not re.search("ImageProcessor|FeatureExtractor|^$", str(values.get(key) or "")):
+            _refuse(f"has {key}={values[key]}, which is no image processor")
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -107,16 +118,16 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _of_transformers(folder: Path, values: _Values) -> Processor:
-    if "AutoImageProcessor" in values.get("auto_map", {}):
+    if "AutoImageProcessor" in (values.get("auto_map") or {}):
         _refuse("is code of its own, which is not run")
     name = str(values.get("image_processor_type") or "").removesuffix("Fast")
     if name in _TORCHVISION_ONLY:
         return _of_torchvision(name, values)
-    transformers = import_extra("transformers", "preprocess=auto", "embed")
     backends = import_extra("transformers.image_processing_backends", "preprocess=auto", "embed")
-    processor = transformers.AutoImageProcessor.from_pretrained(
-        str(folder), backend="pil", trust_remote_code=False, local_files_only=True
-    )
+    with quiet("preprocess=auto") as transformers:
+        processor = transformers.AutoImageProcessor.from_pretrained(
+            str(folder), backend="pil", trust_remote_code=False, local_files_only=True
+        )
     kind = type(processor)
     name = kind.__name__.removesuffix("Pil")
     if not isinstance(processor, backends.PilBackend):
@@ -291,8 +302,8 @@ def _square(side: int) -> Size:
 
 def _crop_pct(values: _Values) -> float:
     share = values.get("crop_pct")
-    if not isinstance(share, int | float) or not 0 < share <= 1:
-        _refuse(f"has crop_pct={share}")
+    if share is None:
+        _refuse("has no crop_pct")
     return float(share)
 
 
@@ -306,7 +317,7 @@ def _of_timm(config: _Values) -> Processor:
     the resized image has an odd number of pixels too many, the window may lie one pixel beside.
     """
     channels, height, width = config.get("input_size") or (3, 224, 224)
-    share, mode = float(config.get("crop_pct") or 0.875), config.get("crop_mode") or "center"
+    share, mode = config.get("crop_pct") or 0.875, config.get("crop_mode") or "center"
     interpolation = config.get("interpolation") or "bicubic"
     if channels != 3:
         _refuse(f"takes {channels} channels")

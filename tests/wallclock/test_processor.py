@@ -236,8 +236,6 @@ VIT = {"image_processor_type": "ViTImageProcessor"}
         ({**VIT, "size": {"longest_edge": 64}}, "longest_edge"),
         ({**VIT, "image_std": [0.0, 1.0, 1.0]}, "is not above 0"),
         ({**VIT, "image_mean": [0.5]}, "three channels"),
-        ({**VIT, "image_mean": float("nan")}, "image_mean=nan is not finite"),
-        ({**VIT, "image_std": [0.5, "wide", 0.5]}, "is not finite"),
         ({**VIT, "rescale_factor": -1.0}, "rescale_factor"),
     ],
 )

@@ -247,8 +247,8 @@ def test_timm_configuration(tmp_path: Path) -> None:
     [
         ({}, "no config.json in it"),
         ({"config.json": "{"}, "cannot be read"),
-        ({"config.json": '{"hidden_size": 24}'}, r"has no input_px; set model\.input_px"),
-        ({"config.json": '{"image_size": 24}'}, r"has no dim; set model\.dim"),
+        ({"config.json": '{"hidden_size": 24}'}, r"config\.json: Unrecognized model"),
+        ({"config.json": '{"image_size": 24}'}, r"config\.json: Unrecognized model"),
     ],
 )
 def test_incomplete_folder_is_one_line(files: dict[str, str], message: str, tmp_path: Path) -> None:

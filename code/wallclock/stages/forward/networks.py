@@ -1,21 +1,26 @@
 """Models as torch modules: DINOv2 with seeded weights, or any image model of transformers."""
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from wallclock import checkpoint
-from wallclock.errors import Unavailable, UserError, check_name, first_line, import_extra
+from wallclock.errors import Unavailable, check_name, import_extra
 from wallclock.preprocess import Size
+from wallclock.pretrained import bounded, library
 from wallclock.recipe import ModelSpec
 
 _LAYERS = 12
 #: DINOv2's heads are 64 wide; a narrow network of a test has as many as dinov2-small.
 _HEAD_DIM, _HEADS = 64, 6
 _ATTENTION = "sdpa"  # where the architecture has it
+#: Numbers that a network may have beside those in its files: a tower of texts that they leave out.
+_MOST_MISSING = 200_000_000
+_GIVE = (
+    "give a folder with config.json and model.safetensors (model=/folder; in the suite "
+    "model.path=/folder)"
+)
 
 #: A network, and the names of the weights that its files lack.
 _Loaded: TypeAlias = tuple[Any, tuple[str, ...]]
@@ -64,64 +69,36 @@ def _random(model: ModelSpec) -> _Loaded:
 
 
 def _pretrained(model: ModelSpec) -> _Loaded:
-    """The model from a local folder, or from the hub at the pinned revision; safetensors only."""
-    from safetensors import SafetensorError
+    """The model from a local folder, or from the hub at the pinned revision; safetensors only.
 
-    source = model.path or model.hub_id
-    try:
-        with _no_progress_bar():
-            # A folder: the library itself would ask the hub for files that a model may have.
-            return _from_folder(checkpoint.weights_folder_of(model), model.pool)
-    except ImportError as error:
-        missing = f"{source} needs a library that is not installed: {first_line(error)}"
-        raise Unavailable(
-            f"{missing} For timm's models type `.venv/bin/pip install timm` "
-            "(it brings torchvision: take the build that fits this torch)"
-        ) from error
-    except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(
-            f"cannot load {source}: {first_line(error).rstrip('.')}. Give a folder with "
-            "config.json and model.safetensors (model=/folder; in the suite model.path=/folder)"
-        ) from error
-
-
-def _from_folder(folder: Path, pool: str) -> _Loaded:
-    import transformers
-
+    From a folder: the library itself would ask the hub for files that a model may have.
+    """
+    folder, source = checkpoint.weights_folder_of(model), model.path or model.hub_id
     config = checkpoint.read_json(folder / checkpoint.CONFIG)
     architecture = next(iter(config.get("architectures") or []), "")
-    loader = transformers.AutoModel
-    if pool == "projection" and architecture.endswith("VisionModelWithProjection"):
-        # The automatic class would leave the projection out.
-        loader = getattr(transformers, architecture, loader)
-    options: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
-    options["local_files_only"] = True
-    if loader is transformers.AutoModel:
-        options["trust_remote_code"] = False
-    try:
-        network, info = loader.from_pretrained(
-            str(folder), attn_implementation=_ATTENTION, **options
-        )
-    except ValueError as error:
-        if "attention implementation" not in str(error):
-            raise
-        # An architecture without attention, or with one of its own.
-        network, info = loader.from_pretrained(str(folder), **options)
+    most = checkpoint.n_weights(folder) + _MOST_MISSING
+    with library(source, _GIVE) as transformers, bounded(most):
+        loader = transformers.AutoModel
+        if model.pool == "projection" and architecture.endswith("VisionModelWithProjection"):
+            # The automatic class would leave the projection out.
+            loader = getattr(transformers, architecture, loader)
+        options: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
+        options |= {"local_files_only": True, "ignore_mismatched_sizes": True}
+        if loader is transformers.AutoModel:
+            options["trust_remote_code"] = False
+        try:
+            network, info = loader.from_pretrained(
+                str(folder), attn_implementation=_ATTENTION, **options
+            )
+        except ValueError as error:
+            if "attention implementation" not in str(error):
+                raise
+            # An architecture without attention, or with one of its own.
+            network, info = loader.from_pretrained(str(folder), **options)
+        for name, stored, built in sorted(info["mismatched_keys"]):
+            sizes = f"{name} is {tuple(stored)} in its files, {tuple(built)} by {checkpoint.CONFIG}"
+            raise ValueError(sizes)
     return network, tuple(sorted(info["missing_keys"]))
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Without transformers' bar of the weights it loads, which would break a job's own."""
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _prune(network: Any, share: float) -> None:

@@ -217,6 +217,8 @@ def _check_vectors(network: Any, model: ModelSpec, canvas: Size) -> None:
             f"{_label(model)}: pool={model.pool} gives no vector for an image; type another pool"
         )
     _check_width(first.shape[1], model)
+    if not first.isfinite().all():
+        raise UserError(f"{_label(model)}: its vectors are not finite; give another checkpoint")
     if not torch.allclose(first, again, rtol=1e-3, atol=1e-5):
         raise UserError(
             f"{_label(model)}: two passes over an image differ: {network.config.model_type} draws "

@@ -1,0 +1,84 @@
+"""transformers, run over a model's files, which are from outside: quiet, in bounds, in one line."""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from wallclock.errors import Unavailable, UserError, first_line, import_extra, reason_of
+
+#: Layers and their parts; the largest networks of images have some thousands.
+_MOST_MODULES = 20_000
+
+
+@contextmanager
+def quiet(what: str) -> Iterator[Any]:
+    """transformers, without its warnings and bars while the block runs. `what`: needs it."""
+    transformers = import_extra("transformers", what, "embed")
+    logging = transformers.utils.logging
+    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield transformers
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bar:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def library(where: object, fix: str) -> Iterator[Any]:
+    """transformers, quiet, about one file or model; `fix`: what its user may do.
+
+    Raises UserError: whatever it raises, as one line; `Unavailable`: it
+    needs a library that is not installed.
+    """
+    try:
+        with quiet(f"model {where}") as transformers:
+            yield transformers
+    except UserError:
+        raise
+    except ImportError as error:
+        raise Unavailable(
+            f"{where} needs a library that is not installed: {first_line(error)} For timm's models "
+            "type `.venv/bin/pip install timm` (it brings torchvision: take the build that fits "
+            "this torch)"
+        ) from error
+    except Exception as error:  # of what a file may say there is no end
+        raise UserError(f"cannot load {where}: {reason_of(error).rstrip('.')}; {fix}") from error
+
+
+@contextmanager
+def bounded(most_numbers: float = math.inf) -> Iterator[None]:
+    """Refuse a network that is too large, while it is built without memory for its weights.
+
+    Raises ValueError: it has more weights than `most_numbers`, or too many layers.
+    """
+    from torch.nn.modules import module as hooks
+
+    n_modules = n_numbers = 0
+
+    def count_module(parent: Any, name: str, child: Any) -> None:
+        nonlocal n_modules
+        n_modules += 1
+        if n_modules > _MOST_MODULES:
+            raise ValueError(f"its network has more than {_MOST_MODULES:,} layers")
+
+    def count_numbers(parent: Any, name: str, value: Any) -> None:
+        nonlocal n_numbers
+        # What is read from files comes later, and is not on that device.
+        if value is not None and value.is_meta:
+            n_numbers += value.numel()
+        if n_numbers > most_numbers:
+            layer = type(parent).__name__
+            raise ValueError(f"its network has more weights than its files, as a {layer}.{name}")
+
+    with ExitStack() as stack:
+        for register, count in (
+            (hooks.register_module_module_registration_hook, count_module),
+            (hooks.register_module_parameter_registration_hook, count_numbers),
+            (hooks.register_module_buffer_registration_hook, count_numbers),
+        ):
+            stack.callback(register(count).remove)
+        yield
