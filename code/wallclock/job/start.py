@@ -2,6 +2,7 @@
 
 import os
 import platform
+import random
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -9,6 +10,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow.compute as pc
 from rich.console import Console
@@ -32,6 +34,8 @@ from wallclock.progress import format_duration, format_rate
 
 #: Of a source without a vector, the images that the last line shows.
 _SHOWN = 2
+#: Images among which one of another host is looked for.
+_LOOKED_AT = 32
 #: Distributions whose versions a dataset names.
 _LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transformers", "pyarrow")
 
@@ -199,17 +203,25 @@ def _job(
         across=place.across,
         keep=keep,
         max_failures=settings.max_failures,
-        limits=replace(settings.limits(items.origin), known=_reached(dataset, items)),
+        limits=replace(settings.limits(items.origin), known=_known(dataset, items)),
     )
 
 
-def _reached(dataset: Dataset, items: Items) -> str:
-    """The URL of an image that an earlier run has read; empty where there is none."""
-    for number in dataset.committed():
+def _known(dataset: Dataset, items: Items) -> str:
+    """The URL of an image that an earlier run has read; empty where the images are files.
+
+    Where there is none, of another host than the first image's: that one may be gone.
+    """
+    rng = random.SystemRandom()  # of the next run another one
+    positions = rng.sample(range(len(items)), min(len(items), _LOOKED_AT))
+    for number in rng.sample(there := dataset.committed(), len(there)):
         if len(ids := dataset.rows(number, ["id"])["id"]):
-            source = items[pc.index(items.ids, ids[0]).as_py()]
-            return str(source.where) if source.remote else ""
-    return ""
+            positions = [pc.index(items.ids, rng.choice(ids)).as_py()]
+            break
+    sources = [items[position] for position in positions]
+    urls = [str(source.where) for source in sources if source.remote]
+    first = urlsplit(str(items[0].where)).netloc if urls else ""
+    return next((url for url in urls if urlsplit(url).netloc != first), urls[0] if urls else "")
 
 
 def _embed_missing(place: Place, job: Job, plan: Plan, about: Mapping[str, Any]) -> Outcome:
