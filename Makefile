@@ -19,13 +19,11 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-# Installs a lock into .venv, where it changes no version.
-BESIDE = .venv/bin/pip install -q --disable-pip-version-check --no-deps -c requirements/dev.lock -r requirements/$(1).lock
 # Modules whose slow tests .ci/run has: what is killed, fails or fills up, and what a user installs or adds.
 FAULTS := $(addprefix tests/,test_killing.py test_disk_full.py test_wheel.py test_contributing.py \
   harness/test_killed.py harness/corpora/abo/test_killed.py wallclock/loader/test_threads.py \
   $(addprefix wallclock/job/test_,killed.py stopped.py s3_out.py damaged.py) wallclock/service/test_service_faults.py)
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs test regression test-faults test-slow test-install lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs test regression test-faults test-slow test-install lint audit lock clean
 
 ##@ set-up
 
@@ -37,7 +35,7 @@ help: ## list the targets
 setup: $(READY) ## .venv from the lock, and libturbojpeg | LOCK=paper: the paper's versions; PYTHON=/path/to/python3.11
 
 ifdef READY
-$(READY): $(LOCKED) pyproject.toml scripts/setup.sh
+$(READY): $(LOCKED) requirements/hashes.txt pyproject.toml scripts/setup.sh
 	@bash scripts/setup.sh $(PYTHON) $(LOCKED)
 	@touch $@
 endif
@@ -46,11 +44,11 @@ setup-peers: $(READY) ## install the third-party loaders; changes no other packa
 	@bash scripts/setup-peers.sh
 
 setup-cluster: $(READY) ## install Ray and Daft; changes no other package
-	@$(call BESIDE,cluster)
+	@bash scripts/install.sh requirements/cluster.lock
 	@.venv/bin/python -c 'import ray.data, daft'
 
 setup-docs: $(READY) ## install the generator of the site; changes no other package
-	@$(call BESIDE,docs)
+	@bash scripts/install.sh requirements/docs.lock
 	@.venv/bin/python -c 'import sphinx, myst_parser, furo'
 
 ##@ your images
@@ -142,6 +140,10 @@ test-slow: $(READY) ## all tests that take minutes
 
 docs: $(if $(READY),setup-docs) ## the documents as a site: site/index.html
 	@$(PY) -m sphinx -W --keep-going -n -q -c docs -d build/doctrees . site
+
+audit: ## known vulnerabilities of what the lock pins; fails where one cannot be looked up
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit; }
+	@.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r $(LOCKED)
 
 lock: ## rebuild requirements/ from the extras of pyproject.toml
 	@bash scripts/lock.sh $(PYTHON)

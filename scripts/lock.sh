@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds requirements/*.lock from the extras of pyproject.toml. $1: the Python.
+# Rebuilds requirements/*.lock from the extras of pyproject.toml, and hashes.txt. $1: the Python.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
@@ -41,3 +41,5 @@ beside docs | write docs
 { beside ray && echo "$daft"; } | sort -f | write cluster
 resolved '.[dev]' "${paper[@]}" | without_cuda | write paper
 mv "$folder"/*.lock requirements/
+"$folder/venv/bin/python" scripts/hashes.py requirements/*.lock > "$folder/hashes"
+mv "$folder/hashes" requirements/hashes.txt

@@ -7,7 +7,8 @@ say() { printf 'setup-peers: %s\n' "$*" >&2; }
 pip() { .venv/bin/pip "$1" -q --disable-pip-version-check "${@:2}"; }
 
 say "installing requirements/peers.lock into .venv (DALI is large)"
-pip install --no-deps -c requirements/dev.lock -r requirements/peers.lock
+bash scripts/install.sh requirements/peers.lock
+pip install --no-deps $(grep -E '^torch(vision|codec)==' requirements/peers.lock)
 
 # These wheels fit one build of torch: the default index has those for CUDA, a torch without it takes
 # those of its own index. One that does not load also breaks transformers.

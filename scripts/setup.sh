@@ -14,7 +14,12 @@ command -v "$python" >/dev/null || { say "setup: no $python here: sudo apt-get i
   { rm -rf .venv; say "setup: this Python cannot create a virtual environment: sudo apt-get install -y python3-venv"; exit 1; }
 
 say "setup: installing $lock into .venv (minutes the first time)"
-.venv/bin/pip install -q --disable-pip-version-check -r "$lock"
+bash scripts/install.sh "$lock"
+# By its pin alone, from the index that has the build for this machine; what all builds need is there.
+torch=$(grep '^torch==' "$lock")
+.venv/bin/pip install -q --disable-pip-version-check -c "$lock" "$torch"
+installed=$(.venv/bin/python -c 'from importlib.metadata import version; print("torch==" + version("torch").partition("+")[0])')
+[ "$installed" = "$torch" ] || { say "setup: $installed is installed, $lock has $torch"; exit 1; }
 .venv/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 
 has_turbojpeg() { PYTHONPATH=code .venv/bin/python -c 'import sys; from harness import native; sys.exit(native.find_libturbojpeg() is None)'; }

@@ -1,9 +1,15 @@
 """One lock for venv and conda; the Makefile's targets and the scripts."""
 
+import hashlib
+import os
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
+import zipfile
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +80,62 @@ def test_other_locks_change_no_version(lock: str, extra: str) -> None:
         assert requirement.specifier.contains(version), requirement
 
 
+HASHES = dict(line.split(" ", 1) for line in lines("requirements/hashes.txt"))
+
+
+def test_each_pin_has_hashes() -> None:
+    """But torch and what is built for it, whose build differs between machines."""
+    locks = ("dev", "paper", "peers", "docs", "cluster")
+    pinned = {line for lock in locks for line in lines(f"requirements/{lock}.lock")}
+    without = {pin.partition("==")[0] for pin in pinned - HASHES.keys()}
+    assert without == {"torch", "torchvision", "torchcodec"}
+    assert HASHES.keys() <= pinned
+    assert all(re.fullmatch(r"(--hash=sha256:[0-9a-f]{64} ?)+", text) for text in HASHES.values())
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with one package, in a wheel beside it, and the `pip` of this environment."""
+    for folder in ("scripts", "requirements", ".venv/bin", "wheels"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "install.sh", tmp_path / "scripts")
+    wheel = tmp_path / "wheels" / "toy-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("toy.py", "")
+        file.writestr(
+            "toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n"
+        )
+        file.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr("toy-1.0.dist-info/RECORD", "toy.py,,\n")
+    pip = tmp_path / ".venv" / "bin" / "pip"
+    options = f"--no-index --find-links {wheel.parent} --target {tmp_path / 'installed'}"
+    pip.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip "$@" {options}\n')
+    pip.chmod(0o755)
+    (tmp_path / "requirements" / "toy.lock").write_text("# Toys.\ntoy==1.0\ntorch==2.0\n")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (tmp_path / "requirements" / "hashes.txt").write_text(f"toy==1.0 --hash=sha256:{digest}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("hashes", "words"),
+    [
+        (None, ""),
+        (f"toy==1.0 --hash=sha256:{'0' * 64}\n", "DO NOT MATCH THE HASHES"),
+        ("toy==0.9 --hash=sha256:00\n", "Hashes are required"),
+    ],
+)
+def test_what_is_installed_has_its_hash(checkout: Path, hashes: str | None, words: str) -> None:
+    if hashes is not None:
+        (checkout / "requirements" / "hashes.txt").write_text(hashes)
+    command = ["bash", "scripts/install.sh", "requirements/toy.lock"]
+    environment = {name: text for name, text in os.environ.items() if name[:4] != "PIP_"}
+    environment |= {"PIP_CONFIG_FILE": os.devnull}
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+    assert (done.returncode == 0) == (checkout / "installed" / "toy.py").exists() == (not words)
+    assert words in done.stderr
+
+
 def test_the_papers_lock_has_its_versions() -> None:
     versions = pins("paper")
     names = ("torch", "transformers", "opencv-python-headless", "onnxruntime-gpu")
@@ -98,7 +160,14 @@ def test_conda_installs_the_lock() -> None:
 
 
 def test_versions_are_pinned_in_the_lock_only() -> None:
-    for name in ("pyproject.toml", "environment.yml", "Makefile", "scripts/setup.sh", ".ci/run"):
+    for name in (
+        "pyproject.toml",
+        "environment.yml",
+        "Makefile",
+        "scripts/setup.sh",
+        "scripts/install.sh",
+        ".ci/run",
+    ):
         pins = [line for line in lines(name) if re.search(r"[A-Za-z0-9_.-]==\d", line)]
         assert not pins, f"{name}: {pins}"
 
@@ -123,7 +192,7 @@ def test_help_lists_every_target() -> None:
         dry = ["make", "--dry-run", target]
         done = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        if target not in ("help", "all", "docs", "lock", "clean"):
+        if target not in ("help", "all", "docs", "audit", "lock", "clean"):
             assert "$(READY)" in rule(target), f"{target} sets up first"
 
 
@@ -143,7 +212,8 @@ def test_kills_and_faults_are_part_of_ci() -> None:
 
 
 @pytest.mark.parametrize(
-    "script", [".ci/run", *(f"scripts/{name}.sh" for name in ("setup", "setup-peers", "lock"))]
+    "script",
+    [".ci/run", *(f"scripts/{name}.sh" for name in ("setup", "install", "setup-peers", "lock"))],
 )
 def test_scripts_stop_at_the_first_error(script: str) -> None:
     assert "set -euo pipefail" in (ROOT / script).read_text(encoding="utf-8")
