@@ -6,9 +6,10 @@ from math import ceil
 
 import numpy as np
 
+from wallclock.errors import UserError, describe
 from wallclock.infer.network import Embedder
 from wallclock.job.plan import Job, Plan
-from wallclock.loader.batch import Loader
+from wallclock.loader.batch import Failure, Loader
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.threads import IMAGE_STAGES, worker_count
 from wallclock.machine import usable_cores
@@ -33,6 +34,8 @@ _MOST_LOCKED = 0.5
 def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeline | None:
     """The job's costs here; None for a small job, or where the sample cannot be read.
 
+    Raises UserError: the reader gave up, as the job's would.
+
     Args:
         cores: that it may use; 0: all that this process may.
 
@@ -44,7 +47,10 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
     batches = _sample(plan, recipe.batch_size)
     options = LoaderOptions(model.input_px, replace(recipe, workers=1), job.limits, hashes=True)
     with open_loader(job.items, batches, options) as loader:
-        times, forward = _measure(loader, embedder)
+        times, forward, failures = _measure(loader, embedder)
+    if failures and failures[-1].get("unreached") == "all":
+        left = f"{plan.size(*plan.missing):,} not reached: run again"
+        raise UserError(f"nothing was reached, as {describe(failures[-1])}; {left}")
     if not forward:
         return None
     costs, cores = StageCosts.from_samples(times, len(times["read"])), cores or usable_cores()
@@ -83,13 +89,14 @@ def _sample(plan: Plan, batch_size: int) -> list[list[int]]:
 
 def _measure(
     loader: Loader, embedder: Embedder
-) -> tuple[dict[str, list[int]], list[tuple[int, float]]]:
-    """Nanoseconds of each image by stage; and seconds of a forward pass over n images."""
+) -> tuple[dict[str, list[int]], list[tuple[int, float]], list[Failure]]:
+    """Nanoseconds of each image by stage; seconds of a forward pass over n images; failures."""
     times: dict[str, list[int]] = {name: [] for name in IMAGE_STAGES}
     forward: list[tuple[int, float]] = []
-    loaded, began = 0, time.perf_counter()
+    loaded, began, failures = 0, time.perf_counter(), list[Failure]()
     for batch in loader:
         loaded += _BATCH
+        failures += batch.failures
         if loaded <= _WARMUP:
             began = time.perf_counter()
             continue
@@ -104,4 +111,4 @@ def _measure(
                 forward.append((n, time.perf_counter() - start))
         if loaded >= 2 * _WARMUP and time.perf_counter() - began > _SECONDS:
             break
-    return times, forward
+    return times, forward, failures

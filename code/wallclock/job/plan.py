@@ -48,10 +48,9 @@ class Plan(LazyBatches):
         first = number % self._listed * self._shard
         return first, min(first + self._shard, self._n)
 
-    def size(self, number: int) -> int:
-        """The images of a shard."""
-        first, last = self.bounds(number)
-        return len(self.again.get(number, range(first, last)))
+    def size(self, *numbers: int) -> int:
+        """The images of shards."""
+        return sum(len(self.again.get(number, range(*self.bounds(number)))) for number in numbers)
 
     def to_read(self, number: int) -> Sequence[int]:
         """The positions of a shard whose images are read."""

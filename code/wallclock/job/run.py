@@ -108,7 +108,7 @@ class Run:
         tally, began, cpu_began = self.tally, time.perf_counter(), time.thread_time()
         committed = set(self._job.dataset.committed()) if self._across else set()
         n, plan = len(self._job.items), self._plan
-        done = n - sum(map(plan.size, plan.missing))
+        done = n - plan.size(*plan.missing)
         self._dtype = embedder.labels["dtype"]
         self._finite = FiniteRows(self._dtype)
         inference = open_inference(embedder, self._job.recipe, Writer(self._arrived, lambda: None))

@@ -23,7 +23,7 @@ from wallclock.__main__ import main
 from wallclock.errors import UserError
 from wallclock.fetch import reach
 from wallclock.fetch.retries import JITTER
-from wallclock.job import Outcome, embed
+from wallclock.job import Outcome, embed, estimate
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.verify import verify
 
@@ -66,6 +66,16 @@ def test_an_outage_at_the_start(
     world.change()
     assert main([*command, "shard=2"]) == 0
     assert content(tmp_path / "out").rows == reference.rows
+
+
+def test_an_outage_before_the_estimate_is_not_waited_for_twice(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "LEAST", 1)
+    monkeypatch.setattr("wallclock.job.run.Run.run", None)
+    world.change(gives_up_after=0)
+    with pytest.raises(UserError, match=r"^nothing was reached, as .*; 41 not reached: run again$"):
+        run()
 
 
 def test_an_outage_in_the_middle(

@@ -158,8 +158,7 @@ class Cluster:
                     if job.max_failures is not None and work.n_failed > job.max_failures:
                         why = f"more than max_failures={job.max_failures} images failed"
                         raise UserError(f"{why}: {job.dataset.out}/{FAILURES}")
-                    waiting = sum(map(plan.size, left))
-                    show(len(job.items) - waiting, len(job.items), work.limited_by)
+                    show(len(job.items) - plan.size(*left), len(job.items), work.limited_by)
                     if work.gave_up:
                         left = set()
                         break
