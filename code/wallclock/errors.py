@@ -88,7 +88,7 @@ class NotReachedError(ImageError):
     """An image that could not be had: the world's failure, which a later run may not meet again.
 
     `unreached`: "one", where others were reached meanwhile; "all", where nothing was, for so long
-    that the reader gave up and tries no further image.
+    that the reader gave up, and perhaps did not try it.
     """
 
     def __init__(self, stage: str, reason: str, unreached: str = "one") -> None:

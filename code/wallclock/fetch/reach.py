@@ -1,7 +1,8 @@
 """What a failed request means for the others: how long to back off, and when to give up.
 
 A host that fails alone is given up while others answer, and then asked again now and then. While no
-host answers at all, a job waits; after `give_up_s` it gives everything up.
+host answers at all, a job waits; after `give_up_s` the hosts that fail are given up, and after many
+of them everything.
 """
 
 import logging
@@ -11,17 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 
+from wallclock.errors import NotReachedError
 from wallclock.fetch.retries import NoSuchHostError, PermanentError, TransientError, backoff_s
 
-#: Tries of a GET, at least, before it is given up while other hosts answer.
-_LEAST_TRIES = 4
-#: Shares of `give_up_s` for which a host may fail while others answer: one that has answered
-#: before, and one that never has.
-_PATIENCE, _PATIENCE_AT_FIRST = 1 / 3, 1 / 12
+#: While others answer, a GET is given up after this share of `give_up_s`, and so many tries: of a
+#: host that has answered before, and of one that never has.
+_PATIENCE, _PATIENCE_AT_FIRST = (1 / 3, 4), (1 / 12, 2)
+#: Tries of a name that cannot be looked up, while others can.
+_NAME_TRIES = 3
 #: Failures in a row after which a host is left alone for a while.
 _MANY = 4
-#: Seconds of silence after which it is looked at, and after which it is worth a line.
-_DOUBTED_AFTER_S, _SAID_AFTER_S = 1.0, 3.0
+#: Hosts without which, while there is no other, nothing is tried any more.
+_MOST_SILENT = 16
+#: Seconds of silence after which it is looked at, and after which it is worth a line; and between
+#: two tries of a host that was given up.
+_DOUBTED_AFTER_S, _SAID_AFTER_S, _REST_S = 1.0, 3.0, 8.0
 
 _log = logging.getLogger("wallclock")
 
@@ -30,6 +35,7 @@ _log = logging.getLogger("wallclock")
 class _Host:
     #: Since its last answer.
     failures: int = 0
+    reason: str = ""
     has_answered: bool = False
     is_given_up: bool = False
     #: Until then it is left alone.
@@ -59,18 +65,25 @@ class Reach:
         self._give_up_s, self._most_tries, self._clock = give_up_s, most_tries, clock
         self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
         self._answered_at = float("-inf")
-        self._failing_since: float | None = None
-        self._is_doubted = self._is_said = False
+        #: Since when nothing answers; hosts that were given up since then.
+        self._silent_since: float | None = None
+        self._silent: set[str] = set()
+        self._is_doubted = self._is_said = self._is_over = False
+        self._reason = ""
         self._lock = Lock()
-        #: Whether everything was given up; and the last failure's reason.
-        self.is_over, self.reason = False, ""
 
-    def pause_s(self, name: str) -> float | None:
-        """Seconds before a host may be asked; None: it was given up for now."""
+    def pause_s(self, name: str) -> float:
+        """Seconds before a host may be asked. Raises NotReachedError: it was given up for now."""
         with self._lock:
-            host = self._hosts[name]
-            pause = max(0.0, host.rests_until - self._clock())
-            return None if self.is_over or (host.is_given_up and pause) else pause
+            now, host = self._clock(), self._hosts[name]
+            pause = max(0.0, host.rests_until - now)
+            if self._is_over:
+                raise self._not_reached(f"nothing was reached: {self._reason}", now)
+            if host.is_given_up and pause:
+                raise self._not_reached(f"its host was not reached: {host.reason}", now)
+            if host.is_given_up:
+                host.rests_until = now + _REST_S  # for others, until this one knows more
+            return pause
 
     def answered(self, name: str) -> None:
         """Note that a host has answered."""
@@ -78,8 +91,8 @@ class Reach:
             host = self._hosts[name]
             host.failures, host.rests_until = 0, 0.0
             host.has_answered, host.is_given_up = True, False
-            self._answered_at = self._clock()
-            self._failing_since = None
+            self._answered_at, self._silent_since = self._clock(), None
+            self._silent.clear()
             self._is_doubted = False
             if self._is_said:
                 _log.warning("%s answers again", name)
@@ -91,50 +104,65 @@ class Reach:
         Perhaps all that is asked for is dead: then something that was alive can tell.
         """
         with self._lock:
-            since = self._failing_since
+            since = self._silent_since
             if self._is_doubted or since is None or self._clock() - since < _DOUBTED_AFTER_S:
                 return False
             self._is_doubted = True
             return True
 
-    def failed(self, tries: Tries, error: TransientError) -> float | None:
-        """Seconds after which a GET is to be tried again; None: it is given up.
+    def failed(self, tries: Tries, error: TransientError) -> float:
+        """Seconds after which a GET is to be tried again.
 
-        Raises PermanentError: its host does not exist, while others answer.
+        Raises NotReachedError: it is given up; PermanentError: its host does not exist, while
+        others answer.
         """
         with self._lock:
             now, host = self._clock(), self._hosts[tries.host]
             tries.n += 1
-            self.reason = str(error)
             tries.since = tries.since or now
             host.failures += 1
+            host.reason = self._reason = str(error)
             rest = max(backoff_s(tries.n - 1), min(error.retry_after_s, self._give_up_s))
             if host.failures >= _MANY:
                 host.rests_until = now + rest
-            if self._failing_since is None:
-                self._failing_since = now
-            if self.is_over or 0 < self._most_tries <= tries.n:
-                return None
+            if self._silent_since is None:
+                self._silent_since = now
+            if self._is_over or 0 < self._most_tries <= tries.n:
+                raise self._not_reached(host.reason, now)
+            gives_up = False
             if self._answered_at >= tries.since:
-                if isinstance(error, NoSuchHostError) and tries.n >= _LEAST_TRIES - 1:
+                if isinstance(error, NoSuchHostError) and tries.n >= _NAME_TRIES:
                     raise PermanentError(f"there is no host {tries.host}")
-                patience = _PATIENCE if host.has_answered else _PATIENCE_AT_FIRST
-                is_late = now - tries.since >= patience * self._give_up_s
-                if host.is_given_up or (is_late and tries.n >= _LEAST_TRIES):
-                    host.is_given_up = True
-                    return None
+                gives_up = host.is_given_up or self._is_late(host, tries, error, now)
             elif not self._most_tries:
-                silent_s = now - self._failing_since
-                self._wait(tries.host, error, silent_s)
-                rest = min(rest, self._give_up_s - silent_s)  # then it is given up, and not later
-            return None if self.is_over else rest
+                gives_up = self._is_silent(tries.host, error, now)
+                # It is given up then, and not later.
+                rest = min(rest, self._give_up_s - now + self._silent_since)
+            if gives_up:
+                host.is_given_up, host.rests_until = True, now + _REST_S
+                raise self._not_reached(host.reason, now)
+            return rest
 
-    def _wait(self, name: str, error: TransientError, silent_s: float) -> None:
-        """Say that nothing answers, or give up."""
-        if silent_s >= self._give_up_s:
-            self.is_over = True
-            _log.warning("gave up: nothing was reached for %.0f s; %s: %s", silent_s, name, error)
-        elif silent_s >= _SAID_AFTER_S and not self._is_said:
-            self._is_said = True
-            left_s = self._give_up_s - silent_s
-            _log.warning("waiting up to %.0f s for %s: %s", left_s, name, error)
+    def _is_late(self, host: _Host, tries: Tries, error: TransientError, now: float) -> bool:
+        share, least_tries = _PATIENCE if host.has_answered else _PATIENCE_AT_FIRST
+        has_tried = tries.n >= least_tries or error.retry_after_s > 0
+        return has_tried and now - tries.since >= share * self._give_up_s
+
+    def _is_silent(self, name: str, error: TransientError, now: float) -> bool:
+        """Whether nothing has answered for too long; say that it does not."""
+        silent_s = now - (self._silent_since or now)
+        left_s = self._give_up_s - silent_s
+        if left_s > 0:
+            if silent_s >= _SAID_AFTER_S and not self._is_said:
+                self._is_said = True
+                _log.warning("waiting up to %.0f s for %s: %s", left_s, name, error)
+            return False
+        if not self._silent:
+            _log.warning("gave up %s: nothing was reached for %.0f s: %s", name, silent_s, error)
+        self._silent.add(name)
+        self._is_over = self._is_over or len(self._silent) >= _MOST_SILENT
+        return True
+
+    def _not_reached(self, reason: str, now: float) -> NotReachedError:
+        is_silent = self._silent_since is not None and now - self._silent_since >= self._give_up_s
+        return NotReachedError("read", reason, "all" if is_silent else "one")

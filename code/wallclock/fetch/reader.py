@@ -36,17 +36,22 @@ class Reader:
         """Release what is open."""
 
 
+#: Objects that are fetched, or wait to be read: as many as have these bytes, within these bounds.
+_AHEAD_BYTES, _LEAST_AHEAD, _MOST_AHEAD = 1 << 26, 64, 1024
+
+
 class PrefetchingReader(Reader):
-    """Prefetches up to `window` of what was announced.
+    """Prefetches of what was announced, so that those that are late hold up few others.
 
     A subclass says what identifies an image (`_key`) and GETs it (`_get`).
     """
 
     fetches_ahead = True
 
-    def __init__(self, window: int) -> None:
-        # Objects in flight or waiting to be read: bounds the memory.
-        self._window = window
+    def __init__(self) -> None:
+        #: Those in flight or waiting to be read: bounds the memory. By what was read so far.
+        self._window = _LEAST_AHEAD
+        self._n_read = self._n_bytes = 0
         # By key, in the order of announcement; threads may read them in any order.
         self._announced: dict[str, Any] = {}
         self._prefetched: dict[str, Future[bytes]] = {}
@@ -62,9 +67,13 @@ class PrefetchingReader(Reader):
                 self._announced.pop(key, None)
             self._fill()
         try:
-            return (future or self._get(item)).result()
+            data = (future or self._get(item)).result()
         except CancelledError as error:
             raise ImageError("read", "the loader was closed") from error
+        self._n_read, self._n_bytes = self._n_read + 1, self._n_bytes + len(data)
+        fitting = _AHEAD_BYTES * self._n_read // max(self._n_bytes, 1)
+        self._window = min(max(fitting, _LEAST_AHEAD), _MOST_AHEAD)
+        return data
 
     def prefetch(self, items: Sequence[Any]) -> None:
         """Prefetch these and no others."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from wallclock.errors import ImageError, NotReachedError, UserError, first_line
+from wallclock.errors import ImageError, UserError, first_line
 from wallclock.fetch.addresses import is_public
 from wallclock.fetch.objects import Objects
 from wallclock.fetch.reach import Reach, Tries
@@ -24,7 +24,7 @@ from wallclock.fetch.transfers import Answer, Request, Transfers
 from wallclock.recipe import Limits
 
 #: GETs at a time, and redirects of one.
-_AT_ONCE, _REDIRECTS = 32, 5
+_AT_ONCE, _REDIRECTS = 64, 5
 #: Refusals, before anything else was answered, that mean the credentials and not the images.
 _MOST_REFUSED = 16
 
@@ -141,10 +141,7 @@ class Remote:
 
     def _ask(self, get: _Get) -> None:
         pause_s = self._reach.pause_s(get.tries.host)
-        if pause_s is None:
-            what = "nothing was reached" if self._reach.is_over else "its host was not reached"
-            self._not_reached(get, f"{what}: {self._reach.reason}")
-        elif pause_s and not get.tries.n and not self._transfers.is_over:
+        if pause_s and not get.tries.n and not self._transfers.is_over:
             self._transfers.later(pause_s, partial(self._send, get))
         else:
             request, receive = self._servers.request(get.url), partial(self._receive, get)
@@ -170,7 +167,10 @@ class Remote:
         """Try a GET again, or end it, as its failure says."""
         try:
             if isinstance(error, TransientError):
-                self._again(get, error)
+                pause_s = self._reach.failed(get.tries, error)
+                self._transfers.later(pause_s, partial(self._send, get))
+                if self._known and self._reach.is_doubtful():
+                    self._ask_known()
             elif isinstance(error, ForbiddenError | NoBucketError) and not self._any_allowed:
                 self._hold(get, error)
             elif isinstance(error, RefusedError):
@@ -181,21 +181,10 @@ class Remote:
                 self._end(get, ImageError("read", str(error)))
             else:
                 self._end(get, error)
-        except Exception as failure:  # noqa: BLE001 - or who waits would do so for ever
-            self._end(get, failure)
-
-    def _again(self, get: _Get, error: TransientError) -> None:
-        try:
-            pause_s = self._reach.failed(get.tries, error)
         except PermanentError as final:
             self._end(get, ImageError("read", str(final)))
-            return
-        if pause_s is None:
-            self._not_reached(get, str(error))
-            return
-        self._transfers.later(pause_s, partial(self._send, get))
-        if self._known and self._reach.is_doubtful():
-            self._ask_known()
+        except Exception as final:  # noqa: BLE001 - or who waits would do so for ever
+            self._end(get, final)
 
     def _answered(self, get: _Get) -> None:
         self._reach.answered(get.tries.host)
@@ -234,10 +223,6 @@ class Remote:
                 fix = "check its name, AWS_DEFAULT_REGION and AWS_ENDPOINT_URL"
             host = get.tries.host
             self._end(get, UserError(f"{host} refuses all that was asked for: {error}; {fix}"))
-
-    def _not_reached(self, get: _Get, reason: str) -> None:
-        unreached = "all" if self._reach.is_over else "one"
-        self._end(get, NotReachedError("read", reason, unreached))
 
     def _end(self, get: _Get, result: bytes | Exception) -> None:
         self._open.discard(get)

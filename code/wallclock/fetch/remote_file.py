@@ -91,6 +91,16 @@ class RemoteFile(io.RawIOBase):
     def _go_on(self, result: Answer | Exception) -> None:
         """Ask again after a failure that may pass. Raises as reading does."""
         try:
+            time.sleep(self._pause_s(result))
+        except RefusedError as error:
+            raise UserError(str(error)) from error
+        except Exception as error:  # it was given up, closed, or is none
+            raise OSError(getattr(error, "reason", str(error))) from error
+        self._ask()
+
+    def _pause_s(self, result: Answer | Exception) -> float:
+        """Seconds after which it is asked for again. Raises why it is not."""
+        try:
             if isinstance(result, Exception):
                 raise result
             if self._from and result.status in (200, 206, 412, 416):
@@ -98,15 +108,9 @@ class RemoteFile(io.RawIOBase):
             self._servers.body_of(self._url, result)
             raise PermanentError(f"HTTP {result.status}")
         except TransientError as error:
-            pause_s = self._reach.failed(self._tries, error)
-            if pause_s is None or (self._n_received and not self._etag):
-                raise OSError(str(error)) from error
-        except RefusedError as error:
-            raise UserError(str(error)) from error
-        except Exception as error:  # another answer, or it was closed
-            raise OSError(str(error)) from error
-        time.sleep(pause_s)
-        self._ask()
+            if self._n_received and not self._etag:
+                raise PermanentError(str(error)) from error
+            return self._reach.failed(self._tries, error)
 
     # --- in the thread of the transfers ----------------------------------------------------------
 

@@ -58,7 +58,7 @@ class SourceReader(PrefetchingReader):
     layout = "sources"
 
     def __init__(self, limits: Limits, *, fetches_ahead: bool = True) -> None:
-        super().__init__(2 * _THREADS)
+        super().__init__()
         self.fetches_ahead = fetches_ahead
         self._limits, self._limit = limits, limits.max_bytes
         # Who reads one image waits for it for a shorter time than a job does.
@@ -183,16 +183,13 @@ class SourceReader(PrefetchingReader):
         tries = Tries(url.partition("://")[0])
         while True:
             try:
-                if self._reach.pause_s(tries.host) is None:
-                    raise NotReachedError("read", "nothing was reached", "all")
+                self._reach.pause_s(tries.host)
                 data = read_url(url, self._limits.max_bytes + 1)
             except PermanentError as error:
                 raise ImageError("read", str(error)) from error
             except TransientError as error:
-                pause_s = self._reach.failed(tries, error)
-                if pause_s is None or self._closing.wait(pause_s):
-                    unreached = "all" if self._reach.is_over else "one"
-                    raise NotReachedError("read", str(error), unreached) from error
+                if self._closing.wait(self._reach.failed(tries, error)):
+                    raise NotReachedError("read", str(error)) from error
             else:
                 self._reach.answered(tries.host)
                 return self._check_length(data)

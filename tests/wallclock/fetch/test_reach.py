@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from wallclock.errors import NotReachedError
 from wallclock.fetch.reach import Reach, Tries
 from wallclock.fetch.retries import JITTER, NoSuchHostError, PermanentError, TransientError
 
@@ -22,43 +23,74 @@ def longest_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JITTER, "uniform", lambda low, high: high)
 
 
-def fails_until_given_up(reach: Reach, clock: Clock, tries: Tries, error: TransientError) -> float:
-    """Seconds that a GET was tried for."""
+def fails_until_given_up(
+    reach: Reach, clock: Clock, tries: Tries, error: TransientError = DOWN, other: str = ""
+) -> tuple[float, NotReachedError]:
+    """Seconds that a GET was tried for, while another host answers, and why no longer."""
     began = clock.now
-    while (pause_s := reach.failed(tries, error)) is not None:
-        clock.now += pause_s
-        reach.answered("other.example")
-    return clock.now - began
+    while True:
+        try:
+            clock.now += reach.failed(tries, error)
+        except NotReachedError as given_up:
+            return clock.now - began, given_up
+        if other:
+            reach.answered(other)
 
 
-def test_everything_is_given_up_after_a_minute_without_an_answer(
+def test_a_host_is_given_up_after_a_minute_without_an_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """And what comes then fails at once. Two lines say so; the third, that it works again."""
+    """What comes for it then fails at once, but for one now and then. Two lines say so."""
     clock = Clock()
-    reach, tries = Reach(60, clock=clock), Tries("a.example")
-    began = clock.now
-    while (pause_s := reach.failed(tries, DOWN)) is not None:
-        clock.now += pause_s
-    assert clock.now - began == 60
-    assert reach.is_over
-    assert reach.pause_s("b.example") is None
+    reach = Reach(60, clock=clock)
+    seconds, given_up = fails_until_given_up(reach, clock, Tries("a.example"))
+    assert seconds == 60
+    assert (str(given_up), given_up.unreached) == ("read: HTTP 503", "all")
+    with pytest.raises(NotReachedError, match="its host was not reached: HTTP 503") as untried:
+        reach.pause_s("a.example")
+    assert untried.value.unreached == "all"
+    clock.now += 9
+    assert reach.pause_s("a.example") == 0
+    with pytest.raises(NotReachedError):  # before the other one has an answer
+        reach.pause_s("a.example")
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert said == [
         "waiting up to 56 s for a.example: HTTP 503",
-        "gave up: nothing was reached for 60 s; a.example: HTTP 503",
+        "gave up a.example: nothing was reached for 60 s: HTTP 503",
     ]
+
+
+def test_others_are_still_asked() -> None:
+    """Perhaps only the host at the head of a list is down."""
+    clock = Clock()
+    reach = Reach(60, clock=clock)
+    fails_until_given_up(reach, clock, Tries("a.example"))
+    assert reach.pause_s("b.example") == 0
+    reach.answered("b.example")
+    with pytest.raises(NotReachedError) as failure:
+        reach.pause_s("a.example")
+    assert failure.value.unreached == "one"
+    assert reach.failed(Tries("b.example"), DOWN) > 0
+
+
+def test_everything_is_given_up_once_many_hosts_are() -> None:
+    clock = Clock()
+    reach = Reach(60, clock=clock)
+    times = [fails_until_given_up(reach, clock, Tries(f"{name}.example"))[0] for name in range(16)]
+    assert times[1:] == [0] * 15
+    with pytest.raises(NotReachedError, match="nothing was reached: HTTP 503") as failure:
+        reach.pause_s("another.example")
+    assert failure.value.unreached == "all"
 
 
 def test_an_answer_starts_the_minute_anew() -> None:
     clock = Clock()
-    reach, tries = Reach(60, clock=clock), Tries("a.example")
+    reach = Reach(60, clock=clock)
     for _ in range(20):
-        assert reach.failed(tries, DOWN) is not None
+        assert reach.failed(Tries("a.example"), DOWN) > 0
         clock.now += 50
         reach.answered("a.example")
-        tries = Tries("a.example")
-    assert not reach.is_over
+    assert reach.pause_s("a.example") == 0
 
 
 def test_idle_time_is_no_outage() -> None:
@@ -66,11 +98,15 @@ def test_idle_time_is_no_outage() -> None:
     reach = Reach(60, clock=clock)
     reach.answered("a.example")
     clock.now += 3600
-    assert reach.failed(Tries("a.example"), DOWN) is not None
+    assert reach.failed(Tries("a.example"), DOWN) > 0
 
 
-@pytest.mark.parametrize(("answered_before", "least_s", "most_s"), [(False, 5, 16), (True, 20, 32)])
-def test_a_host_that_fails_alone(answered_before: bool, least_s: float, most_s: float) -> None:
+@pytest.mark.parametrize(
+    ("answered_before", "least_s", "most_s", "least_tries"), [(False, 5, 16, 2), (True, 20, 32, 4)]
+)
+def test_a_host_that_fails_alone(
+    answered_before: bool, least_s: float, most_s: float, least_tries: int
+) -> None:
     """Longer where it has answered; its other GETs then fail at their first try, or untried."""
     clock = Clock()
     reach = Reach(60, clock=clock)
@@ -78,35 +114,38 @@ def test_a_host_that_fails_alone(answered_before: bool, least_s: float, most_s: 
         reach.answered("a.example")
     clock.now += 1
     tries = Tries("a.example")
-    assert least_s <= fails_until_given_up(reach, clock, tries, DOWN) <= most_s
-    assert tries.n >= 4
-    assert not reach.is_over
-    assert reach.pause_s("a.example") is None
-    assert reach.pause_s("other.example") == 0
+    seconds, given_up = fails_until_given_up(reach, clock, tries, other="b.example")
+    assert least_s <= seconds <= most_s
+    assert given_up.unreached == "one"
+    assert tries.n >= least_tries
+    with pytest.raises(NotReachedError):
+        reach.pause_s("a.example")
+    assert reach.pause_s("b.example") == 0
     clock.now += 3600
     assert reach.pause_s("a.example") == 0
     reach.answered("a.example")
-    assert reach.failed(Tries("a.example"), DOWN) is not None
+    assert reach.failed(Tries("a.example"), DOWN) > 0
 
 
 def test_a_host_that_does_not_exist_while_others_do() -> None:
-    clock = Clock()
+    clock, error = Clock(), NoSuchHostError("name")
     reach, tries = Reach(60, clock=clock), Tries("no.example")
     with pytest.raises(PermanentError, match=r"there is no host no\.example"):
-        fails_until_given_up(reach, clock, tries, NoSuchHostError("name"))
+        fails_until_given_up(reach, clock, tries, error, "b.example")
     assert tries.n == 3
-    alone, tries = Reach(60, clock=clock), Tries("no.example")
-    while (pause_s := alone.failed(tries, NoSuchHostError("name"))) is not None:
-        clock.now += pause_s  # perhaps there is no network
-    assert alone.is_over
+    alone = Reach(60, clock=clock)  # perhaps there is no network
+    assert fails_until_given_up(alone, clock, Tries("no.example"), error)[1].unreached == "all"
 
 
 def test_retry_after_is_kept_and_bounded() -> None:
-    reach = Reach(60, clock=Clock())
+    """Who wants to be asked tomorrow does not hold up the others for longer than that."""
+    clock = Clock()
+    reach = Reach(60, clock=clock)
     for asked_s, waited_s in ((7.0, 7.0), (0.0, 0.5), (86_400.0, 60.0)):
         error = TransientError("HTTP 429")
         error.retry_after_s = asked_s
         assert reach.failed(Tries("a.example"), error) == waited_s
+    assert fails_until_given_up(reach, clock, Tries("b.example"), error, "a.example")[0] == 60
 
 
 def test_silence_is_doubted_once() -> None:
@@ -123,6 +162,9 @@ def test_silence_is_doubted_once() -> None:
 
 
 def test_tries_may_be_counted() -> None:
-    reach, tries = Reach(60, most_tries=3, clock=Clock()), Tries("a.example")
-    assert [reach.failed(tries, DOWN) for _ in range(3)] == [0.5, 1.0, None]
-    assert not reach.is_over
+    clock = Clock()
+    reach, tries = Reach(60, most_tries=3, clock=clock), Tries("a.example")
+    seconds, given_up = fails_until_given_up(reach, clock, tries)
+    assert (seconds, given_up.unreached, tries.n) == (1.5, "one", 3)
+    clock.now += 9
+    assert reach.pause_s("a.example") == 0

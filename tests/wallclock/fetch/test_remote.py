@@ -144,12 +144,12 @@ def test_all_that_is_left_is_forbidden(allowed: bool) -> None:
 
 
 def test_a_store_that_is_down() -> None:
-    """After `give_up_s` everything is given up, also what was not asked for."""
+    """After `give_up_s` it is given up, also what was not asked for."""
     with serving(lambda *_: (503, b"")) as (server, asked):
         results = read([f"{server}/{at}" for at in range(200)])
     assert unreached(results) == ["all"] * 200
     assert len(asked) < 200
-    assert str(results[0]) in ("read: HTTP 503", "read: nothing was reached: HTTP 503")
+    assert str(results[0]) in ("read: HTTP 503", "read: its host was not reached: HTTP 503")
 
 
 def test_a_host_that_is_down_among_others(nobody: str) -> None:
@@ -173,6 +173,14 @@ def test_only_dead_hosts_are_left(
         results = read([*before, *dead], give_up_s=3, known=known)
         assert asked["/known"] > n_before
     assert unreached(results) == [""] * n_before + ["one"] * 70
+
+
+def test_a_host_that_is_down_before_others(nobody: str) -> None:
+    """However many of its images come first."""
+    with serving(lambda *_: (200, b"image")) as (server, _):
+        results = read([f"{nobody if at < 300 else server}/{at}" for at in range(400)])
+    assert {*unreached(results[:300])} <= {"one", "all"}
+    assert results[300:] == [b"image"] * 100
 
 
 def test_who_reads_one_image_does_not_wait_for_long(nobody: str) -> None:
