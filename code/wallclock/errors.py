@@ -75,13 +75,16 @@ def import_extra(module: str, what: str, extra: str) -> Any:
 class ImageError(Exception):
     """One image failed in a stage. It is counted and listed in failures.csv; the run goes on."""
 
+    #: Which one, where its text has to say so.
+    image = ""
+
     def __init__(self, stage: str, reason: str) -> None:
         # An address says nothing, and would make failures.csv differ from run to run.
         self.stage, self.reason = stage, _OBJECT.sub("", reason)
         super().__init__(stage, self.reason)  # with which it is made again, where it is pickled
 
     def __str__(self) -> str:
-        return f"{self.stage}: {self.reason}"
+        return ": ".join(filter(None, (self.image, self.stage, self.reason)))
 
 
 class NotReachedError(ImageError):

@@ -48,8 +48,7 @@ def decode(
         pixels = np.empty((*tools.canvas, 3), np.uint8)
         tools.stages.fill(info, data, tools.stages.as_destination(pixels))
     except ImageError as error:
-        name = source.id if isinstance(source.where, str) else type(image).__name__
-        error.args = (f"{name}: {error}",)
+        error.image = source.id if isinstance(source.where, str) else type(image).__name__
         raise
     return pixels
 
