@@ -8,12 +8,14 @@ version is part of the header: `v1` covered time and body alone, and is neither 
 import hashlib
 import hmac
 import os
+import re
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from wallclock.errors import printable
 from wallclock.fetch.retries import TransientError, status_error
 from wallclock.fetch.urls import sendable
 from wallclock.service.addresses import PORTS
@@ -26,6 +28,9 @@ SIGNATURE = "Wallclock-Signature"
 _DEFAULT_SETTINGS = CallbackSettings()
 #: Of an answer's body, which nothing depends on: a longer one closes the connection.
 _DRAINED_BYTES = 1 << 16
+_ORIGIN = re.compile(r"https?://[^/?#@\\\s]+", re.IGNORECASE)
+#: Visible ASCII without what would end the origin before it, or the path within it.
+_TARGET = re.compile(r"/(?!/)[!\"$-\[\]-~]*")
 
 
 class CallbackSender(HttpClient):
@@ -87,19 +92,30 @@ def sign(secret: str, url: str, body: bytes, at: int) -> str:
 
 
 def verify_signature(
-    secret: str, header: str, url: str, body: bytes, now: float, tolerance_s: float = 300
+    secret: str,
+    header: str,
+    origin: str,
+    target: str,
+    body: bytes,
+    now: float,
+    tolerance_s: float = 300,
 ) -> bool:
-    """Whether who knows the secret has sent this callback to this URL, within the tolerance.
+    """Whether who knows the secret has sent this callback to this receiver, within the tolerance.
 
-    For receivers. `header`: `Wallclock-Signature`; `body`: as received; `now`: Unix seconds.
-    `url`: the receiver's own, as messages name it. Its host comes from the receiver's settings,
-    never from the request: who passes on another receiver's callback writes `Host` as well.
+    `header`: `Wallclock-Signature`; `target`: path and query of the request's first line; `body`:
+    as received; `now`: Unix seconds. `origin`: the receiver's own `scheme://host[:port]`, from its
+    settings and never from the request, whose `Host` any client may write: raises ValueError where
+    it is something else.
     """
+    if not _ORIGIN.fullmatch(origin):
+        raise ValueError(f"origin={printable(origin)}: give scheme://host[:port], no more")
+    if not _TARGET.fullmatch(target):
+        return False
     values = dict(part.strip().partition("=")[::2] for part in header.split(","))
     time_text = values.get("t", "")
     if not (time_text.isascii() and time_text.isdigit() and len(time_text) <= 12):
         return False
-    expected = sign(secret, url, body, int(time_text))
+    expected = sign(secret, origin + target, body, int(time_text))
     given = f"t={int(time_text)},v2={values.get('v2', '')}"
     genuine = hmac.compare_digest(expected.encode(), given.encode())
     return genuine and abs(now - int(time_text)) <= tolerance_s

@@ -25,7 +25,8 @@ from wallclock.service.module import ItemError
 from wallclock.service.settings import CallbackSettings
 
 BODY = b'{"id":"1","result":[0.5]}'
-URL = "https://results.example/done"
+ORIGIN = "https://results.example"
+URL = f"{ORIGIN}/done"
 
 
 def send(
@@ -143,8 +144,8 @@ def test_what_a_receiver_sees(secret: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert send(handle, "?order=%C3%A9+7&x=a b#part") is None
     assert (seen["Content-Type"], seen["Idempotency-Key"]) == ("application/json", "key-1")
     if secret:
-        url = f"http://{seen['Host']}{seen['target']}"
-        assert verify_signature(secret, seen[SIGNATURE], url, seen["body"], now=1010)
+        request = f"http://{seen['Host']}", seen["target"], seen["body"]
+        assert verify_signature(secret, seen[SIGNATURE], *request, now=1010)
     else:
         assert SIGNATURE not in seen
 
@@ -174,9 +175,16 @@ def test_signed_url_of_a_request_line_is_that_of_the_message(text: str) -> None:
     assert signed_url(signed) == signed
 
 
-def test_a_receiver_without_a_host_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="no host"):
-        verify_signature("secret", HEADER, "/done", BODY, now=1000)
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("", "/done", "results.example", f"{ORIGIN}/", f"{ORIGIN}?", f"{ORIGIN}#"),
+        *("https://a@b.example", "ftp://results.example", f"{ORIGIN}\\", f"{ORIGIN} {ORIGIN}"),
+    ],
+)
+def test_an_origin_that_is_more_or_less_is_a_mistake(origin: str) -> None:
+    with pytest.raises(ValueError, match=r"give scheme://host\[:port\]"):
+        verify_signature("secret", HEADER, origin, "/done", BODY, now=1000)
 
 
 def test_signature() -> None:
@@ -213,14 +221,16 @@ V1 = "aca7d3e3adc0bf3e403302d1d341431bae50c61a3a47a853ad817258f156481c"
         ({"header": HEADER.replace("v2", "v1")}, False),
         ({"header": f"t=1000,v1={V1}"}, False),  # of time and body alone
         ({"header": f"t=1000,v2={V1}"}, False),
-        ({"url": "https://RESULTS.example:443/done#part"}, True),
-        ({"url": "https://other.example/done"}, False),
-        ({"url": "https://results.example/other"}, False),
-        ({"url": "https://results.example/done?order=7"}, False),
-        ({"url": "https://results.example:8443/done"}, False),
-        ({"url": "http://results.example/done"}, False),
+        ({"origin": "https://RESULTS.example:443"}, True),
+        ({"origin": "https://other.example"}, False),
+        ({"origin": "https://results.example:8443"}, False),
+        ({"origin": "http://results.example"}, False),
+        ({"target": "/other"}, False),
+        ({"target": "/done?order=7"}, False),
+        ({"target": "/done#part"}, False),
+        ({"target": URL}, False),
     ],
 )
 def test_verify_signature(changes: dict[str, Any], genuine: bool) -> None:
-    values: dict[str, Any] = {"secret": "secret", "header": HEADER, "url": URL, "body": BODY}
-    assert verify_signature(**values | {"now": 1000} | changes) is genuine
+    values: dict[str, Any] = {"secret": "secret", "header": HEADER, "body": BODY, "now": 1000}
+    assert verify_signature(**values | {"origin": ORIGIN, "target": "/done"} | changes) is genuine

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import making
 from tests.conftest import ROOT
@@ -50,8 +52,30 @@ def test_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["is_genuine"]("/done?a=1", headers, b"{}")
     assert not names["is_genuine"]("/done?a=1", headers, b"[]")
     assert not names["is_genuine"]("/done?a=2", headers, b"{}")
-    headers = {SIGNATURE: sign("secret", "https://elsewhere.example.org/done?a=1", b"{}", 1000)}
-    assert not names["is_genuine"]("/done?a=1", headers, b"{}")
+
+
+#: What may make another host of a receiver's origin, or of the request's own.
+JOINTS = ["", "/", "//", "@", "/@", ".", ":80@", ":@", "\\", "/\\", "?@", "#@", "https://", "\t//"]
+OTHERS = ["elsewhere.example", "results.example.org.elsewhere.example"]
+
+
+@given(
+    signed=st.sampled_from(OTHERS),
+    path=st.sampled_from(["/done?a=1", "/", "/done"]),
+    joint=st.sampled_from(JOINTS) | st.text(),
+    host=st.sampled_from(OTHERS) | st.text(),
+)
+def test_no_receiver_takes_what_was_signed_for_another(
+    signed: str, path: str, joint: str, host: str
+) -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("python")[-1], names)
+    headers = {SIGNATURE: sign("secret", f"https://{signed}{path}", b"{}", 1000), "Host": host}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SECRET, "secret")
+        patch.setattr("time.time", lambda: 1000.0)
+        for target in (f"{joint}{path}", f"{joint}elsewhere.example{path}"):
+            assert not names["is_genuine"](target, headers, b"{}")
 
 
 def test_a_module_that_reads_parameters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,10 @@ class Checking(CallbackReceiver):
     """A receiver that counts the callbacks whose signature is genuine."""
 
     async def answer(self, request: web.BaseRequest, faults: Faults) -> web.StreamResponse:
-        url, body = f"http://{request.host}{request.path}", await request.read()
-        header, at = request.headers[SIGNATURE], self._clock()
-        self.counts["genuine"] += verify_signature("secret", header, url, body, at)
+        header, origin = request.headers[SIGNATURE], f"http://{request.host}"
+        body, at = await request.read(), self._clock()
+        genuine = verify_signature("secret", header, origin, request.path, body, at)
+        self.counts["genuine"] += genuine
         return await super().answer(request, faults)
 
 
