@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isinf
 from threading import Lock
 
 from wallclock.errors import NotReachedError
@@ -36,7 +37,7 @@ class _Host:
     #: Since its last answer.
     failures: int = 0
     reason: str = ""
-    has_answered: bool = False
+    answered_at: float = float("-inf")
     is_given_up: bool = False
     #: Until then it is left alone.
     rests_until: float = 0.0
@@ -89,9 +90,9 @@ class Reach:
         """Note that a host has answered."""
         with self._lock:
             host = self._hosts[name]
-            host.failures, host.rests_until = 0, 0.0
-            host.has_answered, host.is_given_up = True, False
-            self._answered_at, self._silent_since = self._clock(), None
+            host.failures, host.rests_until, host.is_given_up = 0, 0.0, False
+            host.answered_at = self._answered_at = self._clock()
+            self._silent_since = None
             self._silent.clear()
             self._is_doubted = False
             if self._is_said:
@@ -139,12 +140,13 @@ class Reach:
                 # It is given up then, and not later.
                 rest = min(rest, self._give_up_s - now + self._silent_since)
             if gives_up:
-                host.is_given_up, host.rests_until = True, now + _REST_S
+                if host.answered_at < tries.since:  # else it may be this object's
+                    host.is_given_up, host.rests_until = True, now + _REST_S
                 raise self._not_reached(host.reason, now)
             return rest
 
     def _is_late(self, host: _Host, tries: Tries, error: TransientError, now: float) -> bool:
-        share, least_tries = _PATIENCE if host.has_answered else _PATIENCE_AT_FIRST
+        share, least_tries = _PATIENCE_AT_FIRST if isinf(host.answered_at) else _PATIENCE
         has_tried = tries.n >= least_tries or error.retry_after_s > 0
         return has_tried and now - tries.since >= share * self._give_up_s
 

@@ -35,6 +35,7 @@ _BUFFER_BYTES = 1 << 18
 #: Seconds for the thread to end; for a rest of a body on which nothing depends; no bound at all.
 _CLOSING_S, _DRAIN_S, _NO_BOUND_S = 1.0, 1.0, 1e6
 _STATUS = re.compile(rb"HTTP/\S+ +(\d+)")
+_USED_PROXY = getattr(pycurl, "USED_PROXY", None)  # which the oldest pycurl does not have
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -61,7 +62,7 @@ class Request:
 
 
 class Answer(NamedTuple):
-    """The answer to a request, whole, and the address that it came from.
+    """The answer to a request, whole, and the address that it came from; empty: by a proxy.
 
     `headers`: by their names in lower case.
     """
@@ -380,8 +381,9 @@ class Transfers:
             return TransientError("cut off before the end of the headers")
         location = transfer.headers.get("location", "")
         if status not in _REDIRECTS or request.redirects is None:
-            body, address = b"".join(transfer.chunks), curl.getinfo(pycurl.PRIMARY_IP)
-            return Answer(status, transfer.headers, body, request.url, address)
+            is_direct = not (_USED_PROXY and curl.getinfo(_USED_PROXY))
+            address = curl.getinfo(pycurl.PRIMARY_IP) if is_direct else ""
+            return Answer(status, transfer.headers, b"".join(transfer.chunks), request.url, address)
         if not location:
             return PermanentError("a redirect without a location")
         if not request.redirects:

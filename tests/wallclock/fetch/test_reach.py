@@ -127,6 +127,19 @@ def test_a_host_that_fails_alone(
     assert reach.failed(Tries("a.example"), DOWN) > 0
 
 
+def test_an_object_that_fails_alone() -> None:
+    """Others of its host are none the worse."""
+    clock = Clock()
+    reach = Reach(60, clock=clock)
+    reach.answered("a.example")
+    clock.now += 1
+    tries = Tries("a.example")
+    seconds, given_up = fails_until_given_up(reach, clock, tries, other="a.example")
+    assert (20 <= seconds <= 32, given_up.unreached) == (True, "one")
+    assert reach.pause_s("a.example") == 0
+    assert reach.failed(Tries("a.example"), DOWN) > 0
+
+
 def test_a_host_that_does_not_exist_while_others_do() -> None:
     clock, error = Clock(), NoSuchHostError("name")
     reach, tries = Reach(60, clock=clock), Tries("no.example")

@@ -560,7 +560,8 @@ def test_proxies(monkeypatch: pytest.MonkeyPatch, transfers: Transfers) -> None:
         monkeypatch.setenv("http_proxy", proxy.url)
         for name in "no_proxy", "NO_PROXY":
             monkeypatch.delenv(name, raising=False)
-        assert result_of(transfers, "http://images.test/").body == b"proxied"
+        answer = result_of(transfers, "http://images.test/")
+        assert (answer.body, answer.address) == (b"proxied", "")
         with guarded(lambda _: ["127.0.0.2"]) as untrusted:
             assert str(result_of(untrusted, "http://images.test/")) == "127.0.0.2 is refused"
         assert len(proxy.heads) == 1
