@@ -164,9 +164,13 @@ class SourceReader(PrefetchingReader):
                     if self._closing.is_set():  # meanwhile
                         self._remote.stop()
                 return self._remote.get(url)
-            if self._pool is None:
+            if self._pool is None and self.fetches_ahead:
                 self._pool = ThreadPoolExecutor(_THREADS, "remote-read")
         read = partial(self._read_url, url) if is_url(url) else partial(self._read_path, url)
+        if self._pool is None:
+            done: Future[bytes] = Future()
+            done.set_result(read())
+            return done
         try:
             return self._pool.submit(read)
         except RuntimeError as error:  # it was shut down
