@@ -48,9 +48,9 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
     options = LoaderOptions(model.input_px, replace(recipe, workers=1), job.limits, hashes=True)
     with open_loader(job.items, batches, options) as loader:
         times, forward, failures = _measure(loader, embedder)
-    if failures and failures[-1].get("unreached") == "all":
+    if given_up := [failure for failure in failures if failure.get("unreached") == "all"]:
         left = f"{plan.size(*plan.missing):,} not reached: run again"
-        raise UserError(f"nothing was reached, as {describe(failures[-1])}; {left}")
+        raise UserError(f"nothing was reached, as {describe(given_up[0])}; {left}")
     if not forward:
         return None
     costs, cores = StageCosts.from_samples(times, len(times["read"])), cores or usable_cores()

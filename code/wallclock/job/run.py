@@ -132,6 +132,8 @@ class Run:
                     tally.wall_s = time.perf_counter() - began
                     progress(done, n, tally.limited_by)
                     self._commit_complete(pool)
+                tally.n_failed += shard.count_runs(self._job.items)
+                self._check_failures(shard)
                 if self._across:
                     self._hashes.add([(number, shard.hashes())])
                 self._recent.clear()
@@ -193,7 +195,7 @@ class Run:
             for position, thumbnail in zip(batch.positions, batch.extras.extracted, strict=True):
                 shard.thumbnails[position - shard.first] = thumbnail
         self.tally.images += len(positions)
-        self.tally.n_failed += shard.add_failures(batch.failures, self._job.items)
+        self.tally.n_failed += shard.add_failures(batch.failures)
         self._check_failures(shard)
         self.tally.gave_up |= shard.gave_up
         if shard.unreached:

@@ -67,23 +67,30 @@ class Shard:
         """Whether the reader gave up before anything of it was reached: nothing is known of it."""
         return self.gave_up and not self.failures and not self.kept.any()
 
-    def add_failures(self, failures: Sequence[Failure], items: Items) -> int:
-        """Note images that failed and those that were not reached; how many are failures."""
-        before, ids = len(self.failures), items.ids[self.first : self.last]
-        for failure in failures:
-            if "unreached" not in failure:
-                self.failures.append(failure)
-                continue
-            gave_up = failure["unreached"] == "all"
-            self.gave_up |= gave_up
+    def add_failures(self, failures: Sequence[Failure]) -> int:
+        """Note images that failed and those that were not reached; how many have failed."""
+        unreached = [failure for failure in failures if "unreached" in failure]
+        self.unreached += unreached
+        self.failures += [failure for failure in failures if "unreached" not in failure]
+        self.gave_up |= any(failure["unreached"] == "all" for failure in unreached)
+        return len(failures) - len(unreached)
+
+    def count_runs(self, items: Items) -> int:
+        """Of what was not reached, note in how many runs; how many have failed for that.
+
+        A run in which the reader gave up counts for none.
+        """
+        left, ids = list[Mapping[str, Any]](), items.ids[self.first : self.last]
+        for failure in self.unreached:
             position = self.first + pc.index(ids, failure["id"]).as_py()
-            runs = self.runs.get(position, 0) + (not gave_up)
+            runs = self.runs.get(position, 0) + (not self.gave_up)
             row = {name: failure[name] for name in ("id", "stage", "reason")}
             if runs < RUNS:
-                self.unreached.append({**row, "position": position, "runs": runs})
+                left.append({**row, "position": position, "runs": runs})
             else:
                 self.failures.append({**row, "reason": f"{row['reason']}, in {runs} runs"})
-        return len(self.failures) - before
+        n_failed, self.unreached = len(self.unreached) - len(left), left
+        return n_failed
 
     def describe(self, offsets: Sequence[int], infos: Sequence[ImageInfo]) -> None:
         """Note what rows' images are; they will have vectors."""
