@@ -13,7 +13,7 @@ from typing import Any
 
 from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
 from wallclock.fetch.filesystems import filesystem_of, is_url, may_name, place_of
-from wallclock.fetch.folder import id_of, is_image_name
+from wallclock.fetch.folder import is_image_name
 from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.loader.items import IMAGE_KEYS, ListedItems, Record, Unreadable, as_source
 from wallclock.loader.tars import READ, TarMembers, read_samples
@@ -100,8 +100,8 @@ def read_tar(name: str, skipped: list[str], limits: Limits) -> Iterator[Record]:
     except UserError:
         raise
     except Exception as error:  # of tarfile, zlib, lzma, a store: each has its own kinds
-        where = f", behind {id_of(members.last)}" if members and members.last else ""
-        raise UserError(f"{name}: {first_line(error)}{where}; is it a whole tar?") from error
+        behind = members.behind if members else ""
+        raise UserError(f"{name}: {first_line(error)}{behind}; is it a whole tar?") from error
 
 
 def _open(name: str, limits: Limits) -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-from wallclock.errors import ImageError, image_errors
+from wallclock.errors import ImageError, image_errors, printable
 from wallclock.fetch.folder import EXTENSIONS, id_of, is_image_name
 from wallclock.loader.items import Record
 
@@ -41,8 +41,8 @@ class TarMembers:
     """The members of a tar, in its order, with normalized paths; one at a time is in memory.
 
     `file`: gives as many bytes as it is asked for, until it ends. `most`: bytes of a member.
-    `descriptor`: of the file, where links to earlier members are read; None: nowhere. `last`: the
-    path of the last whole member. (tarfile takes damage for the end, and headers of any length.)
+    `descriptor`: of the file, where links to earlier members are read; None: nowhere. (tarfile
+    takes damage for the end, and headers of any length.)
 
     Iterating, once, raises TarError or ValueError: it is damaged, or ends early.
     """
@@ -50,8 +50,13 @@ class TarMembers:
     file: BinaryIO
     most: int
     descriptor: int | None
-    last: str = ""
+    _last: str = ""
     _at: int = 0
+
+    @property
+    def behind(self) -> str:
+        """Says which whole member was the last."""
+        return f", behind {printable(id_of(self._last))}" if self._last else ""
 
     def __iter__(self) -> Iterator[Member]:
         """Read it."""
@@ -74,7 +79,7 @@ class TarMembers:
                     content = f"{info.size:,} bytes, over the limit of {self.most:,}"
             if isinstance(content, bytes):
                 places[path] = place
-            self.last = path
+            self._last = path
             yield path, content
 
     def _headers(self) -> Iterator[tarfile.TarInfo]:
@@ -103,7 +108,7 @@ class TarMembers:
             yield info
             said, n_said = {}, 0
         end = self._read(_BLOCK) + self.file.read(_MOST)
-        if not self.last or end.strip(b"\0") or self.file.read(1):
+        if not self._last or end.strip(b"\0") or self.file.read(1):
             raise tarfile.ReadError("nothing is in it, or more lies behind its end")
 
     def _read(self, size: int, most: int = _MOST) -> bytes:
