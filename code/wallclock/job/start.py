@@ -10,7 +10,6 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow.compute as pc
 from rich.console import Console
@@ -220,8 +219,8 @@ def _known(dataset: Dataset, items: Items) -> str:
             break
     sources = [items[position] for position in positions]
     urls = [str(source.where) for source in sources if source.remote]
-    first = urlsplit(str(items[0].where)).netloc if urls else ""
-    return next((url for url in urls if urlsplit(url).netloc != first), urls[0] if urls else "")
+    first = str(items[0].where).split("/")[2:3]  # the host, also of what is no URL
+    return next((url for url in urls if url.split("/")[2:3] != first), urls[0] if urls else "")
 
 
 def _embed_missing(place: Place, job: Job, plan: Plan, about: Mapping[str, Any]) -> Outcome:
