@@ -342,7 +342,10 @@ class Transfers:
             transfer.refusal = why
             return pycurl.SOCKET_BAD  # other addresses of the name are tried
         transfer.may_connect = True
-        opened = socket.socket(family, kind, protocol)
+        try:
+            opened = socket.socket(family, kind, protocol)
+        except OSError:  # no descriptor is left for now
+            return pycurl.SOCKET_BAD
         self._calls.append(opened.close)  # pycurl duplicates it
         return opened
 
