@@ -4,7 +4,8 @@ import gzip
 import io
 import re
 import zlib
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -120,9 +121,11 @@ class Remote:
 
     def stop(self) -> None:
         """Give up what is on its way."""
-        self._transfers.call(self._allow)
+        self._any_allowed, self._held = True, {}
         for transfers in filter(None, (self._strangers, self._transfers)):
             transfers.stop()
+        for get in [*self._open]:  # the thread may be waiting for credentials
+            self._end(get, CancelledError())
 
     def close(self) -> None:
         """Stop, and close the connections."""
@@ -140,8 +143,10 @@ class Remote:
             self._fail(get, error)
 
     def _ask(self, get: _Get) -> None:
+        if self._transfers.end:
+            raise self._transfers.end
         pause_s = self._reach.pause_s(get.tries.host)
-        if pause_s and not get.tries.n and not self._transfers.is_over:
+        if pause_s and not get.tries.n:
             self._transfers.later(pause_s, partial(self._send, get))
         else:
             request, receive = self._servers.request(get.url), partial(self._receive, get)
@@ -193,9 +198,9 @@ class Remote:
     def _allow(self) -> None:
         """From now on, a refusal is one image's."""
         self._any_allowed = True
-        while self._held:
-            held, error = self._held.popitem()
-            self._end(held, ImageError("read", str(error)))
+        held, self._held = self._held, {}
+        for get, error in held.items():
+            self._end(get, ImageError("read", str(error)))
 
     def _ask_known(self) -> None:
         """Ask for what was reached before: whether it is the world's fault, or theirs."""
@@ -225,11 +230,12 @@ class Remote:
             self._end(get, UserError(f"{host} refuses all that was asked for: {error}; {fix}"))
 
     def _end(self, get: _Get, result: bytes | Exception) -> None:
-        self._open.discard(get)
-        if isinstance(result, bytes):
-            get.future.set_result(result)
-        else:
-            get.future.set_exception(result)
+        with suppress(KeyError):  # it was stopped meanwhile
+            self._open.remove(get)
+            if isinstance(result, bytes):
+                get.future.set_result(result)
+            else:
+                get.future.set_exception(result)
         self._judge()
 
 

@@ -179,9 +179,8 @@ class Transfers:
         self._wake.setblocking(False)
         self._selector.register(self._awake, selectors.EVENT_READ)
         self._sleeps = self._is_closed = False
-        #: Whether nothing is sent any more; what each request then gets.
-        self.is_over = False
-        self._rest: Exception = CancelledError("it was closed")
+        #: Why nothing is sent any more, which is then the end of each request.
+        self.end: Exception | None = None
         self._certificates = _certificates()
         self._thread = threading.Thread(target=self._run, name="transfers", daemon=True)
         self._thread.start()
@@ -211,8 +210,8 @@ class Transfers:
     def call(self, call: Callable[[], object]) -> None:
         """Call something in the thread, soon."""
         self._calls.append(call)
-        if self.is_over:
-            self._refuse_rest()
+        if self.end:
+            self._end_rest(self.end)
         elif self._sleeps:
             self._sleeps = False
             with suppress(OSError):  # full: it will wake
@@ -232,13 +231,14 @@ class Transfers:
     # --- in the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
+        end: Exception = CancelledError("it was closed")
         try:
             while not self._is_closed:
                 self._turn()
         except BaseException as error:  # noqa: BLE001 - or all would wait for ever
-            self._rest = RuntimeError(f"the thread of the transfers has failed: {error!r}")
-            self._rest.__cause__ = error
-        self._give_up()
+            end = RuntimeError(f"the thread of the transfers has failed: {error!r}")
+            end.__cause__ = error
+        self._give_up(end)
 
     def _turn(self) -> None:
         self._sleeps = True
@@ -415,27 +415,27 @@ class Transfers:
             return TransientError(f"no connection within {request.connect_s:g} s")
         return failure_of(code, text)
 
-    def _give_up(self) -> None:
-        self.is_over = True
+    def _give_up(self, end: Exception) -> None:
+        self.end = end
         for curl, transfer in self._active.items():
             self._waiting.append(transfer)
             self._multi.remove_handle(curl)
             curl.close()
         self._active.clear()
-        self._refuse_rest()
+        self._end_rest(end)
         self._multi.close()
         self._selector.close()
         self._awake.close()
         self._wake.close()
 
-    def _refuse_rest(self) -> None:
+    def _end_rest(self, end: Exception) -> None:
         """End what is left, in whatever thread it comes."""
         for call in _popped(self._calls.popleft):
             call()
         for _, _, call in _popped(self._later.pop):
             call()
         for transfer in _popped(self._waiting.popleft):
-            transfer.done(self._rest)
+            transfer.done(end)
 
 
 def _popped(pop: Callable[[], _T]) -> Iterator[_T]:

@@ -2,8 +2,10 @@
 
 import gzip
 import socket
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from itertools import count
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock.errors import ImageError, NotReachedError, UserError
-from wallclock.fetch import reach
+from wallclock.fetch import reach, remote
 from wallclock.fetch.remote_file import RemoteFile
 from wallclock.fetch.retries import JITTER
 from wallclock.fetch.sources import Source, SourceReader
@@ -204,6 +206,25 @@ def test_a_list_from_elsewhere_reaches_its_own_address(origin: str) -> None:
         refusal = "read: its address is not public, and the list comes from elsewhere"
         assert [str(result)[: len(refusal)] for result in results] == [refusal] * 2
         assert not asked
+
+
+def test_who_stops_does_not_wait_for_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a program of the user's may be asked for."""
+    asked, come = threading.Event(), threading.Event()
+
+    def connect(_: str) -> Any:
+        asked.set()
+        come.wait()
+        raise UserError("late")
+
+    monkeypatch.setattr(remote, "connect", connect)
+    with ThreadPoolExecutor() as pool, closing(SourceReader(Limits())) as reader:
+        results = [pool.submit(reader, Source(url, url)) for url in ("s3://a/b", "s3://a/c")]
+        assert asked.wait(60)
+        reader.stop()
+        errors = [result.exception(timeout=60) for result in results]
+        come.set()
+    assert [str(error) for error in errors] == ["read: the loader was closed"] * 2
 
 
 class TestRemoteFile:
