@@ -27,7 +27,7 @@ left() { echo $((limit - SECONDS - $(cat "$steps/pack-seconds" 2>/dev/null || ec
 pack() {
   local began=$SECONDS
   mkdir -p "$reference"
-  if compgen -G "$out/data/runs/*/index.json" >/dev/null; then
+  if compgen -G "$out/data/runs/*/*/COMPLETE" >/dev/null; then
     "$py" -m paper check --pack "$out/data/runs" --reference "$reference" >"$steps/pack.out" 2>&1 ||
       say "packing failed: $(tail -n 1 "$steps/pack.out")"
   fi

@@ -116,9 +116,9 @@ def test_a_piece_that_fails_is_named_and_not_repeated(call: Call, tmp_path: Path
 
 
 def test_records_are_packed_and_copied(call: Call, tmp_path: Path) -> None:
-    index = tmp_path / "out" / "data" / "runs" / "serial" / "index.json"
-    index.parent.mkdir(parents=True)
-    index.write_text("{}", encoding="ascii")
+    record = tmp_path / "out" / "data" / "runs" / "serial" / "key"
+    record.mkdir(parents=True)
+    (record / "COMPLETE").touch()
     (tmp_path / "copy").mkdir()
     assert call(COPY=str(tmp_path / "copy")).returncode == 0
     assert calls(tmp_path)[-2:] == ["paper check", "paper.gpu_reference readme"]

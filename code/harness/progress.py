@@ -33,20 +33,26 @@ _EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime", 
 class CellProgress:
     """Progress of the cells: how many are done, the current one's img/s, the time left."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: Progress) -> None:
+        self.seconds_left = 0.0
         self._progress = progress
-        self._total = total
-        self._done = 0
-        self._task = progress.add_task("cells", total=total, note="")
+        self._done = self._total = 0
+        self._task = progress.add_task("cells", visible=False, note="")
         #: The current cell: its name, the line of the time left, when it began.
         self._name = ""
         self._left = ""
         self._start = self._last_line = time.monotonic()
 
-    def start(self, name: str, seconds_left: float) -> None:
-        """A cell begins; the run is expected to take `seconds_left` more."""
+    def add(self, seconds: float) -> None:
+        """Another cell, which is expected to take so long."""
+        self._total += 1
+        self.seconds_left += seconds
+        self._progress.update(self._task, total=self._total, visible=True)
+
+    def start(self, name: str) -> None:
+        """A cell begins."""
         self._name, self._start = name, time.monotonic()
-        self._left = f"about {format_duration(seconds_left)} left"
+        self._left = f"about {format_duration(self.seconds_left)} left"
         self._progress.update(self._task, description=name, note=self._left)
 
     def images(self, done: int) -> None:
@@ -54,17 +60,23 @@ class CellProgress:
         rate = done / max(time.monotonic() - self._start, 1e-9)
         self._progress.update(self._task, note=f"{rate:,.1f} img/s · {self._left}")
 
-    def finish(self, outcome: str) -> None:
-        """The current cell ended. Without a terminal a line says so, if it is time for one."""
+    def finish(self, outcome: str, seconds: float) -> None:
+        """The current cell ended; it was expected to take so long.
+
+        Without a terminal a line says so, if it is time for one.
+        """
         self._done += 1
+        self.seconds_left -= seconds
         self._progress.update(self._task, completed=self._done)
         now = time.monotonic()
-        is_due = now - self._last_line > LINE_INTERVAL_S or outcome.startswith("error")
-        if is_due and not self._progress.console.is_terminal:
-            self._last_line = now
-            duration = format_duration(now - self._start)
-            line = f"[{self._done}/{self._total}] {self._name}: {outcome}, {duration}"
-            self._progress.console.print(line, markup=False)
+        if now - self._last_line > LINE_INTERVAL_S and not self._progress.console.is_terminal:
+            self.note(f"{outcome}, {format_duration(now - self._start)}")
+
+    def note(self, text: str) -> None:
+        """Print a line about the current cell."""
+        self._last_line = time.monotonic()
+        line = f"[{self._done}/{self._total}] {self._name}: {text}"
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class Estimator:

@@ -140,9 +140,18 @@ def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
     write_text(runs / experiment / "index.json", _index(keys))
 
 
+def indexed(runs: Path, experiment: str) -> list[Path]:
+    """Folders of the complete records in an experiment's index, in its order."""
+    index = runs / experiment / "index.json"
+    if not index.exists():
+        return []
+    folders = [runs / experiment / key for key in _json(index)["keys"]]
+    return [folder for folder in folders if (folder / "COMPLETE").exists()]
+
+
 def load_experiment(runs: Path, experiment: str) -> list[Record]:
     """The complete records in an experiment's index, in its order; empty if it never ran."""
-    return [load(folder) for folder in _indexed(runs, experiment)]
+    return [load(folder) for folder in indexed(runs, experiment)]
 
 
 def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
@@ -212,15 +221,6 @@ def unpack(archive: Path, runs: Path) -> None:
         raise UserError(f"the archive {archive} is damaged: {error}") from error
 
 
-def _indexed(runs: Path, experiment: str) -> list[Path]:
-    """Folders of the complete records in an experiment's index, in its order."""
-    index = runs / experiment / "index.json"
-    if not index.exists():
-        return []
-    folders = [runs / experiment / key for key in _json(index)["keys"]]
-    return [folder for folder in folders if (folder / "COMPLETE").exists()]
-
-
 def _joined(runs: Sequence[Path]) -> list[Path]:
     """Folders of the runs' current records, each cell once: raises as `pack` does.
 
@@ -232,7 +232,7 @@ def _joined(runs: Sequence[Path]) -> list[Path]:
     timed: dict[str, dict[str, Path]] = {}
     for run in runs:
         indices = sorted(run.glob("*/index.json"))
-        folders = [folder for index in indices for folder in _indexed(run, index.parent.name)]
+        folders = [folder for index in indices for folder in indexed(run, index.parent.name)]
         if not folders:
             raise UserError(f"no records under {run}")
         for folder in folders:

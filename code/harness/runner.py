@@ -7,45 +7,45 @@ their progress and leaves the records to them.
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.progress import Progress
 
 from harness import provenance, records
 from harness.progress import CellProgress, Estimator
 from harness.protocols import registry
 from harness.records import Record
 from harness.spec import ALLOCATORS, Cell, Settings
-from harness.worker import USER_ERROR, work_dir
+from harness.worker import work_dir
 from wallclock.errors import UserError
-from wallclock.progress import bars, format_duration
+from wallclock.files import write_text
+from wallclock.progress import format_duration
 
 #: CUDA then numbers GPUs as NVML does, whose names and clocks the records hold.
 _CUDA_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+#: A worker that says nothing for so long hangs: in seconds, and in times of the cell's estimate.
+_SILENT_S, _SLOWER = 1200.0, 10
 
 
 @dataclass
 class Report:
-    """Cells reused and measured, and the names of crashed cells with their standard error."""
+    """Cells reused and measured; why others crashed, by name, twice or at the first try alone."""
 
     reused: int = 0
     measured: int = 0
-    crashed: list[tuple[str, str]] = field(default_factory=list)
-
-    def add(self, other: "Report") -> None:
-        """Count another call's cells in."""
-        self.reused += other.reused
-        self.measured += other.measured
-        self.crashed += other.crashed
+    crashed: dict[str, str] = field(default_factory=dict)
+    recovered: dict[str, str] = field(default_factory=dict)
 
     def summary(self) -> str:
         """'12 cells measured, 28 reused, 1 crashed'."""
@@ -66,56 +66,99 @@ class _Task:
         return f"{self.cell.experiment}/{self.cell.label}{image_set} #{self.cell.repeat + 1}"
 
 
-def run(
-    cells: Sequence[Cell],
-    settings: Settings,
-    context: Mapping[str, Any],
-    console: Console,
-    first_round: Sequence[Cell] = (),
-    expected: Sequence[Cell] = (),
-) -> Report:
-    """Measure every cell that has no final record yet, then index the experiments.
+class Runner:
+    """Measures the cells of one command: those that have no final record yet.
 
-    Args:
-        cells: the grid, in table order.
-        settings: where the records go, and the seed of the cells' order.
-        context: added to the records' environment; it does not identify a cell.
-        first_round: cells of an earlier call, which stay in the index.
-        expected: cells like those of a later round, at most; only their time is printed.
-
-    Raises:
-        UserError: a request that a worker cannot meet.
-        KeyboardInterrupt: after the running worker was stopped.
+    `add` cells, then `measure` an experiment's. `context` is added to the records' environment; it
+    does not identify a cell.
     """
-    runs = settings.runs
-    all_tasks = [_task(cell, runs) for cell in (*first_round, *cells)]
-    tasks = all_tasks[len(first_round) :]
-    todo = [task for task in tasks if not records.is_reusable(task.target, task.cell)]
-    report = Report(reused=len(tasks) - len(todo))
-    if todo:
-        estimator = Estimator(runs, provenance.machine()["cores"])
-        seconds_left = sum(estimator.seconds(task.cell) for task in todo)
-        reused = f", {report.reused} reused" if report.reused else ""
-        line = f"{len(todo)} cells to measure{reused}: about {format_duration(seconds_left)}"
+
+    def __init__(
+        self, settings: Settings, context: Mapping[str, Any], report: Report, progress: Progress
+    ) -> None:
+        self.report = report
+        self._settings, self._context = settings, context
+        self._estimator = Estimator(settings.runs, provenance.machine()["cores"])
+        self._progress, self._console = CellProgress(progress), progress.console
+        #: Of each experiment: the names of its records, in table order, and what is missing.
+        self._names: dict[str, list[str]] = {}
+        self._todo: dict[str, list[_Task]] = {}
+
+    def add(self, cells: Sequence[Cell]) -> None:
+        """Plan an experiment's cells, in table order."""
+        for cell in cells:
+            identity = provenance.identity(registry.timed_by(cell.protocol))
+            target = self._settings.runs / cell.experiment / records.key_of(cell, identity)
+            self._names.setdefault(cell.experiment, []).append(target.name)
+            if records.is_reusable(target, cell):
+                self.report.reused += 1
+            else:
+                self._todo.setdefault(cell.experiment, []).append(_Task(cell, target, identity))
+                self._progress.add(self._estimator.seconds(cell))
+
+    def announce(self, expected: Sequence[Cell]) -> None:
+        """Print how long the planned cells take, and at most the `expected` ones after them."""
+        n, reused = sum(map(len, self._todo.values())), self.report.reused
+        if not n:
+            return
+        line = f"{n} cells to measure{f', {reused} reused' if reused else ''}: "
+        line += f"about {format_duration(self._progress.seconds_left)}"
         if expected:
-            more = format_duration(sum(map(estimator.seconds, expected)))
+            more = format_duration(sum(map(self._estimator.seconds, expected)))
             line += f"; then the second round, at most {len(expected)} cells: about {more}"
-        console.print(line, highlight=False)
-        with bars(console) as progress_bars:
-            progress = CellProgress(progress_bars, len(todo))
-            for task in _shuffled(todo, settings.seed):
-                progress.start(task.name, seconds_left)
-                _measure(task, context, progress, report)
-                seconds_left -= estimator.seconds(task.cell)
-    for experiment in dict.fromkeys(cell.experiment for cell in cells):
-        names = [task.target.name for task in all_tasks if task.cell.experiment == experiment]
-        records.write_index(runs, experiment, names)
-    return report
+        self._console.print(line, highlight=False)
 
+    def measure(self, experiment: str) -> None:
+        """Measure what is missing of an experiment. However that ends, its records are indexed.
 
-def _task(cell: Cell, runs: Path) -> _Task:
-    identity = provenance.identity(registry.timed_by(cell.protocol))
-    return _Task(cell, runs / cell.experiment / records.key_of(cell, identity), identity)
+        Raises:
+            UserError: a request that a worker cannot meet.
+            KeyboardInterrupt: after the running worker was stopped.
+        """
+        if experiment in self._names:
+            records.write_index(self._settings.runs, experiment, self._names[experiment])
+        for task in _shuffled(self._todo.pop(experiment, ()), self._settings.seed):
+            self._progress.start(task.name)
+            status = self._measure(task, {**task.identity, **self._context})
+            self._progress.finish(status, self._estimator.seconds(task.cell))
+
+    def _measure(self, task: _Task, environment: dict[str, Any]) -> str:
+        """Measure a cell, once more if that crashes; return the status of its record."""
+        report, name = self.report, task.name
+        reason, stderr = self._try(task, environment)
+        if reason:
+            report.recovered[name] = reason
+            reason, stderr = self._try(task, environment)
+        if not reason:
+            report.measured += 1
+            return records.load(task.target).status
+        del report.recovered[name]
+        report.crashed[name] = reason
+        state = provenance.current_state()
+        environment |= {"before": state, "after": state}
+        records.write(task.target, Record(task.cell, "error", reason, environment=environment))
+        write_text(task.target / "stderr.txt", stderr)
+        return "error"
+
+    def _try(self, task: _Task, environment: Mapping[str, Any]) -> tuple[str, str]:
+        """Run a cell's worker; return why it crashed, or nothing, and its standard error."""
+        silent_s = max(_SILENT_S, _SLOWER * self._estimator.seconds(task.cell))
+        with tempfile.TemporaryFile() as errors:
+            worker = _start(task, environment, errors.fileno())
+            reason = ""
+            try:
+                _listen(worker, self._progress, silent_s)
+            except TimeoutError as silence:
+                reason = str(silence)
+            finally:
+                _stop(worker)
+                shutil.rmtree(work_dir(task.target), ignore_errors=True)
+            errors.seek(0)
+            stderr = errors.read().decode(errors="replace").strip()
+        reason = reason or _crash(worker.returncode, stderr)
+        if reason:
+            self._progress.note(f"error: {reason}")
+        return reason, stderr
 
 
 def _shuffled(tasks: Sequence[_Task], seed: int) -> list[_Task]:
@@ -130,35 +173,16 @@ def _shuffled(tasks: Sequence[_Task], seed: int) -> list[_Task]:
     return [task for block in blocks.values() for task in rng.sample(block, len(block))]
 
 
-def _measure(
-    task: _Task, context: Mapping[str, Any], progress: CellProgress, report: Report
-) -> None:
-    environment = {**task.identity, **context}
-    with tempfile.TemporaryFile() as errors:
-        worker = _start(task, environment, errors.fileno())
-        try:
-            message = _listen(worker, progress)
-        finally:
-            _stop(worker)
-            shutil.rmtree(work_dir(task.target), ignore_errors=True)
-        if worker.returncode == USER_ERROR:
-            raise UserError(message)
-        if worker.returncode == 0:
-            report.measured += 1
-            progress.finish(records.load(task.target).status)
-            return
-        errors.seek(0)
-        stderr = errors.read().decode(errors="replace").strip()
-    killed = worker.returncode == -signal.SIGKILL
-    ended = "was killed (out of memory?)" if killed else f"ended with status {worker.returncode}"
-    reason = stderr.splitlines()[-1] if stderr else f"the worker {ended}"
-    report.crashed.append((task.name, stderr or reason))
-    environment["before"] = provenance.current_state()
-    records.write(task.target, Record(task.cell, "error", reason, environment=environment))
-    progress.finish(f"error: {reason}")
+def _crash(status: int, stderr: str) -> str:
+    """Why a worker ended with this exit status; empty for 0."""
+    if status < 0:
+        memory = " (out of memory?)" if status == -signal.SIGKILL else ""
+        return f"killed by {signal.Signals(-status).name}{memory}"
+    last = (stderr or f"ended with status {status}").splitlines()[-1]
+    return " ".join(last.split())[:300] if status else ""
 
 
-def _start(task: _Task, environment: Mapping[str, Any], stderr: int) -> subprocess.Popen[str]:
+def _start(task: _Task, environment: Mapping[str, Any], stderr: int) -> "subprocess.Popen[bytes]":
     import_paths = f"{provenance.CODE}{os.pathsep}{provenance.ROOT}"
     allocator = dict(ALLOCATORS[task.cell.params.get("allocator", "default")])
     words = ["-m", "harness.worker"]
@@ -166,26 +190,29 @@ def _start(task: _Task, environment: Mapping[str, Any], stderr: int) -> subproce
         words = ["-m", "harness.pinned", str(task.cell.params["pinned_cores"]), *words]
     worker = subprocess.Popen(
         [sys.executable, *words],
+        bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
-        text=True,
         # A session of its own: Ctrl-C reaches the runner, which stops the whole group.
         start_new_session=True,
         env=os.environ | _CUDA_ORDER | allocator | {"PYTHONPATH": import_paths},
     )
     assert worker.stdin is not None
     message = {"cell": asdict(task.cell), "target": str(task.target), "environment": environment}
-    worker.stdin.write(json.dumps(message) + "\n")
-    worker.stdin.flush()
+    with suppress(BrokenPipeError):  # killed already
+        worker.stdin.write(json.dumps(message).encode() + b"\n")
     return worker
 
 
-def _listen(worker: subprocess.Popen[str], progress: CellProgress) -> str:
-    """Follow a worker to its end; return the message of its error event, if any."""
-    assert worker.stdout is not None
-    message = ""
-    for line in worker.stdout:
+def _listen(worker: "subprocess.Popen[bytes]", progress: CellProgress, silent_s: float) -> None:
+    """Follow a worker to its end.
+
+    Raises:
+        UserError: the request cannot be met.
+        TimeoutError: the worker said nothing for `silent_s`.
+    """
+    for line in _lines(worker, silent_s):
         try:
             event = json.loads(line)
         except ValueError:
@@ -194,12 +221,27 @@ def _listen(worker: subprocess.Popen[str], progress: CellProgress) -> str:
             case {"event": "progress", "done": done}:
                 progress.images(done)
             case {"event": "error", "message": text}:
-                message = text
+                raise UserError(text)
     worker.wait()
-    return message
 
 
-def _stop(worker: subprocess.Popen[str]) -> None:
+def _lines(worker: "subprocess.Popen[bytes]", silent_s: float) -> Iterator[bytes]:
+    assert worker.stdout is not None
+    rest, heard = b"", time.monotonic()
+    while True:
+        if select.select([worker.stdout], [], [], min(1, silent_s))[0]:
+            chunk, heard = worker.stdout.read(1 << 16), time.monotonic()
+            if not chunk:
+                return
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+        elif worker.poll() is not None:
+            return  # what it had started keeps the pipe open
+        elif time.monotonic() - heard > silent_s:
+            raise TimeoutError(f"stopped: it did nothing for {format_duration(silent_s)}")
+
+
+def _stop(worker: "subprocess.Popen[bytes]") -> None:
     """End the worker and all processes it started; nothing to do when it has ended."""
     with suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)

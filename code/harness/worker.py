@@ -22,13 +22,10 @@ from harness.spec import Cell
 from wallclock.errors import Unavailable, UserError
 from wallclock.files import disk_is_full
 
-#: Exit status for a request that cannot be met; its message went out as an event.
-USER_ERROR = 2
-
 _PROGRESS_INTERVAL_S = 0.25
 
 
-def main() -> int:
+def main() -> None:
     """Measure the cell on standard input and write its record."""
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_exit_with_parent, daemon=True).start()
@@ -41,16 +38,14 @@ def main() -> int:
         records.write(target, *_measure(cell, work, task["environment"]))
     except Exception as error:
         message = str(error)
-        if disk_is_full(error) and not isinstance(error, UserError):
+        if not isinstance(error, UserError):
+            if not disk_is_full(error):
+                raise
             disk = f"no space left on the disk of {target.parent}"
             message = f"{disk}; free some and run the same command again"
-        elif not isinstance(error, UserError):
-            raise
         _emit("error", message=message)
-        return USER_ERROR
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return 0
 
 
 def work_dir(target: Path) -> Path:
@@ -113,4 +108,4 @@ def _exit_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,7 +7,7 @@
 `gpu`: the GPU's name, or an empty line. `folder`: the name of the machine's reference run. `order`:
 the experiments by the value of what they say about a GPU. `readme` says how far the run has come:
 machine, versions, tests, pieces, and the cells that have no measurement, with the reason.
-`restore` unpacks a reference's records, which a run with the same machine and code reuses.
+`restore` unpacks a reference's records of the code that is here, which a run then reuses.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from typing import Any
 
 import experiments
 from harness import provenance, records
+from harness.protocols import registry
 from harness.records import Record
 from wallclock.errors import UserError
 from wallclock.files import write_text
@@ -69,6 +70,27 @@ def readme(steps: Path, runs: Path) -> str:
         *_of_passes(taken),
     ]
     return "\n".join(lines) + "\n"
+
+
+def restore(reference: Path, runs: Path) -> None:
+    """Unpack a reference's records; those that timed other code are in no index.
+
+    Records of two states of the code would not be packed together.
+    """
+    records.unpack(reference / records.ARCHIVE, runs)
+    for index in sorted(runs.glob("*/index.json")):
+        name = index.parent.name
+        current = [path.name for path in records.indexed(runs, name) if _is_current(path)]
+        records.write_index(runs, name, current)
+
+
+def _is_current(folder: Path) -> bool:
+    """Whether a record timed the code that is here."""
+    record = records.load(folder)
+    protocol = record.cell.protocol
+    if protocol not in registry.PROTOCOLS:
+        return False
+    return bool(record.environment["code"] == provenance.code_digest(registry.timed_by(protocol)))
 
 
 def _recorded(runs: Path) -> Iterator[Record]:
@@ -157,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.what == "readme":
             write_text(options.reference / "README.md", readme(options.steps, options.runs))
         elif options.what == "restore":
-            records.unpack(options.reference / records.ARCHIVE, options.runs)
+            restore(options.reference, options.runs)
         elif options.what == "gpu":
             print(next((gpu["name"] for gpu in provenance.machine()["gpus"]), ""))
         else:

@@ -125,7 +125,8 @@ def _write_experiment(name: str, used: Sequence[Record], out: Path) -> list[Path
 def _provenance(name: str, csv_name: str, used: Sequence[Record]) -> dict[str, Any]:
     """The provenance of a table."""
     first = used[0].environment
-    states = [record.environment[at] for record in used for at in ("before", "after")]
+    environments = [record.environment for record in used]
+    states = [made[at] for made in environments for at in ("before", "after") if at in made]
     commits = {state["git"].get("commit", "") for state in states}
     times = sorted(state["utc"] for state in states)
     weights = {record.values.get("weights_digest") for record in used} - {None}
@@ -139,7 +140,7 @@ def _provenance(name: str, csv_name: str, used: Sequence[Record]) -> dict[str, A
         "command": first.get("command", ""),
         "commits": sorted(commits - {""}),
         "modified": any(state["git"].get("modified", False) for state in states),
-        "measured": [times[0], times[-1]],
+        "measured": [*times[:1], *times[-1:]],
         "corpora": _corpora(used),
         "weights": sorted(weights),
         "records": [

@@ -2,9 +2,10 @@
 
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -33,39 +34,74 @@ def run_session(settings: Settings, command: str) -> int:
     _print_lines([_inputs(settings), *warnings, *settings.notes], console)
     for name in ("out", "figures"):
         _make_writable(name, getattr(settings, name))
-    cells: list[Cell] = []
-    expected: list[Cell] = []
     with bars(console) as progress:
         plan = Plan(settings, CorpusProgress(progress))
-        for name, options in settings.experiments.items():
-            experiment = experiments.load(name)
-            cells += experiment.cells(plan, options)
-            expect = getattr(experiment, "expected_second_round", None)
-            expected += expect(plan, options) if expect else []
+        cells = {
+            name: experiments.load(name).cells(plan, options)
+            for name, options in settings.experiments.items()
+        }
     if settings.only == "data":
         _print_corpora(plan, console)
         return 0
+    report = runner.Report()
+    try:
+        published = _measure(plan, cells, _context(settings, command), report, console)
+        _print_results(published, report, settings, console)
+        sentence = closing_sentence(settings.out, settings.experiments)
+        _print_lines([*(["", sentence] if sentence else []), *warnings], console)
+    finally:
+        _print_crashes(report, settings.runs)
+    return 1 if report.crashed else 0
+
+
+def _context(settings: Settings, command: str) -> dict[str, Any]:
+    """What records say of the whole run."""
     context = {"command": command, "cost": asdict(settings.cost)}
     credit = prepare.credit(settings.corpus)
-    if credit:
-        context["credit"] = credit
-    report = runner.run(cells, settings, context, console, expected=expected)
-    further = []
-    for name, options in settings.experiments.items():
-        plan_more = getattr(experiments.load(name), "second_round", None)
-        if plan_more:
-            further += plan_more(plan, options, records.load_experiment(settings.runs, name))
-    if further:
-        report.add(runner.run(further, settings, context, console, first_round=cells))
-    published = publish(settings.out, settings.figures, ran=settings.experiments)
-    _print_results(published, report, settings, console)
-    sentence = closing_sentence(settings.out, settings.experiments)
-    if sentence:
-        _print_lines(["", sentence], console)
-    _print_lines(warnings, console)
-    for name, stderr in report.crashed:
-        print(f"\n{name} crashed:\n{stderr}", file=sys.stderr)
-    return 1 if report.crashed else 0
+    return context | ({"credit": credit} if credit else {})
+
+
+def _measure(
+    plan: Plan,
+    cells: Mapping[str, Sequence[Cell]],
+    context: Mapping[str, Any],
+    report: runner.Report,
+    console: Console,
+) -> Published:
+    """Measure each experiment, and publish all that there is after each."""
+    settings = plan.settings
+    expected: list[Cell] = []
+    with bars(console) as progress:
+        run = runner.Runner(settings, context, report, progress)
+        for name, grid in cells.items():
+            run.add(grid)
+            expect = getattr(experiments.load(name), "expected_second_round", None)
+            expected += expect(plan, settings.experiments[name]) if expect else []
+        run.announce(expected)
+        for name in cells:
+            run.measure(name)
+            second_round = getattr(experiments.load(name), "second_round", None)
+            if second_round:
+                first = records.load_experiment(settings.runs, name)
+                run.add(second_round(plan, settings.experiments[name], first))
+                run.measure(name)
+            published = publish(settings.out, settings.figures, ran=[name])
+    return published
+
+
+def _print_crashes(report: runner.Report, runs: Path) -> None:
+    """The last lines of a run in which cells crashed: which, and why."""
+    lines = [
+        f"{name} crashed once, and was measured at the second try: {reason}"
+        for name, reason in report.recovered.items()
+    ]
+    if report.crashed:
+        n = count_noun(len(report.crashed), "cell")
+        fix = f"the same command tries again; output: {_short(runs)}/*/*/stderr.txt"
+        lines.append(f"{n} crashed twice: {fix}")
+    lines += [f"{name}: {reason}" for name, reason in report.crashed.items()]
+    for line in lines:
+        print(f"wallclock: {line}", file=sys.stderr)
 
 
 def closing_sentence(folder: Path, ran: Collection[str]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,7 +15,10 @@ import psutil
 import pytest
 
 from experiments import decoders
-from paper.csvfile import read_columns, read_table
+from harness import records
+from paper import diff
+from paper.__main__ import main as paper
+from paper.csvfile import number, read_columns, read_table
 from tests import making
 from tests.conftest import ROOT, RunMain
 
@@ -105,7 +109,7 @@ def test_stopped_while_measuring(
     assert all_end(workers)
     before = complete(out)
     assert len(before) == 2
-    assert not (out / decoders.CSV).exists()
+    assert (out / decoders.CSV).exists(), "of the experiment that was complete"
     done = run_main(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 cells measured, 2 reused" in done.stdout
@@ -114,6 +118,93 @@ def test_stopped_while_measuring(
     assert read_columns(out / decoders.CSV) == list(decoders.COLUMNS)
     (row,) = read_table(out / decoders.CSV)
     assert (row["image_set"], row["decoder"], row["status"]) == ("original", "pil", "ok")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])
+def test_stopped_before_the_end_of_an_experiment(
+    how: str, arguments: list[str], tmp_path: Path
+) -> None:
+    """What was measured of it is published and packed all the same."""
+    out = tmp_path / "data"
+    arguments += ["model.service_ms=2000", "--experiment", "serial"]
+    with started(arguments) as process:
+        wait_until(lambda: len(complete(out)) == 1, process)
+        stop(process, how)
+    (measured,) = complete(out)
+    assert [record.cell.label for record in records.load_experiment(out / "runs", "serial")] == [
+        records.load(measured).cell.label
+    ]
+    folders = ["--out", str(out), "--figures", str(tmp_path / "figures")]
+    assert paper(["figures", *folders]) == 0
+    reference = str(tmp_path / "reference")
+    assert paper(["check", "--pack", str(out / "runs"), "--reference", reference]) == 0
+
+
+def kill_worker(process: subprocess.Popen[str], before: int = 0) -> int:
+    """Kill the run's next worker after this one; its process id, or 0 where the run has ended."""
+    while process.poll() is None:
+        for child in psutil.Process(process.pid).children():
+            with suppress(psutil.NoSuchProcess):
+                if child.pid != before and "harness.worker" in child.cmdline():
+                    child.kill()
+                    return child.pid
+        time.sleep(0.005)
+    return 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_five_workers_killed_at_random(
+    arguments: list[str], run_main: RunMain, tmp_path: Path
+) -> None:
+    """Every other one at its second try, too: then the cell is a row, and what a rerun measures."""
+
+    few = [
+        "experiment.decoders.decoders=[pil,opencv]",
+        "experiment.serial.recipes=[{name: pil, decoder: pil, resizer: pil}]",
+    ]
+
+    def in_folder(name: str) -> list[str]:
+        where = [f"out={tmp_path / name / 'data'}", f"figures={tmp_path / name / 'figures'}"]
+        return [*arguments[:-2], *where, *few, "--experiment", "serial,decoders,cpu"]
+
+    def left_by(name: str) -> set[str]:
+        files = [path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*.*")]
+        return {str(path) for path in files if not {"runs", "corpora"} & {*path.parts}}
+
+    began = time.monotonic()
+    whole = run_main(*in_folder("whole"), timeout=300)
+    duration = time.monotonic() - began
+    assert whole.returncode == 0, whole.stderr
+    rng = random.Random(67)
+    for index in range(5):
+        name = f"round-{index}"
+        with started(in_folder(name)) as process:
+            time.sleep(rng.uniform(0, 0.8 * duration))
+            pid = kill_worker(process)
+            if twice := index % 2 == 0:
+                assert kill_worker(process, pid)
+            _, errors = process.communicate(timeout=300)
+        assert pid, "the run ended before its moment"
+        assert process.returncode == twice, errors
+        assert "Traceback" not in errors
+        last = errors.splitlines()[-1]
+        assert last.endswith(("", ": killed by SIGKILL (out of memory?)")[twice])
+        assert ("crashed once, and was measured at the second try" in last) != twice
+        rows = [
+            row for path in (tmp_path / name / "data").glob("*-*.csv") for row in read_table(path)
+        ]
+        assert any(row["status"] == "error" for row in rows) == twice
+        assert {"data/claims.csv", "figures/report.html"} < left_by(name)
+        again = run_main(*in_folder(name), timeout=300)
+        assert again.returncode == 0, again.stderr
+        assert f"{int(twice)} cells measured, " in again.stdout
+        assert left_by(name) == left_by("whole")
+        compared = diff.compare(tmp_path / "whole" / "data", tmp_path / name / "data", 1e9)
+        assert compared.one_sided == []
+        for difference in compared.differences:
+            assert number(difference.a) != number(difference.b), "a text would raise ValueError"
 
 
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])

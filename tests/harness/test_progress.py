@@ -101,14 +101,16 @@ def test_in_80_columns_the_name_gives_way_and_no_number(monkeypatch: pytest.Monk
     output = io.StringIO()
     console = Console(file=output, width=80, force_terminal=True, color_system=None)
     with progress.bars(console) as bars:
-        cells = CellProgress(bars, 51)
-        cells.start("frontier/ours-allocator=keep-synthetic-small_256-all small_256 #1", 754.0)
+        cells = CellProgress(bars)
+        for seconds in (4.0, 750.0):
+            cells.add(seconds)
+        cells.start("frontier/ours-allocator=keep-synthetic-small_256-all small_256 #1")
         now[0] = 8.0
         cells.images(40_000)
         bars.refresh()
     drawn = [line for line in output.getvalue().splitlines() if "frontier" in line]
     assert "…" in drawn[-1]
-    for number in ("0/51", "5,000.0 img/s · about 13 min left"):
+    for number in ("0/2", "5,000.0 img/s · about 13 min left"):
         assert number in drawn[-1]
 
 
@@ -117,13 +119,18 @@ def test_without_a_terminal_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("harness.progress.time.monotonic", lambda: now[0])
     output = io.StringIO()
     with progress.bars(Console(file=output, width=100)) as bars:
-        cells = CellProgress(bars, 20)
+        cells = CellProgress(bars)
+        for _ in range(20):
+            cells.add(9.0)
         for number in range(20):
-            cells.start(f"cell {number}", 9.0)
+            cells.start(f"cell {number}")
             now[0] += 10
-            cells.finish("error: KeyError" if number == 5 else "ok")
+            if number == 5:
+                cells.note("error: KeyError")
+            cells.finish("ok", 9.0)
+    assert cells.seconds_left == 0
     numbers = [line.partition("/")[0] for line in output.getvalue().splitlines()]
-    assert numbers == ["[4", "[6", "[10", "[14", "[18"]
+    assert numbers == ["[4", "[5", "[10", "[14", "[18"]
 
 
 def on_a_t4(words: str) -> dict[str, tuple[int, float]]:

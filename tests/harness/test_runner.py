@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,14 +21,19 @@ from harness.runner import Report
 from harness.spec import Cell
 from tests.experiments import made
 from wallclock.errors import UserError
+from wallclock.progress import bars
 from wallclock.recipe import ModelSpec, Recipe
 
 
-def measure(cells: Sequence[Cell], plan: Plan) -> tuple[Report, str]:
+def measure(cells: Sequence[Cell], plan: Plan, expected: Sequence[Cell] = ()) -> tuple[Report, str]:
     """Run cells; return the report and what was printed."""
-    output = io.StringIO()
-    console = Console(file=output, width=200)
-    report = runner.run(cells, plan.settings, {"command": "test"}, console)
+    output, report = io.StringIO(), Report()
+    with bars(Console(file=output, width=200)) as progress:
+        run = runner.Runner(plan.settings, {"command": "test"}, report, progress)
+        run.add(cells)
+        run.announce(expected)
+        for name in dict.fromkeys(cell.experiment for cell in cells):
+            run.measure(name)
     return report, output.getvalue()
 
 
@@ -55,7 +61,7 @@ def test_vanished_image_fails_in_every_protocol(
     cells = [cell for cell in cells if cell.label in labels]
     (tmp_path / "images" / "1.jpg").unlink()
     report, _ = measure(cells, plan)
-    assert report.crashed == []
+    assert report.crashed == {}
     assert report.measured == len(cells) == 4
     for experiment in ("serial", "decoders"):
         for label, record in by_label(plan, experiment).items():
@@ -81,15 +87,48 @@ def test_crash_is_an_error_row_and_is_retried(plan: Plan, decoder_cells: list[Ce
     # The protocol `profiler` without its parameters: a bug, as far as the worker can tell.
     broken = replace(valid, protocol="profiler", label="broken", params={})
     report, printed = measure([broken, valid], plan)
-    ((name, stderr),) = report.crashed
-    assert (report.measured, name) == (1, "decoders/broken original #1")
-    assert "Traceback" in stderr
-    assert "error: KeyError: 'rounds'" in printed
+    assert report.crashed == {"decoders/broken original #1": "KeyError: 'rounds'"}
+    assert report.measured == 1
+    assert printed.count("error: KeyError: 'rounds'") == 2
+    (errors,) = plan.settings.runs.glob("decoders/broken-*/stderr.txt")
+    assert errors.read_text("utf-8").startswith("Traceback")
     after = by_label(plan, "decoders")
     assert (after["broken"].status, after["broken"].reason) == ("error", "KeyError: 'rounds'")
     assert after[valid.label].ok
     again, _ = measure([broken, valid], plan)
     assert (again.reused, len(again.crashed)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("worker", "reason"),
+    [
+        ("echo warning >&2; kill -9 $$", "killed by SIGKILL (out of memory?)"),
+        ("sleep 600 & kill -SEGV $$", "killed by SIGSEGV"),
+        ("echo working; sleep 600", "stopped: it did nothing for 0 s"),
+        ("echo Traceback >&2; echo No  luck >&2; exit 3", "No luck"),
+        ("exit 2", "ended with status 2"),
+    ],
+)
+def test_a_worker_that_never_ends_well_is_tried_twice(
+    worker: str,
+    reason: str,
+    plan: Plan,
+    decoder_cells: list[Cell],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho once >>{tmp_path}/tries\n{worker}\n", encoding="ascii")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(runner, "_SILENT_S", 0.0)
+    monkeypatch.setattr(runner, "_SLOWER", 0.01)
+    report, _ = measure(decoder_cells[:1], plan)
+    assert list(report.crashed.values()) == [reason]
+    assert (report.measured, report.recovered) == (0, {})
+    assert (tmp_path / "tries").read_text("ascii") == "once\nonce\n"
+    (record,) = by_label(plan, "decoders").values()
+    assert (record.status, record.reason) == ("error", reason)
 
 
 def test_refused_by_a_worker(plan: Plan, decoder_cells: list[Cell]) -> None:
@@ -107,7 +146,7 @@ def test_missing_library_is_a_row(
         cell for cell in decoder_cells if cell.label in ("agreement-original", "turbojpeg-original")
     ]
     report, _ = measure(cells, plan)
-    assert (report.measured, report.crashed) == (2, [])
+    assert (report.measured, report.crashed) == (2, {})
     again, _ = measure(cells, plan)
     assert again.summary() == "1 cells measured, 1 reused", "what is missing is tried again"
     after = by_label(plan, "decoders")
@@ -130,14 +169,12 @@ def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_pa
 def test_the_second_rounds_time_is_printed_beforehand(
     plan: Plan, decoder_cells: list[Cell]
 ) -> None:
-    output = io.StringIO()
-    console = Console(file=output, width=200)
     cells = [cell for cell in decoder_cells if cell.label == "pil-original"][:1]
     later = [replace(cells[0], label=f"later-{number}") for number in range(7)]
-    report = runner.run(cells, plan.settings, {}, console, expected=later)
+    report, printed = measure(cells, plan, expected=later)
     assert report.measured == 1
     line = r"1 cells to measure: about \d+ s; then the second round, at most 7 cells: about \d+ s"
-    assert re.search(line, output.getvalue())
+    assert re.search(line, printed)
     recorded = records.load_experiment(plan.settings.runs, "decoders")
     assert [record.cell.label for record in recorded] == ["pil-original"]
 

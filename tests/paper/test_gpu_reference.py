@@ -9,9 +9,11 @@ import pytest
 
 import experiments
 from harness import provenance, records
+from harness.protocols import registry
 from paper import gpu_reference
 from tests.experiments import made
 
+CODE = provenance.code_digest(registry.timed_by("throughput"))
 GPU = {"name": "Tesla T4", "memory_gib": 15, "driver": "580.1"}
 
 
@@ -33,7 +35,7 @@ def test_the_folder_names_the_machine(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "tesla-t4-xeon-r-8481c-16-cores\nTesla T4\n"
 
 
-def measured(runs: Path, **values: Any) -> None:
+def measured(runs: Path, code: str = CODE, **values: Any) -> None:
     """Two passes on the GPU, of which the second has these values, and one without its library."""
     state = {"utc": "2026-11-24T10:00:00Z", "git": {"commit": "0123456789abcdef"}}
     good: dict[str, Any] = {"gpu_segments_allocated": 0, "clock_error_us": 4.25}
@@ -45,7 +47,8 @@ def measured(runs: Path, **values: Any) -> None:
         ),
     ]
     for record in taken:
-        whole = replace(record, environment={**record.environment, "before": state})
+        environment = {**record.environment, "before": state, "code": code}
+        whole = replace(record, environment=environment)
         records.write(runs / "t4" / record.cell.label, whole)
     records.write_index(runs, "t4", [record.cell.label for record in taken])
 
@@ -98,11 +101,13 @@ def test_before_anything_was_measured(tmp_path: Path) -> None:
     assert "No pass ran on a GPU." in page
 
 
-def test_records_are_restored(tmp_path: Path) -> None:
-    measured(tmp_path / "runs")
+@pytest.mark.parametrize(("code", "n"), [(CODE, 3), ("of another commit", 0)])
+def test_records_of_this_code_are_restored(code: str, n: int, tmp_path: Path) -> None:
+    """Others beside what is measured now would keep that from being packed."""
+    measured(tmp_path / "runs", code)
     (tmp_path / "reference").mkdir()
     records.pack([tmp_path / "runs"], tmp_path / "reference" / records.ARCHIVE)
     folders = [f"--runs={tmp_path / 'again'}", f"--reference={tmp_path / 'reference'}"]
     assert gpu_reference.main(["restore", *folders]) == 0
-    assert len(records.load_experiment(tmp_path / "again", "t4")) == 3
+    assert len(records.load_experiment(tmp_path / "again", "t4")) == n
     assert gpu_reference.main(["restore", *folders[:1], f"--reference={tmp_path / 'none'}"]) == 1

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from harness import records
+from harness.records import Record
 from paper import claims, diagnosis
 from paper.__main__ import main
+from paper.csvfile import read_table
 from paper.figures import FIGURES
 from paper.publish import publish
 from paper.tables import TABLES
-from tests.fixture_run import fixture_runs
+from tests.fixture_run import fixture_records, fixture_runs
 
 CSV = "cpu-baseline-stages.csv"
 
@@ -33,6 +36,20 @@ def test_every_output_has_files_or_a_reason(tmp_path: Path) -> None:
     assert len(published.verdicts) == len(claims.load(claims.CLAIMS))
     present = {path.name for path in (tmp_path / "figures").iterdir()}
     assert present == {path.name for output in outputs.values() for path in output.paths}
+
+
+def test_a_cell_that_crashed_is_a_row(tmp_path: Path) -> None:
+    """Also of a release that did not say when."""
+    (record,) = fixture_records("cpu")
+    environment = {name: value for name, value in record.environment.items() if name != "after"}
+    crashed = Record(record.cell, "error", "killed", environment=environment)
+    records.write(tmp_path / "runs" / "cpu" / "key", crashed)
+    records.write_index(tmp_path / "runs", "cpu", ["key", "interrupted before this one"])
+    published = publish(tmp_path, tmp_path / "figures")
+    (row,) = read_table(tmp_path / CSV)
+    assert (row["status"], row["reason"]) == ("error", "killed")
+    assert len(published.verdicts) == len(claims.load(claims.CLAIMS))
+    assert (tmp_path / "figures" / "report.html").exists()
 
 
 def test_run_redraws_only_what_it_touches(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ MODULES = (
     "torchvision",
     "torchcodec",
     "hf_datasets",
-    "litdata_raw",
     "dali",
     "dali_gpu",
     "spdl",
