@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from wallclock.errors import ImageError, NotReachedError, import_extra
 from wallclock.fetch.filesystems import is_url, place_of, read_url
 from wallclock.fetch.reach import Reach, Tries
-from wallclock.fetch.reader import PrefetchingReader, failure
+from wallclock.fetch.reader import Reader, failure
 from wallclock.fetch.retries import PermanentError, TransientError
 from wallclock.recipe import Limits
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: GETs at a time, and tries of an image that was not announced.
 _THREADS, _ATTEMPTS = 32, 4
+#: Images that are fetched, or wait to be read: as many as have these bytes, within these bounds.
+_AHEAD_BYTES, _LEAST_AHEAD, _MOST_AHEAD = 1 << 26, 64, 1024
 #: Bytes that are read from a file whose length was not looked up.
 _AT_FIRST = 1 << 16
 _END_OF_JPEG = b"\xff\xd9"
@@ -47,10 +49,11 @@ class Source:
         return isinstance(self.where, str) and is_url(self.where)
 
 
-class SourceReader(PrefetchingReader):
+class SourceReader(Reader):
     """The bytes of a `Source`, `limits.max_bytes` at most, whatever kind it is of.
 
-    Without `fetches_ahead`, URLs are fetched when they are read.
+    URLs that were announced are fetched ahead: those that are late hold up few others. Without
+    `fetches_ahead`, they are fetched when they are read.
 
     Calling it raises `ImageError` where they cannot be read, or are more.
     """
@@ -58,13 +61,19 @@ class SourceReader(PrefetchingReader):
     layout = "sources"
 
     def __init__(self, limits: Limits, *, fetches_ahead: bool = True) -> None:
-        super().__init__()
         self.fetches_ahead = fetches_ahead
         self._limits, self._limit = limits, limits.max_bytes
         # Who reads one image waits for it for a shorter time than a job does.
         self._reach = Reach(limits.give_up_s, 0 if fetches_ahead else _ATTEMPTS)
         #: Whether a file so far was longer than is read at first.
         self._long = False
+        #: How many may be in flight or wait to be read, by what was read so far.
+        self._window = _LEAST_AHEAD
+        self._n_read = self._n_bytes = 0
+        #: By URL, in the order of announcement; threads may read them in any order.
+        self._announced: dict[str, Source] = {}
+        self._prefetched: dict[str, Future[bytes]] = {}
+        self._lock = threading.Lock()
         self._opening = threading.Lock()
         self._closing = threading.Event()
         self._remote: Remote | None = None
@@ -74,7 +83,7 @@ class SourceReader(PrefetchingReader):
         """The image's bytes."""
         where = item.where
         if isinstance(where, str):
-            return super().__call__(item) if is_url(where) else self._read_path(where)
+            return self._fetched(item) if is_url(where) else self._read_path(where)
         if isinstance(where, bytes):
             return self._check_length(where)
         if callable(where):
@@ -87,14 +96,23 @@ class SourceReader(PrefetchingReader):
             raise ImageError("read", f"a file that gives {type(data).__name__}: open it as 'rb'")
         return self._check_length(data)
 
+    def prefetch(self, items: Sequence[Any]) -> None:
+        """Prefetch these and no others."""
+        with self._lock:
+            self._prefetched.clear()
+            self._announced.clear()
+        self.prefetch_more(items)
+
     def prefetch_more(self, items: Sequence[Any]) -> None:
         """Prefetch those that are URLs."""
-        if remote := [item for item in items if item.remote]:
-            super().prefetch_more(remote)
+        with self._lock:
+            self._announced |= {item.where: item for item in items if item.remote}
+            self._fill()
 
     def stop(self) -> None:
         """Give up: connections are closed; a GET of fsspec ends first."""
-        super().stop()
+        with self._lock:
+            self._announced.clear()
         self._closing.set()
         if self._remote:
             self._remote.stop()
@@ -152,8 +170,28 @@ class SourceReader(PrefetchingReader):
     def _too_long(self, length: int) -> ImageError:
         return ImageError("read", f"{length:,} bytes, over the limit of {self._limit:,}")
 
-    def _key(self, item: Source) -> str:
-        return str(item.where)
+    def _fetched(self, item: Source) -> bytes:
+        key = str(item.where)
+        with self._lock:
+            future = self._prefetched.pop(key, None)
+            if future is None:
+                self._announced.pop(key, None)  # read out of order
+            self._fill()
+        try:
+            data = (future or self._get(item)).result()
+        except CancelledError as error:
+            raise ImageError("read", "the loader was closed") from error
+        self._n_read, self._n_bytes = self._n_read + 1, self._n_bytes + len(data)
+        fitting = _AHEAD_BYTES * self._n_read // max(self._n_bytes, 1)
+        self._window = min(max(fitting, _LEAST_AHEAD), _MOST_AHEAD)
+        return data
+
+    def _fill(self) -> None:
+        while self._announced and len(self._prefetched) < self._window:
+            key = next(iter(self._announced))
+            item = self._announced.pop(key)
+            if key not in self._prefetched:
+                self._prefetched[key] = self._get(item)
 
     def _get(self, item: Source) -> Future[bytes]:
         url = place_of(str(item.where))
