@@ -3,6 +3,8 @@
 import re
 from urllib.parse import quote, urljoin, urlsplit
 
+import idna
+
 #: A URL in which nothing has to be percent-encoded (RFC 3986).
 _VALID = re.compile(
     r"\w+://[\w.:@%\[\]-]+(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?", re.ASCII
@@ -24,7 +26,10 @@ def sendable(url: str) -> str:
         raise ValueError("no host")
     if not host.isascii():
         user, at, name = host.rpartition("@")
-        host = quote(user, _SAFE) + at + name.encode("idna").decode()
+        name, colon, port = name.partition(":")
+        # Python's own codec knows IDNA 2003 alone, in which straße.de is another host.
+        encoded = idna.encode(name, uts46=True).decode()
+        host = quote(user, _SAFE) + at + encoded + colon + port
     rest = url.partition("://")[2][len(parts.netloc) :]
     return f"{parts.scheme}://{host}{quote(rest, _SAFE)}"
 

@@ -20,6 +20,7 @@ SIGNED = "https://b.s3.amazonaws.com/a%20b/..//c+d(1)?X-Amz-Signature=1f%2f&X-Am
         ("http://host/100%/50%25", "http://host/100%/50%25"),
         ("http://host?a b", "http://host?a%20b"),
         ("http://bücher.example:8080/ü", "http://xn--bcher-kva.example:8080/%C3%BC"),
+        ("http://straße.example/a", "http://xn--strae-oqa.example/a"),
         ("http://ho\nst/a\tb\r\n", "http://host/ab"),
         ("  http://host/a ", "http://host/a"),
     ],
