@@ -14,7 +14,7 @@ import pytest
 
 from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock.errors import ImageError, NotReachedError, UserError
-from wallclock.fetch import reach, remote
+from wallclock.fetch import reach, remote, sources
 from wallclock.fetch.remote_file import RemoteFile
 from wallclock.fetch.retries import JITTER
 from wallclock.fetch.sources import Source, SourceReader
@@ -183,6 +183,27 @@ def test_a_host_that_is_down_before_others(nobody: str) -> None:
         results = read([f"{nobody if at < 300 else server}/{at}" for at in range(400)])
     assert {*unreached(results[:300])} <= {"one", "all"}
     assert results[300:] == [b"image"] * 100
+
+
+@pytest.mark.parametrize(("ahead_bytes", "n"), [(1 << 26, 300), (1000, 66)])
+def test_small_images_are_fetched_further_ahead(
+    ahead_bytes: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_AHEAD_BYTES", ahead_bytes)
+    all_asked = threading.Event()
+
+    def answer(*_: Any) -> tuple[int, bytes]:
+        if len(asked) == n:
+            all_asked.set()
+        return 200, b"x" * 100
+
+    with serving(answer) as (server, asked):
+        urls = [Source(str(at), f"{server}/{at}") for at in range(300)]
+        with closing(SourceReader(Limits())) as reader:
+            reader.prefetch_more(urls)
+            assert [reader(url) for url in urls[:2]] == [b"x" * 100] * 2
+            assert all_asked.wait(60)
+        assert len(asked) == n
 
 
 def test_who_reads_one_image_does_not_wait_for_long(nobody: str) -> None:
