@@ -32,6 +32,7 @@ MODULES = (
     "torchvision",
     "torchcodec",
     "hf_datasets",
+    "litdata_raw",
     "dali",
     "dali_gpu",
     "spdl",
