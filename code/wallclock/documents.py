@@ -1,8 +1,8 @@
 """JSON from outside: bounded, an object, its fields as a schema has them; else one line.
 
-A schema maps a field's name to its annotation (`constraints`). It holds wherever the name stands.
-That of a number holds for all within a list or an object too: 224, [224, 224] and
-{"height": 224, "width": 224} are sizes.
+A schema maps a field's name to its annotation (`constraints`). It holds wherever the name stands;
+that of `part.name` only there. The annotation of a number holds for all within a list or an object
+too: 224, [224, 224] and {"height": 224, "width": 224} are sizes.
 """
 
 import json
@@ -33,22 +33,34 @@ def read_file(path: Path, schema: Schema, fix: str) -> Mapping[str, Any]:
 
 
 def parse(data: bytes, where: str, schema: Schema, fix: str) -> Mapping[str, Any]:
-    """The object of a JSON text. `where`: the file's name, `fix`: what its user may do.
-
-    Raises UserError: it is no object, too large, or a field is not what the schema says.
-    """
+    """As `load`. `where`: the file's name, `fix`: what its user may do. Raises UserError."""
     try:
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
-        content = json.loads(data)
+        return load(data, schema)
+    except ValueError as error:
+        raise UserError(f"{where} cannot be read: {first_line(error)}; {fix}") from error
+
+
+def load(data: bytes, schema: Schema) -> Mapping[str, Any]:
+    """The object of a JSON text, without fields that are null.
+
+    Raises ValueError: it is no object, too large, or a field is not what the schema says.
+    """
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+    try:
+        content = json.loads(data, object_pairs_hook=_without_nulls)
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
         _check(schema, content, "", None, _MOST_DEPTH)
-    except RecursionError as error:
-        raise UserError(f"{where} cannot be read: it is nested too deep; {fix}") from error
-    except (ValueError, UsageError) as error:
-        raise UserError(f"{where} cannot be read: {first_line(error)}; {fix}") from error
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except UsageError as error:
+        raise ValueError(str(error)) from error
     return content
+
+
+def _without_nulls(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if value is not None}
 
 
 def _check(schema: Schema, value: Any, key: str, hint: Any, depth: int) -> None:
@@ -62,7 +74,8 @@ def _check(schema: Schema, value: Any, key: str, hint: Any, depth: int) -> None:
     if isinstance(value, Mapping):
         for name, part in value.items():
             dotted = f"{key}.{name}" if key else name
-            _check(schema, part, dotted, schema.get(name, hint), depth - 1)
+            inner = schema.get(dotted, schema.get(name, hint))
+            _check(schema, part, dotted, inner, depth - 1)
     elif isinstance(value, list | tuple):
         for part in value:
             _check(schema, part, key, hint, depth - 1)

@@ -165,4 +165,4 @@ def check_name(name: str, valid: Iterable[str], kind: str) -> str:
         hint = f"did you mean {' or '.join(nearest)}? (all: {listed})"
     else:
         hint = f"valid: {listed}"
-    raise UsageError(f"no {kind} is called '{name}'; {hint}")
+    raise UsageError(f"no {kind} is called '{printable(str(name), 60)}'; {hint}")

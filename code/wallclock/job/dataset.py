@@ -27,7 +27,7 @@ one that counts.
 
 import json
 import os
-import struct
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -39,12 +39,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from wallclock.errors import UserError, first_line, reason_of
+from wallclock import documents
+from wallclock.errors import UserError, first_line, printable
 from wallclock.files import pretty_json, sha256_file
 from wallclock.infer.finite import rows_not_finite
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
 from wallclock.paths import path_of, text_of
+from wallclock.recipe import Count, Positive
 from wallclock.stages.pixels import Vectors
 
 FORMAT = 1
@@ -68,23 +70,26 @@ _PARQUET: Mapping[str, Any] = {
     "write_statistics": ["id"],
     "write_page_checksum": True,
 }
-#: What a reader of Parquet or JSON raises about a file that is damaged, beside an
-#: OSError without a number.
-_DAMAGED = (
-    pa.ArrowException,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    RecursionError,
-    struct.error,
-)
-
-
 #: Of the library `datasets`, which skips no names that begin with `_`.
 CONFIG = ".huggingface.yaml"
 _CONFIG = 'configs:\n- config_name: default\n  data_files: "part-*.parquet"\n'
+
+_PART = re.compile(r"(?:.*/)?part-([0-9]{5,9})\.[a-z]+")
+_Object = Mapping[str, Any]
+#: Of the description.
+_ABOUT: documents.Schema = {
+    "format": int,
+    "complete": bool,
+    **dict.fromkeys(("source", "settings.model", "images", "weights", "reuse"), str),
+    **dict.fromkeys(("settings", "identity", "identity.model", "identity.recipe"), _Object),
+    **dict.fromkeys(("identity.n", "identity.shard"), Positive),
+    **dict.fromkeys(("identity.recipe.dtype", "identity.recipe.preprocess"), str),
+    "carries": tuple[str, ...],
+    "counts": Mapping[str, Count],
+}
+_NEEDED = ("format", "complete", "source", "settings", "identity", "n", "shard", "images")
+_COUNTS = ("vectors", "failures", "parts")
+_CHECKSUMS: documents.Schema = {"bytes": Count, "sha256": str}
 
 #: The description, and the folders of the files beside the parts.
 ABOUT, FAILURES, UNREACHED = "_dataset.json", "_failures", "_unreached"
@@ -145,8 +150,10 @@ class Dataset:
 
     def committed(self) -> list[int]:
         """The numbers of the parts that are there, ascending."""
-        names = self.store.names("part-")
-        return sorted(part_number(name) for name in names if name.endswith(".parquet"))
+        names = [name for name in self.store.names("part-") if name.endswith(".parquet")]
+        if other := next((name for name in names if not _PART.fullmatch(name)), None):
+            raise UserError(f"{self.out}/{printable(other)} is no part of its job; move it away")
+        return sorted(map(part_number, names))
 
     def counts(self) -> dict[str, int]:
         """Images with a vector and without, over all parts."""
@@ -212,7 +219,12 @@ class Dataset:
             if path is None:
                 return []
             self.check_file(number, name, path)
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            if not all(
+                type(row[name]) is str for row in rows for name in ("id", "stage", "reason")
+            ):
+                raise ValueError("a line has no id, stage or reason")
+            return rows
 
     def recorded(self, number: int) -> Mapping[str, Recorded]:
         """What is recorded of a part's files, by name.
@@ -223,10 +235,11 @@ class Dataset:
         with self._reading(number, name), self._piece(number, name) as path:
             if path is None:
                 raise ValueError("it is missing")
-            files = json.loads(path.read_bytes())
+            files = documents.load(path.read_bytes(), _CHECKSUMS)
+            if self.row_file(number) not in files:
+                raise ValueError(f"it does not name {self.row_file(number)}")
             return {
-                file: Recorded(int(about["bytes"]), str(about["sha256"]))
-                for file, about in files.items()
+                file: Recorded(about["bytes"], about["sha256"]) for file, about in files.items()
             }
 
     def check_file(self, number: int, name: str, path: Path) -> None:
@@ -243,7 +256,8 @@ class Dataset:
 
     def with_files(self, folder: str) -> set[int]:
         """The numbers of the parts that have a file in a folder, as `THUMBNAILS`."""
-        return {part_number(name) for name in self.store.names(f"{folder}/part-")}
+        names = self.store.names(f"{folder}/part-")
+        return {part_number(name) for name in names if _PART.fullmatch(name)}
 
     def thumbnails(self, number: int) -> AbstractContextManager[Any]:
         """The path of the copies of a part's images while the block runs; None without any."""
@@ -305,7 +319,9 @@ class Dataset:
         """
         try:
             yield
-        except (*_DAMAGED, OSError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # of what a file may make a library raise there is no end
             if getattr(error, "errno", None):
                 raise UserError(f"{self.out}/{name} cannot be read: {error}") from error
             raise self.damaged(number, name, first_line(error).rstrip(".")) from error
@@ -323,19 +339,14 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
             where = f"{store.out} has no {ABOUT} and is not empty ({other})"
             raise UserError(f"{where}; give a folder of its own")
         return None
-    where = f"{store.out}/{ABOUT}"
-    try:
-        about = json.loads(text)
-        if about["format"] != FORMAT:
-            raise UserError(f"{where} has format {about['format']}; this version: {FORMAT}")
-        identity = about["identity"]
-        if not all(type(identity[name]) is int and identity[name] for name in ("n", "shard")):
-            raise ValueError("n and shard are no numbers")
-        if absent := {"complete", "settings", "source"} - set(about):
-            raise ValueError(f"it has no {min(absent)}")
-        return Dataset(store, _with_paths(about, path_of))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{where} cannot be read: {reason_of(error)}") from error
+    where, fix = f"{store.out}/{ABOUT}", "give another OUT"
+    about = documents.parse(text, where, _ABOUT, fix)
+    if about.get("format", FORMAT) != FORMAT:
+        raise UserError(f"{where} has format {about['format']}; this version: {FORMAT}")
+    found = {*about, *about.get("identity", ()), *about.get("counts", _COUNTS)}
+    if absent := [name for name in (*_NEEDED, *_COUNTS) if name not in found]:
+        raise UserError(f"{where} cannot be read: it has no {absent[0]}; {fix}")
+    return Dataset(store, _with_paths(about, path_of))
 
 
 def _with_paths(about: Mapping[str, Any], form: Callable[[str], str]) -> dict[str, Any]:
@@ -359,7 +370,7 @@ def _read(store: Store, name: str) -> bytes | None:
 
 def part_number(name: str) -> int:
     """Of a part, from the name of a file of it."""
-    return int(name.rpartition("part-")[2].partition(".")[0])
+    return int(_PART.fullmatch(name)[1])  # type: ignore[index]
 
 
 def _table(part: Part) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from wallclock.errors import UserError
+from wallclock.errors import UserError, printable
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
 from wallclock.recipe import ModelSpec, Recipe
@@ -50,10 +50,12 @@ def check_same(dataset: Dataset, identity: Mapping[str, Any], model: str) -> Non
     changed = [name for name in identity if before.get(name) != identity[name]]
     if not changed:
         return
-    was = dataset.about["settings"].get("model")
+    was = printable(dataset.about["settings"].get("model") or "")
     if "model" in changed and was and was != model:
         raise UserError(f"{dataset.out} holds vectors of {was}, not of {model}; give another OUT")
-    details = "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
+    details = printable(
+        "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
+    )
     fix = "give another OUT; with reuse= it takes over what has not changed"
     raise UserError(f"{dataset.out} holds another job's vectors: {details}; {fix}")
 

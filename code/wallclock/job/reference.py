@@ -5,7 +5,6 @@ that a mistake of theirs cannot stand on both sides of `verify`. Which files Pil
 without which metadata, is the loader's judgement: an image may have changed since it was embedded.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -178,7 +177,7 @@ def _load(model: ModelSpec) -> tuple[Any, bool]:
     import transformers
 
     folder = checkpoint.weights_folder_of(model)
-    config = json.loads((folder / checkpoint.CONFIG).read_text(encoding="utf-8"))
+    config = checkpoint.read_json(folder / checkpoint.CONFIG)
     architecture = next(iter(config.get("architectures") or []), "")
     kind = transformers.AutoModel
     if architecture.endswith("VisionModelWithProjection"):

@@ -186,7 +186,7 @@ def _embedded_again(
     if model.weights != "none":
         _check_weights(resolved, dataset, settings.model)
     reference = Reference(
-        model, identity["recipe"]["preprocess"], is_auto=settings.preprocess == "auto"
+        model, identity["recipe"].get("preprocess", "squash"), is_auto=settings.preprocess == "auto"
     )
     vectors, hashes = {}, {}
     # Bytes over the job's limit have no vector to compare.

@@ -1,6 +1,7 @@
 """Damaged files of a dataset are found, named, and made again; nothing is silently different."""
 
 import io
+import json
 import pickle
 import random
 import shutil
@@ -190,6 +191,68 @@ def test_a_description_of_which_a_field_is_damaged(run: Run, tmp_path: Path) -> 
         with pytest.raises(UserError, match=r"_dataset\.json cannot be read: ") as caught:
             verify(tmp_path / "out")
         assert "\n" not in str(caught.value)
+
+
+EVIL = "x\x1b]0;owned\x07\nFAKE: all is well" + "y" * 5000
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("identity", "n"), "7", "identity.n=7: give a whole number"),
+        (("identity", "shard"), 0, "identity.shard=0: give a whole number"),
+        (("identity", "model"), [], "identity.model=[]"),
+        (("identity",), None, "it has no identity"),
+        (("settings",), EVIL, "settings=x\\x1b]0;owned\\x07\\nFAKE"),
+        (("settings", "model"), 5, "settings.model=5: give a text"),
+        (("identity", "recipe", "preprocess"), ["squash"], "preprocess=['squash']: give a text"),
+        (("source",), {"a": 1}, "source={'a': 1}: give a text"),
+        (("complete",), 1, "complete=1: give true or false"),
+        (("counts", "parts"), -1, "counts.parts=-1: give a whole number"),
+        (("counts",), {}, "it has no vectors"),
+        (("identity", "recipe", "dtype"), EVIL, "recipe.dtype was x\\x1b]0;owned\\x07\\nFAKE"),
+        (("identity", "model", "name"), [EVIL] * 9, "model.name was ['x\\x1b]0;owned"),
+    ],
+)
+def test_a_field_of_another_kind_is_one_line(
+    place: tuple[str, ...], value: Any, words: str, run: Run, tmp_path: Path
+) -> None:
+    run()
+    path = tmp_path / "out" / "_dataset.json"
+    about = inside = json.loads(path.read_bytes())
+    for name in place[:-1]:
+        inside = inside[name]
+    inside[place[-1]] = value
+    path.write_text(json.dumps(about))
+    with pytest.raises(UserError) as caught:
+        run()
+    line = str(caught.value).replace(str(tmp_path), "")
+    assert words in line
+    assert line.isprintable()
+    assert len(line) < 400
+
+
+@pytest.mark.parametrize("name", ["part-x.parquet", "part-1.parquet", "part-00000\x1b.parquet"])
+def test_a_table_that_is_no_part(name: str, run: Run, tmp_path: Path) -> None:
+    """Who reads the folder as one table would read it, too."""
+    run()
+    shutil.copy(tmp_path / "out" / PART, tmp_path / "out" / name)
+    for start in (run, lambda: verify(tmp_path / "out")):
+        with pytest.raises(UserError, match="is no part of its job; move it away") as caught:
+            start()
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"part-00001.parquet": 5}', '{"part-00001.parquet": {"bytes": 1e400}}']
+)
+def test_checksums_of_another_kind(text: str, run: Run, reference: Content, tmp_path: Path) -> None:
+    run()
+    (tmp_path / "out" / "_checksums" / "part-00001.json").write_text(text)
+    (fault,) = verify(tmp_path / "out").faults
+    assert "part-00001" in fault
+    run()
+    assert content(tmp_path / "out") == reference
 
 
 @pytest.fixture
