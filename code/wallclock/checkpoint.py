@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from wallclock import documents
 from wallclock.constraints import OneOf, Range
+from wallclock.documents import EACH
 from wallclock.errors import NoWeightsError, UserError, first_line, import_extra, printable
 from wallclock.pretrained import bounded, library
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
@@ -24,9 +25,10 @@ from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 CONFIG, PREPROCESSOR, PROCESSOR = "config.json", "preprocessor_config.json", "processor_config.json"
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _AGAIN = "download the model again, or correct it"
-_Px = Annotated[int, Range(1, 4096)]
-_Width = Annotated[int, Range(1, 65_536)]
-_Count = Annotated[int, Range(0, 65_536)]
+_Px = Annotated[int, Range(1, 4096), EACH]
+_Width = Annotated[int, Range(1, 65_536), EACH]
+_Count = Annotated[int, Range(0, 65_536), EACH]
+_Statistic = Annotated[float, Range(-1000, 1000), EACH]
 _Attention = Annotated[str, OneOf(("eager", "sdpa", "flash_attention_2", "flex_attention"))]
 _Object = Mapping[str, Any]
 #: Of what is read here, and of what the library makes loops or lists of before a network is there.
@@ -39,9 +41,7 @@ _SCHEMA: documents.Schema = {
     **dict.fromkeys(("image_size", "size", "crop_size", "input_size", "patch_size"), _Px),
     **dict.fromkeys(("hidden_size", "hidden_sizes", "embed_dim", "hidden_dim"), _Width),
     **dict.fromkeys(("num_features", "projection_dim"), _Width),
-    **dict.fromkeys(
-        ("image_mean", "image_std", "mean", "std"), Annotated[float, Range(-1000, 1000)]
-    ),
+    **dict.fromkeys(("image_mean", "image_std", "mean", "std"), _Statistic),
     "crop_pct": Annotated[float, Range(0.1, 1)],
     # Any other name is of code that the library would get from a hub.
     **dict.fromkeys(("attn_implementation", "_attn_implementation"), _Attention),

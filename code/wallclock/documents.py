@@ -1,20 +1,21 @@
 """JSON from outside: bounded, an object, its fields as a schema has them; else one line.
 
 A schema maps a field's name to its annotation (`constraints`). It holds wherever the name stands;
-that of `part.name` only there. The annotation of a number holds for all within a list or an object
-too: 224, [224, 224] and {"height": 224, "width": 224} are sizes.
+that of `part.name` only there. With `EACH` it is that of all within a list or an object too: 224,
+[224, 224] and {"height": 224, "width": 224} are sizes.
 """
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, get_origin
+from typing import Any, TypeAlias, get_args
 
 from wallclock.constraints import check
 from wallclock.errors import UsageError, UserError, first_line
 
 Schema: TypeAlias = Mapping[str, Any]
 
+EACH = "each"
 #: The labels of 21,843 classes, twice, take two million.
 _MOST_BYTES = 4 << 20
 _MOST_DEPTH = 32
@@ -67,9 +68,7 @@ def _check(schema: Schema, value: Any, key: str, hint: Any, depth: int) -> None:
     """Check a value by the annotation of its name or, of a part, of what it is a part of."""
     if depth == 0:
         raise RecursionError
-    if value is None:
-        return
-    if hint is str or get_origin(hint) in (Mapping, tuple):  # of the field, not of what is in it
+    if hint is not None and EACH not in get_args(hint):
         value, hint = check(hint, value, key), None
     if isinstance(value, Mapping):
         for name, part in value.items():
@@ -79,5 +78,7 @@ def _check(schema: Schema, value: Any, key: str, hint: Any, depth: int) -> None:
     elif isinstance(value, list | tuple):
         for part in value:
             _check(schema, part, key, hint, depth - 1)
-    elif hint is not None:
+    elif hint is not None and value is not None:
         check(hint, value, key)
+    elif isinstance(value, str):
+        value.encode()  # no half of a surrogate pair

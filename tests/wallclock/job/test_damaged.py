@@ -206,6 +206,7 @@ EVIL = "x\x1b]0;owned\x07\nFAKE: all is well" + "y" * 5000
         (("settings",), EVIL, "settings=x\\x1b]0;owned\\x07\\nFAKE"),
         (("settings", "model"), 5, "settings.model=5: give a text"),
         (("identity", "recipe", "preprocess"), ["squash"], "preprocess=['squash']: give a text"),
+        (("source",), "\ud800", "surrogates not allowed"),
         (("source",), {"a": 1}, "source={'a': 1}: give a text"),
         (("complete",), 1, "complete=1: give true or false"),
         (("counts", "parts"), -1, "counts.parts=-1: give a whole number"),
@@ -244,7 +245,14 @@ def test_a_table_that_is_no_part(name: str, run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "{}", '{"part-00001.parquet": 5}', '{"part-00001.parquet": {"bytes": 1e400}}']
+    "text",
+    [
+        "[]",
+        "{}",
+        '{"part-00001.parquet": {"bytes": [1], "sha256": ""}}',
+        '{"part-00001.parquet": 5}',
+        '{"part-00001.parquet": {"bytes": 1e400}}',
+    ],
 )
 def test_checksums_of_another_kind(text: str, run: Run, reference: Content, tmp_path: Path) -> None:
     run()
