@@ -68,7 +68,7 @@ def _measure(
     report: runner.Report,
     console: Console,
 ) -> Published:
-    """Measure each experiment, and publish all that there is after each."""
+    """Measure each experiment, and publish all that there is after each that brings something."""
     settings = plan.settings
     expected: list[Cell] = []
     with bars(console) as progress:
@@ -78,14 +78,20 @@ def _measure(
             expect = getattr(experiments.load(name), "expected_second_round", None)
             expected += expect(plan, settings.experiments[name]) if expect else []
         run.announce(expected)
+        ran: list[str] = []
         for name in cells:
+            known = report.summary()
             run.measure(name)
             second_round = getattr(experiments.load(name), "second_round", None)
             if second_round:
                 first = records.load_experiment(settings.runs, name)
                 run.add(second_round(plan, settings.experiments[name], first))
                 run.measure(name)
-            published = publish(settings.out, settings.figures, ran=[name])
+            ran.append(name)
+            # With nothing new, all at once: a publication takes seconds.
+            if report.summary() != known or name == [*cells][-1]:
+                published = publish(settings.out, settings.figures, ran=ran)
+                ran.clear()
     return published
 
 
