@@ -55,30 +55,28 @@ def bounded(most_numbers: float = math.inf) -> Iterator[None]:
 
     Raises ValueError: it has more weights than `most_numbers`, or too many layers.
     """
+    import torch
     from torch.nn.modules import module as hooks
 
     n_modules = n_numbers = 0
 
-    def count_module(parent: Any, name: str, child: Any) -> None:
-        nonlocal n_modules
-        n_modules += 1
+    def count(parent: Any, name: str, child: Any) -> None:
+        nonlocal n_modules, n_numbers
+        if isinstance(child, torch.nn.Module):
+            n_modules += 1
+        elif child is not None and child.is_meta:  # what is read from files comes later
+            n_numbers += child.numel()
         if n_modules > _MOST_MODULES:
             raise ValueError(f"its network has more than {_MOST_MODULES:,} layers")
-
-    def count_numbers(parent: Any, name: str, value: Any) -> None:
-        nonlocal n_numbers
-        # What is read from files comes later, and is not on that device.
-        if value is not None and value.is_meta:
-            n_numbers += value.numel()
         if n_numbers > most_numbers:
             layer = type(parent).__name__
             raise ValueError(f"its network has more weights than its files, as a {layer}.{name}")
 
     with ExitStack() as stack:
-        for register, count in (
-            (hooks.register_module_module_registration_hook, count_module),
-            (hooks.register_module_parameter_registration_hook, count_numbers),
-            (hooks.register_module_buffer_registration_hook, count_numbers),
+        for register in (
+            hooks.register_module_module_registration_hook,
+            hooks.register_module_parameter_registration_hook,
+            hooks.register_module_buffer_registration_hook,
         ):
             stack.callback(register(count).remove)
         yield

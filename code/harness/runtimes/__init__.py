@@ -1,4 +1,4 @@
-"""Runtimes of the forward pass beside PyTorch: ONNX Runtime and TensorRT.
+"""Runtimes of the forward pass beside PyTorch: ONNX Runtime and TensorRT; and pruned networks.
 
 Importing this package registers them (`wallclock.stages.forward.register`), and no library of
 theirs.
@@ -8,3 +8,4 @@ from wallclock.stages import forward
 
 for _runtime in ("onnxruntime", "tensorrt"):
     forward.register(_runtime, f"{__name__}.ort")
+forward.register("pruned", f"{__name__}.pruning")

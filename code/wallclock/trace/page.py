@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from wallclock.errors import printable
 from wallclock.files import pretty_json, write_text
 from wallclock.trace.findings import Findings, image_cells, say_interval, stage_cells
 from wallclock.trace.fixes import Fixes, Predicted
@@ -16,7 +17,7 @@ from wallclock.trace.record import Trace
 from wallclock.trace.shares import Row, Table
 from wallclock.trace.sizes import Sizes
 from wallclock.trace.trial import Trial, Untried
-from wallclock.trace.words import count, digits, keep_together, percent, printable, seconds, times
+from wallclock.trace.words import count, digits, keep_together, percent, seconds, times
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -28,6 +29,8 @@ SCHEMA = 1
 _WIDTH = 100
 #: Of them between two columns of a table, and in a column that is not cut to fit.
 _GAP, _WIDEST = 2, 26
+#: Characters of a paragraph.
+_LONGEST = 2000
 #: Rows of stages and kinds of images on a terminal; the HTML page has all.
 _MOST_ROWS = 5
 #: Below this share a stage is not on the terminal.
@@ -118,7 +121,7 @@ def _print_text(text: str, console: "Console", width: int, style: str = "") -> N
     """Print a paragraph; rich would part a number from its unit."""
     from rich.text import Text
 
-    lines = wrap(keep_together(printable(text)), width, break_on_hyphens=False)
+    lines = wrap(keep_together(printable(text, _LONGEST)), width, break_on_hyphens=False)
     console.print(Text("\n".join(lines), style=style), width=width)
 
 
@@ -261,7 +264,7 @@ def _template() -> "Template":
 
 
 def _readable(value: object) -> object:
-    return keep_together(printable(value)) if type(value) is str else value
+    return keep_together(printable(value, _LONGEST)) if type(value) is str else value
 
 
 def _text_of(name: str) -> str:

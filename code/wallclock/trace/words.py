@@ -40,11 +40,3 @@ def count(number: int, noun: str) -> str:
 def keep_together(text: str) -> str:
     """The same with numbers that no line break parts from their unit."""
     return _LOOSE.sub("\N{NO-BREAK SPACE}", text)
-
-
-def printable(text: str) -> str:
-    r"""Text of the program's as a reader sees it: control characters and bad bytes as `\x1b`."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )

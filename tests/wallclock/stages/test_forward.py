@@ -19,7 +19,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from torch._dynamo.exc import TorchDynamoException
 from transformers import AutoConfig, AutoModel
 
-from harness.runtimes import export, ort
+from harness.runtimes import export, ort, pruning
 from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
@@ -158,7 +158,8 @@ class TestLabelsAreReadBack:
     ],
 )
 def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> None:
-    assert tuple(forward._MODULES) == RUNTIMES == tuple(DTYPES)
+    assert tuple(forward._MODULES) == (*RUNTIMES, "pruned")
+    assert tuple(DTYPES) == RUNTIMES
     with pytest.raises(UserError, match=message) as caught:
         forward.check(replace(RECIPE, **changes))
     assert "\n" not in str(caught.value)
@@ -187,7 +188,8 @@ def test_static_quantization_needs_images(request_for: Any) -> None:
 
 class TestPruned:
     def test_layers_are_narrower(self) -> None:
-        full, half = (networks.load_network(replace(MODEL, pruned=p)) for p in (0.0, 0.5))
+        models = [replace(MODEL, pruned=share) for share in (0.0, 0.5)]
+        full, half = (forward.prepare(model, RECIPE, None, Path()).network for model in models)
         for before, after in zip(full.encoder.layer, half.encoder.layer, strict=True):
             first, norms = after.mlp.fc1, before.mlp.fc1.weight.norm(dim=1)
             largest = norms.argsort(descending=True)[:96].sort().values
@@ -200,7 +202,7 @@ class TestPruned:
     def test_no_mlp(self) -> None:
         network = SimpleNamespace(modules=list, config=SimpleNamespace(model_type="resnet"))
         with pytest.raises(Unavailable, match="a resnet has no MLP"):
-            networks._prune(network, 0.5)
+            pruning.prune(network, 0.5)
 
 
 def test_fp32_means_fp32(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

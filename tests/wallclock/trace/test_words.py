@@ -2,7 +2,8 @@
 
 import pytest
 
-from wallclock.trace.words import count, digits, keep_together, percent, printable, times
+from wallclock.errors import printable
+from wallclock.trace.words import count, digits, keep_together, percent, times
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,15 @@ from wallclock.stages.forward.networks import digest_of, load_network
 #: A batch on the device to its vectors there.
 Step: TypeAlias = Callable[[Any], Any]
 
-#: Runtime → the module with its `build`, imported when it is needed.
+#: Runtime → the module with its `build`; pruned → that with `prune`; imported when needed.
 _MODULES = {"pytorch": f"{__name__}.pytorch"}
 
 
 def register(runtime: str, module: str) -> None:
-    """Let the module's `build`, which takes a `NetworkRequest`, run networks of this runtime."""
+    """Let the module's `build`, which takes a `NetworkRequest`, run networks of this runtime.
+
+    Of "pruned": its `prune` takes a network and the share of the hidden units that it removes.
+    """
     _MODULES[runtime] = module
 
 
@@ -109,6 +112,8 @@ def prepare(
         machine.require_cuda()
     height, width = Preprocess.parse(recipe.preprocess, model.input_px).canvas
     network, shape = load_network(model, (height, width)), (recipe.batch_size, 3, height, width)
+    if model.pruned:
+        import_module(_MODULES["pruned"]).prune(network, model.pruned)
     how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
     return NetworkRequest(network, digest_of(network), shape, *how, normalize, cache)
 

@@ -2,11 +2,10 @@
 
 import hashlib
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 from wallclock import checkpoint
-from wallclock.errors import Unavailable, check_name, import_extra
+from wallclock.errors import check_name, import_extra
 from wallclock.preprocess import Size
 from wallclock.pretrained import bounded, library
 from wallclock.recipe import ModelSpec
@@ -40,10 +39,7 @@ def load_network(model: ModelSpec, canvas: Size | None = None) -> Any:
 
     network, missing = _LOADERS[model.weights](model)
     size = canvas or (model.input_px, model.input_px)
-    network = pooling.pooled(network.eval().float(), model, missing, size)
-    if model.pruned:
-        _prune(network, model.pruned)
-    return network
+    return pooling.pooled(network.eval().float(), model, missing, size)
 
 
 def digest_of(network: Any) -> str:
@@ -99,39 +95,6 @@ def _pretrained(model: ModelSpec) -> _Loaded:
             sizes = f"{name} is {tuple(stored)} in its files, {tuple(built)} by {checkpoint.CONFIG}"
             raise ValueError(sizes)
     return network, tuple(sorted(info["missing_keys"]))
-
-
-def _prune(network: Any, share: float) -> None:
-    """Remove hidden units of every MLP: its two layers become narrower, no weight is only masked.
-
-    Removed are those whose weights in the first layer have the smallest Euclidean norm. Raises
-    `Unavailable` where no layer widens its input for the next one to narrow it.
-    """
-    import torch
-    from torch.nn.utils import prune
-
-    ln_structured: Any = prune.ln_structured  # untyped in torch
-    remove: Any = prune.remove
-    layers = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
-    mlps = [
-        (first, second)
-        for first, second in pairwise(layers)
-        if first.in_features < first.out_features == second.in_features
-    ]
-    if not mlps:
-        raise Unavailable(f"model.pruned={share:g}: a {network.config.model_type} has no MLP")
-    for first, second in mlps:
-        ln_structured(first, "weight", amount=share, n=2, dim=0)
-        kept = dict(first.named_buffers())["weight_mask"].bool().all(dim=1)
-        remove(first, "weight")
-        for layer, name, index in (
-            (first, "weight", (kept,)),
-            (first, "bias", (kept,)),
-            (second, "weight", (slice(None), kept)),
-        ):
-            if (values := getattr(layer, name)) is not None:
-                setattr(layer, name, torch.nn.Parameter(values.detach()[index].clone()))
-        first.out_features = second.in_features = int(kept.sum())
 
 
 _LOADERS: dict[str, Callable[[ModelSpec], _Loaded]] = {"random": _random, "pretrained": _pretrained}
