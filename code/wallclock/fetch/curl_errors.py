@@ -6,6 +6,7 @@ from wallclock.fetch.retries import (
     CertificateError,
     NoSuchHostError,
     PermanentError,
+    RequestError,
     TransientError,
 )
 
@@ -18,7 +19,7 @@ _LOST = {
 }
 
 
-def failure_of(code: int, text: str) -> PermanentError | TransientError:
+def failure_of(code: int, text: str) -> RequestError:
     """What an error with this code and text is raised as."""
     # libcurl has one code for a URL's protocol, and for an answer that is no HTTP.
     is_scheme = code == pycurl.E_UNSUPPORTED_PROTOCOL and text.startswith("Protocol ")

@@ -18,8 +18,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from wallclock.fetch.retries import PermanentError, TransientError
-from wallclock.fetch.s3 import Client, S3Error, S3RefusedError, S3TransientError, classify, refusal
+from wallclock.errors import first_line
+from wallclock.fetch.retries import PermanentError, RequestError, TransientError
+from wallclock.fetch.s3 import Client, classify, refusal, refused
 from wallclock.fetch.transfers import Answer, Request
 
 _PROBE = "k"
@@ -104,7 +105,7 @@ class Objects:
         client.boto.meta.events.register(_EVENT, self._intercept)
 
     def request(self, key: str, max_bytes: int) -> Request:
-        """What gets an object. Raises S3Error: no credentials, or what can be no key."""
+        """What gets an object. Raises RequestError: no credentials, or what can be no key."""
         if not self._is_known:
             self._form = self._learn()
             self._is_known = True
@@ -122,18 +123,19 @@ class Objects:
             headers = form.sign(form.path + quoted, date, self._credentials())
         return Request(form.url + quoted, max_bytes, _lines(headers))
 
-    def object_of(self, answer: Answer, key: str) -> tuple[bytes, bool]:
-        """The body of an answer with an object; whether it agreed with a checksum of the store.
+    def object_of(self, answer: Answer, key: str) -> bytes:
+        """The body of an answer with an object.
 
         Raises:
             TransientError: throttled, the store's own failure, or corrupted.
             PermanentError: there is no such object, or it is forbidden (ForbiddenError).
             NoBucketError: there is no such bucket.
-            S3RefusedError: the credentials are refused, whatever is asked for.
+            RefusedError: the credentials are refused, whatever is asked for.
         """
         if answer.status != 200:
             raise self._failure(answer, key)
-        return answer.body, is_verified(answer)
+        is_verified(answer)
+        return answer.body
 
     def _learn(self) -> _Form | None:
         """How boto3 asks for an object; None: in a way that has to be left to it."""
@@ -164,28 +166,26 @@ class Objects:
             return self._client.credentials.get_frozen_credentials()
         except Exception as error:
             failure = classify(error)
-            if isinstance(failure, S3TransientError):
-                raise failure from error
-            raise S3RefusedError(failure.detail, failure.detail) from error
+            is_passing = isinstance(failure, TransientError)
+            raise (failure if is_passing else refused(first_line(error))) from error
 
-    def _failure(self, answer: Answer, key: str) -> S3Error:
+    def _failure(self, answer: Answer, key: str) -> RequestError:
         """What boto3 makes of an answer that is no object."""
         from botocore.awsrequest import AWSResponse
 
         if answer.status == 400 and b"</Error>" not in answer.body:  # cut off before its code
-            return S3TransientError("HTTP 400", "HTTP 400", 400)
+            return TransientError("HTTP 400", 400)
         raw = SimpleNamespace(stream=lambda: [answer.body])
         reply = AWSResponse(answer.url, answer.status, answer.headers, raw)
         try:
             self._made_by_boto3(key, reply)
-        except S3Error as error:
-            if isinstance(error, S3TransientError):
-                error.retry_after_s = answer.retry_after_s
+        except RequestError as error:
+            error.retry_after_s = answer.retry_after_s
             return error
         # It would ask again, elsewhere, and remembers where.
         self._is_known = False
         reason = f"HTTP {answer.status}: the bucket is in another region, and is asked there"
-        return S3TransientError(reason, reason, answer.status)
+        return TransientError(reason, answer.status)
 
     def _made_by_boto3(self, key: str, *replies: Any) -> _NotSent:
         """The request that boto3 sends, after it got these replies to the first ones."""
@@ -198,7 +198,7 @@ class Objects:
             except Exception as error:
                 raise classify(error) from error
         status = replies[0].status_code
-        raise refusal(status, str(status), "neither an object nor an error")
+        raise refusal(status, str(status))
 
     def _intercept(self, request: Any, **_: Any) -> Any:
         if self._replies:

@@ -59,7 +59,7 @@ class Servers:
                 raise status_error(answer.status, answer.retry_after_s)
             return unpacked(answer.body, self._max_bytes)
         bucket, key = self._bucket(url)
-        return bucket.object_of(answer, key)[0]
+        return bucket.object_of(answer, key)
 
     def close(self) -> None:
         """Close boto3's clients."""

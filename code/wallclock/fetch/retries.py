@@ -19,10 +19,19 @@ _FIRST_S, _LONGEST_S = 0.5, 8.0
 JITTER = random.SystemRandom()
 
 
-class TransientError(Exception):
-    """A failed request that a retry may mend. `retry_after_s`: not sooner, the server says."""
+class RequestError(Exception):
+    """A request that failed, and why, in one line.
 
-    retry_after_s = 0.0
+    `status`: of the HTTP answer, 0 without one. `retry_after_s`: not sooner, the server says.
+    """
+
+    def __init__(self, reason: str, status: int = 0, retry_after_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.status, self.retry_after_s = status, retry_after_s
+
+
+class TransientError(RequestError):
+    """A retry may mend it."""
 
 
 class NoSuchHostError(TransientError):
@@ -33,8 +42,8 @@ class CertificateError(TransientError):
     """A host that does not prove who it is. A retry mends nothing before someone else does."""
 
 
-class PermanentError(Exception):
-    """A request that the server refuses for good: no such key, forbidden."""
+class PermanentError(RequestError):
+    """The server refuses it for good: no such key, forbidden."""
 
 
 class ForbiddenError(PermanentError):
@@ -50,14 +59,12 @@ def is_transient(status: int) -> bool:
     return status >= 500 or status in _TRANSIENT_4XX
 
 
-def status_error(status: int, retry_after_s: float) -> TransientError | PermanentError:
+def status_error(status: int, retry_after_s: float) -> RequestError:
     """What an HTTP status that is no success means."""
-    if is_transient(status):
-        error = TransientError(f"HTTP {status}")
-        error.retry_after_s = retry_after_s
-        return error
-    kind = ForbiddenError if status in (401, 403, 407) else PermanentError
-    return kind(f"HTTP {status}")
+    kind: type[RequestError] = TransientError
+    if not is_transient(status):
+        kind = ForbiddenError if status in (401, 403, 407) else PermanentError
+    return kind(f"HTTP {status}", status, retry_after_s)
 
 
 def backoff_s(attempt: int, first_s: float = _FIRST_S, longest_s: float = _LONGEST_S) -> float:

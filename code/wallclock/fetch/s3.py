@@ -1,6 +1,5 @@
 """S3: boto3's client, and what its errors mean. `objects.py` has the GETs of images.
 
-A failed request is an `S3Error`: a `TransientError`, which a retry may mend, or a `PermanentError`.
 boto3 is imported when a client is made.
 """
 
@@ -15,6 +14,7 @@ from wallclock.fetch.retries import (
     ForbiddenError,
     PermanentError,
     RefusedError,
+    RequestError,
     TransientError,
     is_transient,
     retry,
@@ -41,46 +41,16 @@ _CONFLICT = 409
 _NOT_IMPLEMENTED = 501
 
 
-class S3Error(Exception):
-    """A request that failed. `str` of it is the reason: '404 NoSuchKey', or the client's line.
-
-    Args:
-        reason: in one line.
-        detail: what the client says of it, in one line.
-        status: of the HTTP answer; 0 without one that could be read.
-    """
-
-    def __init__(self, reason: str, detail: str, status: int = 0) -> None:
-        super().__init__(reason)
-        self.detail = detail
-        self.status = status
-
-
-class S3TransientError(S3Error, TransientError):
-    """Unreachable, throttled, cut off, or two writes at once."""
-
-
-class S3PermanentError(S3Error, PermanentError):
-    """Refused: there is no such object, or it is forbidden."""
-
-
-class NoBucketError(S3PermanentError):
+class NoBucketError(PermanentError):
     """There is no such bucket, or not in this region."""
 
 
-class S3ForbiddenError(S3PermanentError, ForbiddenError):
-    """A 403 that says nothing against the credentials."""
-
-
-class S3RefusedError(S3PermanentError, RefusedError):
+def refused(reason: str, code: str = "", status: int = 0) -> RefusedError:
     """The user's settings are wrong, or the credentials not found, not renewed, or refused."""
-
-    def __init__(self, reason: str, detail: str, status: int = 0) -> None:
-        self.cure = _CURES.get(reason.rpartition(" ")[2], NO_CREDENTIALS)
-        super().__init__(f"{reason}; {self.cure}", detail, status)
+    return RefusedError(f"{reason}; {_CURES.get(code, NO_CREDENTIALS)}", status)
 
 
-def classify(error: Exception) -> S3Error:
+def classify(error: Exception) -> RequestError:
     """What an exception of boto3's client means."""
     from botocore import exceptions
     from urllib3.exceptions import HTTPError
@@ -97,34 +67,31 @@ def classify(error: Exception) -> S3Error:
     if isinstance(error, exceptions.ClientError):
         response = error.response
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        return refusal(status, str(response.get("Error", {}).get("Code", "")), detail)
+        return refusal(status, str(response.get("Error", {}).get("Code", "")))
     if isinstance(error, transient):
-        return S3TransientError(detail, detail)
+        return TransientError(detail)
     if isinstance(error, exceptions.ParamValidationError):
         # Its first line says only that there are further ones.
-        detail = " ".join(str(error).split())
-        return S3PermanentError(detail, detail)
+        return PermanentError(" ".join(str(error).split()))
     if isinstance(error, (exceptions.BotoCoreError, RuntimeError)):
         # RuntimeError: credentials were renewed, and have ended.
-        return S3RefusedError(detail, detail)
+        return refused(detail)
     # botocore's parsers fail on malformed headers.
-    return S3TransientError(f"malformed response: {detail}", detail)
+    return TransientError(f"malformed response: {detail}")
 
 
-def refusal(status: int, code: str, detail: str) -> S3Error:
+def refusal(status: int, code: str) -> RequestError:
     """What an answer with an error means."""
     reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
+    if code in _REFUSED:
+        return refused(reason, code, status)
+    is_passing = status == _CONFLICT or (is_transient(status) and status != _NOT_IMPLEMENTED)
+    kind: type[RequestError] = ForbiddenError if status == 403 else PermanentError
     if code in _NO_BUCKET:
-        kind: type[S3Error] = NoBucketError
-    elif code in _REFUSED:
-        kind = S3RefusedError
-    elif status == _NOT_IMPLEMENTED:
-        kind = S3PermanentError
-    elif is_transient(status) or status == _CONFLICT or code in _TRANSIENT_CODES:
-        kind = S3TransientError
-    else:
-        kind = S3ForbiddenError if status == 403 else S3PermanentError
-    return kind(reason, detail, status)
+        kind = NoBucketError
+    elif is_passing or code in _TRANSIENT_CODES:
+        kind = TransientError
+    return kind(reason, status)
 
 
 class Client:
@@ -136,17 +103,12 @@ class Client:
     """
 
     def __init__(self, boto: Any, credentials: Any = None) -> None:
-        from botocore.exceptions import BotoCoreError, ClientError
-        from urllib3.exceptions import HTTPError
-
-        self.boto = boto
-        self.credentials = credentials
-        self._errors = (ClientError, BotoCoreError, HTTPError, ConnectionError, TimeoutError)
+        self.boto, self.credentials = boto, credentials
 
     def call(self, action: str, **parameters: Any) -> Any:
         """The answer to a request, its body read; after a transient failure it is sent again.
 
-        Raises S3Error: it was refused, or has failed each time.
+        Raises RequestError: it was refused, or has failed each time.
         """
         return retry(partial(self._call_once, action, parameters), _ATTEMPTS)
 
@@ -158,7 +120,7 @@ class Client:
             answer = getattr(self.boto, action)(**parameters)
             if "Body" in answer:
                 answer |= {"Body": answer["Body"].read()}
-        except self._errors as error:
+        except Exception as error:
             raise classify(error) from error
         return answer
 

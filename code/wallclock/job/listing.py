@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from wallclock.errors import SourceError, UserError, import_extra
 from wallclock.fetch import folder
 from wallclock.fetch.filesystems import is_url, may_name, place_of
-from wallclock.fetch.s3 import S3Error, connect, list_objects
+from wallclock.fetch.retries import RequestError
+from wallclock.fetch.s3 import connect, list_objects
 from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
@@ -250,8 +251,8 @@ def _bucket(src: str, limit: int | None) -> Items:
             for some in chunks(islice(images, limit)):
                 ids.append(pa.array([item["Key"] for item in some], pa.string()))
                 etags.append(pa.array([item["ETag"].strip('"') for item in some], pa.string()))
-    except S3Error as error:
-        raise UserError(f"{src} cannot be listed: {error.detail}") from error
+    except RequestError as error:
+        raise UserError(f"{src} cannot be listed: {error}") from error
     keys, versions = pa.chunked_array(ids, pa.string()), pa.chunked_array(etags, pa.string())
     root = f"s3://{bucket}/".encode()
     return Items(keys, keys.cast(pa.binary()), versions, root, others=tuple(others))

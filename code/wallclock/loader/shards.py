@@ -14,7 +14,8 @@ from typing import Any
 from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
 from wallclock.fetch.filesystems import filesystem_of, is_url, may_name, place_of
 from wallclock.fetch.folder import is_image_name
-from wallclock.fetch.s3 import S3Error, connect, list_objects
+from wallclock.fetch.retries import RequestError
+from wallclock.fetch.s3 import connect, list_objects
 from wallclock.loader.items import IMAGE_KEYS, ListedItems, Record, Unreadable, as_source
 from wallclock.loader.tars import READ, TarMembers, read_samples
 from wallclock.recipe import Limits
@@ -212,7 +213,7 @@ def _list_bucket(url: str) -> list[str]:
             names = [
                 item["Key"] for item in list_objects(client.call, Bucket=bucket, Prefix=prefix)
             ]
-        except S3Error as error:
+        except RequestError as error:
             raise UserError(f"{url}: {error}; check AWS_…") from error
     return [f"s3://{bucket}/{name}" for name in names if is_image_name(name)]
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
-from wallclock.fetch.retries import CertificateError, PermanentError, TransientError, retry_async
+from wallclock.fetch.retries import CertificateError, PermanentError, RequestError, retry_async
 from wallclock.fetch.transfers import Answer, Request, Transfers
 from wallclock.service.addresses import check, refusal
 from wallclock.service.module import ItemError
@@ -56,7 +56,7 @@ class HttpClient:
             return await retry_async(call, self._limits.attempts, self._pause)
         except ValueError as error:
             raise ItemError(self.stage, "not a URL", permanent=True) from error
-        except (PermanentError, TransientError) as error:
+        except RequestError as error:
             raise ItemError(self.stage, str(error), isinstance(error, PermanentError)) from error
 
     async def _request(self, url: str, *headers: str, **options: Any) -> Answer:

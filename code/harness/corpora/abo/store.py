@@ -77,7 +77,7 @@ class CorpusStore:
         """What an answer means that is no object."""
         code = _CODE.search(answer.body)
         text = code[1].decode() if code else str(answer.status)
-        failure = refusal(answer.status, text, text)
+        failure = refusal(answer.status, text)
         if not isinstance(failure, NoBucketError):
             return failure
         return UserError(

@@ -22,15 +22,8 @@ from typing import Any
 from uuid import uuid4
 
 from wallclock.errors import UserError
-from wallclock.fetch.s3 import (
-    NO_CREDENTIALS,
-    Client,
-    NoBucketError,
-    S3Error,
-    S3RefusedError,
-    connect,
-    list_objects,
-)
+from wallclock.fetch.retries import RefusedError, RequestError
+from wallclock.fetch.s3 import NO_CREDENTIALS, Client, NoBucketError, connect, list_objects
 from wallclock.job.stores.interface import FOLDERS, Say, full_disk
 from wallclock.job.stores.lease import BucketLease
 
@@ -193,19 +186,19 @@ class S3:
             parameters["Key"] = self._prefix + name
         try:
             return self._client.call(action, Bucket=self._bucket, **parameters)
-        except S3Error as error:
+        except RequestError as error:
             if error.status in (404, 412) and not isinstance(error, NoBucketError):
                 return None
-            raise UserError(f"{self.out}: {error.detail}; {self._fix(error)}") from error
+            raise UserError(f"{self.out}: {error}{self._fix(error)}") from error
 
-    def _fix(self, error: S3Error) -> str:
-        if isinstance(error, S3RefusedError):
-            return error.cure
+    def _fix(self, error: RequestError) -> str:
+        if isinstance(error, RefusedError):  # which names it
+            return ""
         if not error.status:
-            return "check the network and AWS_ENDPOINT_URL; the same command goes on"
+            return "; check the network and AWS_ENDPOINT_URL; the same command goes on"
         if not self._client.credentials:
-            return NO_CREDENTIALS
-        return _FIXES.get(error.status, "run the same command again")
+            return f"; {NO_CREDENTIALS}"
+        return f"; {_FIXES.get(error.status, 'run the same command again')}"
 
     @cached_property
     def _client(self) -> Client:
