@@ -29,14 +29,15 @@ _Px = Annotated[int, Range(1, 4096), EACH]
 _Width = Annotated[int, Range(1, 65_536), EACH]
 _Count = Annotated[int, Range(0, 65_536), EACH]
 _Statistic = Annotated[float, Range(-1000, 1000), EACH]
-_Attention = Annotated[str, OneOf(("eager", "sdpa", "flash_attention_2", "flex_attention"))]
+_Attention = Annotated[
+    str, OneOf(("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"))
+]
 _Object = Mapping[str, Any]
 #: Of what is read here, and of what the library makes loops or lists of before a network is there.
 _SCHEMA: documents.Schema = {
     "architectures": tuple[str, ...],
     **dict.fromkeys(("model_type", "image_processor_type"), str),
-    **dict.fromkeys(("vision_config", "pretrained_cfg", "image_processor"), _Object),
-    **dict.fromkeys(("auto_map", "metadata"), _Object),
+    **dict.fromkeys(("vision_config", "pretrained_cfg", "image_processor", "auto_map"), _Object),
     "weight_map": Mapping[str, str],
     **dict.fromkeys(("image_size", "size", "crop_size", "input_size", "patch_size"), _Px),
     **dict.fromkeys(("hidden_size", "hidden_sizes", "embed_dim", "hidden_dim"), _Width),

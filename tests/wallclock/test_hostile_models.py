@@ -162,7 +162,6 @@ def test_a_file(
         ({"weight_map": ["a"]}, "weight_map=['a']"),
         ({"weight_map": {}}, "its weight_map names []"),
         ({"metadata": {}}, "its weight_map names []"),
-        ({"weight_map": {"a": "a.safetensors"}, "metadata": 5}, "metadata=5"),
     ],
 )
 def test_an_index(index: Any, words: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
