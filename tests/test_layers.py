@@ -283,7 +283,7 @@ def test_no_file_is_too_long_to_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["class Batch(", "class Loader(Protocol):", "CUDAGraph(", "class Inference"]
+    "text", ["class Batch(", "class Loader(Protocol):", "CUDAGraph(", "class Inference:"]
 )
 def test_exactly_one(text: str) -> None:
     """One batch, one loader interface, one inference step, one capture of CUDA graphs."""

@@ -15,7 +15,9 @@ from experiments._common import judge_fidelity
 from experiments._end_to_end import judge_sink
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
+from harness.engines.inference import OnGpu, OnHost
 from harness.engines.loaders import open_loader
+from harness.engines.writer import WriterThread, open_writer
 from harness.protocols import fidelity
 from harness.protocols.loop import run_pass
 from harness.protocols.protocol import no_progress
@@ -25,8 +27,6 @@ from harness.spec import Cell
 from tests import fake_cuda, making
 from tests.fake_cuda import Event, Stream
 from tests.harness.engines.conftest import manifest_in
-from wallclock.infer.inference import CudaInference, HostInference
-from wallclock.infer.writer import WriterThread, open_writer
 from wallclock.loader import threads
 from wallclock.loader.threads import ThreadLoader
 from wallclock.recipe import ModelSpec, Recipe
@@ -87,11 +87,7 @@ def fault(recipe: Recipe, manifest: Manifest, folder: Path) -> str:
     ):
         Stream.device.made.clear()
         source: Any = in_one_buffer(loader) if on_gpu else loader
-        to = (
-            CudaInference(on_streams(stages), writer, 2)
-            if on_gpu
-            else HostInference(stages, writer)
-        )
+        to = OnGpu(on_streams(stages), writer, 2) if on_gpu else OnHost(stages, writer)
         result = run_pass(source, None, no_progress, inference=to, max_failures=9)
     assert stages.output is not None
     values = check_sink(stages.output, BATCHES, result.failures, manifest, recipe, MODEL)

@@ -8,10 +8,11 @@ from time import perf_counter_ns
 import numpy as np
 import numpy.typing as npt
 
+from harness.engines.inference import TimedInference
+from harness.engines.writer import Writer
 from harness.protocols.protocol import Progress
 from wallclock.clock import STAGES
 from wallclock.errors import UserError, describe
-from wallclock.infer import Inference, Writer
 from wallclock.loader import Batch
 
 
@@ -64,7 +65,7 @@ def run_pass(
     until: Until | None,
     progress: Progress,
     *,
-    inference: Inference | None = None,
+    inference: TimedInference | None = None,
     max_failures: int = 0,
     span_batches: int = 0,
     clock: Callable[[], int] = perf_counter_ns,
@@ -121,7 +122,7 @@ class _SpanCollector:
     """Adds durations, and the first batches' spans, to the result."""
 
     def __init__(
-        self, result: PassResult, inference: Inference | None, span_batches: int, start: int
+        self, result: PassResult, inference: TimedInference | None, span_batches: int, start: int
     ) -> None:
         self._result, self._inference = result, inference
         self._span_batches, self._start = span_batches, start

@@ -21,15 +21,16 @@ import numpy as np
 from harness import disturbance, sinks, telemetry
 from harness.corpora import manifest as manifests
 from harness.engines import loaders, pipeline
+from harness.engines.inference import TimedInference, open_inference
 from harness.engines.pipeline import DeviceStages
 from harness.engines.positions import CyclicPositions, burst_of, prefetched_batches
+from harness.engines.writer import Writer, open_writer
 from harness.protocols import fidelity, protocol
 from harness.protocols.loop import PassResult, after, run_pass, steady
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell
 from wallclock.clock import gc_disabled
-from wallclock.infer import Inference, Writer, open_inference, open_writer
 from wallclock.loader import Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
@@ -125,7 +126,7 @@ def _throughput(
     return Measurement(samples, values, failures, keep, result.spans)
 
 
-def _warm_up(cell: Cell, loader: Loader, stages: DeviceStages, count: int) -> Inference:
+def _warm_up(cell: Cell, loader: Loader, stages: DeviceStages, count: int) -> TimedInference:
     """Embed so many batches into a file that nobody reads.
 
     Returns the inference step, with the streams and the device's memory that they have used: the

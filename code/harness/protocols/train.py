@@ -16,7 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from harness.engines import loaders
+from harness.engines.inference import TimedInference
 from harness.engines.positions import CyclicPositions
+from harness.engines.writer import Writer
 from harness.protocols import protocol
 from harness.protocols.costs import timed_by_size
 from harness.protocols.loop import after, run_pass, steady
@@ -26,7 +28,6 @@ from harness.spec import Cell
 from wallclock import machine
 from wallclock.clock import StageProfiler, gc_disabled
 from wallclock.errors import UserError
-from wallclock.infer import Inference, Writer
 from wallclock.loader import Batch, Extras
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
@@ -175,12 +176,11 @@ def _sampled(centres: Any, start: Any, length: Any, side: int) -> Any:
     return (2 * at + 1) / side - 1
 
 
-class Training(Inference):
+class Training(TimedInference):
     """Trains on each batch where an embedding job would infer; writes nothing."""
 
     def __init__(self, trainer: Trainer) -> None:
-        self.spans = []
-        self.writer = Writer(lambda ids, vectors: None, lambda: None)
+        super().__init__(Writer(lambda ids, vectors: None, lambda: None))
         self._trainer = trainer
 
     def submit(self, batch: Batch, requested: int) -> None:

@@ -1,19 +1,17 @@
-"""Batches to vectors, and vectors to a sink."""
+"""Batches to vectors."""
 
 from wallclock.infer.finite import not_finite, rows_not_finite
-from wallclock.infer.inference import Inference, open_inference
+from wallclock.infer.inference import CudaInference, Put, in_flight
 from wallclock.infer.network import Embedder, open_embedder
-from wallclock.infer.writer import Writer, open_writer
 from wallclock.stages.pixels import Vectors
 
 __all__ = [
+    "CudaInference",
     "Embedder",
-    "Inference",
+    "Put",
     "Vectors",
-    "Writer",
+    "in_flight",
     "not_finite",
     "open_embedder",
-    "open_inference",
-    "open_writer",
     "rows_not_finite",
 ]

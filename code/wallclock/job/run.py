@@ -23,7 +23,6 @@ from wallclock.errors import UserError, describe
 from wallclock.infer.finite import FiniteRows, not_finite
 from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
-from wallclock.infer.writer import Writer
 from wallclock.job import thumbnails
 from wallclock.job.index import HashIndex, Places, read_hashes
 from wallclock.job.plan import Job, Plan
@@ -111,7 +110,7 @@ class Run:
         done = n - plan.size(*plan.missing)
         self._dtype = embedder.labels["dtype"]
         self._finite = FiniteRows(self._dtype)
-        inference = open_inference(embedder, self._job.recipe, Writer(self._arrived, lambda: None))
+        inference = open_inference(embedder, self._job.recipe, self._arrived)
         with ExitStack() as stack:
             pool = ThreadPoolExecutor(1, "commit")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
@@ -204,9 +203,7 @@ class Run:
             is_all = len(rows) == len(batch.ids)
             shard.waiting += len(rows)
             self._submitted.append((shard, offsets))
-            inference.submit(batch if is_all else subset(batch, rows, batch.images), 0)
-            inference.spans.clear()
-            inference.writer.written.clear()
+            inference.submit(batch if is_all else subset(batch, rows, batch.images))
 
     def _copied(self, shard: Shard, offset: int, info: ImageInfo) -> bool:
         """Whether the row's vector is one that there is, and note where; or that it will be."""

@@ -1,6 +1,7 @@
 """Images to batches: checked, decoded and resized by threads, into buffers that are reused."""
 
 from wallclock.loader.batch import Batch, Extras, Failure, Loader, Marks
+from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.order import LazyBatches
 from wallclock.loader.place import PlaceImage
 from wallclock.loader.prepare import (
@@ -24,6 +25,7 @@ __all__ = [
     "Failure",
     "Feed",
     "InPlaceStages",
+    "JoinableThread",
     "LazyBatches",
     "Loader",
     "Marks",

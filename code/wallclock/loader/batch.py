@@ -22,8 +22,6 @@ else:  # the type checker knows typing_extensions, where it is not installed too
 
     ImagesT = TypeVar("ImagesT")
 
-#: One stretch of work: stage, start in ns, duration in ns.
-Span: TypeAlias = tuple[str, int, int]
 #: An image without a vector: id, stage, reason; `unreached`, of a `NotReachedError`.
 Failure: TypeAlias = dict[str, str]
 

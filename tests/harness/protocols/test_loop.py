@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.engines.inference import OnHost
+from harness.engines.writer import Writer, WriteSpan
 from harness.protocols.loop import after, run_pass, steady
 from harness.protocols.protocol import no_progress
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import UserError
-from wallclock.infer.inference import HostInference
 from wallclock.infer.network import Embedder
-from wallclock.infer.writer import Writer, WriteSpan
 from wallclock.loader.batch import Batch, Extras, Marks
 
 
@@ -53,7 +53,7 @@ class Inline(Writer):
         self.written.append(WriteSpan(requested, began, self.clock.now))
 
 
-def inference(clock: FakeClock, forward_ns: int, write_ns: int) -> HostInference:
+def inference(clock: FakeClock, forward_ns: int, write_ns: int) -> OnHost:
     def forward(batch: Any) -> Any:
         clock.now += forward_ns
         return batch
@@ -62,7 +62,7 @@ def inference(clock: FakeClock, forward_ns: int, write_ns: int) -> HostInference
         return value
 
     stages = Embedder(identity, forward, identity)
-    return HostInference(stages, Inline(clock, write_ns), clock)
+    return OnHost(stages, Inline(clock, write_ns), clock)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_latency_includes_the_copy_to_the_host() -> None:
 
         return stage
 
-    step = HostInference(Embedder(taking(5), taking(20), taking(7)), Inline(clock, 1000), clock)
+    step = OnHost(Embedder(taking(5), taking(20), taking(7)), Inline(clock, 1000), clock)
     result = run_pass(FakeLoader(clock, 10), after(3), no_progress, inference=step, clock=clock)
     assert list(result.samples["latency"]) == [10 + 5 + 20 + 7] * 6
 

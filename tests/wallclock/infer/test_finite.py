@@ -53,13 +53,13 @@ class Late(HostInference):
 
     behind: tuple[Batch, ...] = ()
 
-    def submit(self, batch: Batch, requested: int) -> None:
+    def submit(self, batch: Batch) -> None:
         self.behind += (replace(batch, images=np.array(batch.images)),)
         if len(self.behind) > 2:
             self._complete_oldest()
 
     def _complete_oldest(self) -> None:
-        super().submit(self.behind[0], 0)
+        super().submit(self.behind[0])
         self.behind = self.behind[1:]
 
     def finish(self) -> None:
@@ -100,7 +100,7 @@ def test_an_image_has_its_vector_or_is_a_failure(
         right = [row[0] for _, row in sorted(content(Path(name, "right")).rows.items())]
         embedder = overflowing(open_embedder(recipe, model), {right[seed] for seed in bad})
         if late:
-            patch.setattr("wallclock.job.run.open_inference", lambda e, recipe, w: Late(e, w))
+            patch.setattr("wallclock.job.run.open_inference", lambda e, recipe, put: Late(e, put))
         dataset = Dataset(Folder(out))
         job = Job(list_items(str(folder)), dataset, model, recipe, 4, across=across, keep=keep)
         run = Run(job, job.plan())

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from harness.corpora.manifest import Manifest
+from harness.engines.inference import OnGpu, OnHost, TimedInference, open_inference
 from harness.engines.loaders import open_loader
+from harness.engines.writer import open_writer
 from harness.protocols.loop import PassResult, run_pass
 from harness.protocols.protocol import no_progress
 from harness.protocols.throughput import GpuMemory
 from tests.devices import Device
 from tests.harness.engines.conftest import manifest_in
-from wallclock.infer import Inference, open_embedder, open_inference, open_writer
-from wallclock.infer.inference import CudaInference, HostInference
+from wallclock.infer import open_embedder
 from wallclock.loader.batch import Batch
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.forward import networks
@@ -40,7 +41,7 @@ class Embedded(NamedTuple):
 
     written: list[tuple[list[str], Any]]
     result: PassResult
-    inference: Inference
+    inference: TimedInference
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ def serial(manifest: Manifest) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(networks, "_LAYERS", 2)
         made = embed(manifest, ON_HOST, [[at] for at in range(N)])
-    assert isinstance(made.inference, HostInference)
+    assert isinstance(made.inference, OnHost)
     return {ids[0]: vectors[0] for ids, vectors in made.written}
 
 
@@ -92,7 +93,7 @@ def test_vectors_are_those_of_a_serial_pass(
 ) -> None:
     workers = 2 if engine == "threads" else 0
     made = embed(manifest, replace(ON_DEVICE, engine=engine, workers=workers), BATCHES)
-    assert isinstance(made.inference, CudaInference)
+    assert isinstance(made.inference, OnGpu)
     failed = {manifest.items[at].id for at in (*GONE, DAMAGED)}
     expected = [[manifest.items[at % N].id for at in batch] for batch in BATCHES]
     kept = [[name for name in ids if name not in failed] for ids in expected]
@@ -135,7 +136,7 @@ def test_a_second_pass_allocates_no_segment(device: Device) -> None:
     embedder = open_embedder(ON_DEVICE, MODEL)
     assert embedder.device == "cuda"
 
-    def run(inference: Inference) -> dict[str, Any]:
+    def run(inference: TimedInference) -> dict[str, Any]:
         memory = GpuMemory(embedder.device)
         memory.begin()
         for batch in batches(6):

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from harness.corpora.manifest import Manifest
 from harness.engines import pipeline
 from harness.engines.loaders import open_threads
+from harness.engines.writer import QUEUE_DEPTH, Writer, open_writer
 from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from wallclock import clock
 from wallclock.check import ImageInfo
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import Source
-from wallclock.infer.writer import QUEUE_DEPTH, Writer, open_writer
 from wallclock.loader import BuildInPlace, in_place_stages
 from wallclock.loader.batch import Batch
 from wallclock.loader.joinable_thread import JoinableThread

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.loaders import open_threads
-from wallclock.infer.writer import open_writer
+from harness.engines.writer import open_writer
 from wallclock.recipe import ModelSpec, Recipe
 
 

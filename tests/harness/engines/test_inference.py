@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from harness.engines import inference as module
+from harness.engines.inference import OnGpu, OnHost, Span, open_inference
 from harness.engines.pipeline import DeviceStages, null_stages
+from harness.engines.writer import Writer
 from tests import fake_cuda
 from tests.fake_cuda import MS, Device
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable
-from wallclock.infer import inference as module
-from wallclock.infer.inference import CudaInference, HostInference, open_inference
-from wallclock.infer.writer import Writer
-from wallclock.loader.batch import Batch, Span
+from wallclock.loader.batch import Batch
 from wallclock.recipe import Recipe
 from wallclock.stages import transfer
 
@@ -56,7 +56,7 @@ def test_host_spans() -> None:
         clock.now += ns
 
     sink, written = writer()
-    inference = HostInference(sleeping(advance, (1, 4, 2)), sink, clock)
+    inference = OnHost(sleeping(advance, (1, 4, 2)), sink, clock)
     inference.submit(BATCH, 0)
     inference.finish()
     assert inference.lane == "main"
@@ -76,13 +76,12 @@ def test_event_spans(cuda: Device, in_flight: int) -> None:
     times = (1, 4, 0)
     stages = sleeping(cuda.work, times)
     sink, written = writer()
-    inference = CudaInference(stages, sink, in_flight)
+    inference = OnGpu(stages, sink, in_flight)
     batch = replace(BATCH, images=torch.zeros(1, 3))
     for number in range(5):
         inference.submit(replace(batch, ids=[str(number)]), 0)
         assert len(written) == max(0, number + 1 - in_flight)
-        assert inference._in_flight.maxlen is None
-        assert len(inference._in_flight) <= in_flight
+        assert len(inference._queued) <= in_flight
     inference.finish()
     assert [ids for ids, _ in written] == [[str(number)] for number in range(5)], "in order"
     assert inference.lane == "gpu"
@@ -98,7 +97,7 @@ def test_another_writer_takes_over(cuda: Device) -> None:
     batch = replace(BATCH, images=torch.zeros(1, 3))
     first, of_first = writer()
     second, of_second = writer()
-    inference = CudaInference(stages, first, 2)
+    inference = OnGpu(stages, first, 2)
     for _ in range(4):
         inference.submit(batch, 0)
     inference.finish()
@@ -110,7 +109,7 @@ def test_another_writer_takes_over(cuda: Device) -> None:
     inference.finish()
     assert (len(of_first), len(of_second), len(inference.spans)) == (4, 5, 5)
     assert (len(cuda.streams), cuda.memory.segments) == (streams, segments)
-    CudaInference(stages, second, 2).submit(batch, 0)
+    OnGpu(stages, second, 2).submit(batch, 0)
     assert cuda.memory.segments == segments + 1
 
 
@@ -120,11 +119,11 @@ def test_only_threads_overlap_on_a_gpu(cuda: Device) -> None:
         recipe = Recipe("x", engine=engine, device="cuda")
         embedder = replace(null_stages()[1], device="cuda")
         inference = open_inference(embedder, recipe, sink)
-        assert isinstance(inference, CudaInference)
-        assert inference._max_in_flight == in_flight
-        inference._event()
+        assert isinstance(inference, OnGpu)
+        assert inference._streams._max_in_flight == in_flight
+        inference._streams.mark()
         assert cuda.blocking == (in_flight > 0), "a plain loop polls, which takes a core"
-    assert isinstance(open_inference(null_stages()[1], Recipe("x"), sink), HostInference)
+    assert isinstance(open_inference(null_stages()[1], Recipe("x"), sink), OnHost)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from harness.engines.event_clock import EventClock
 from tests import fake_cuda
 from tests.devices import Device
 from tests.fake_cuda import MS, HostClock
-from wallclock.infer.event_clock import EventClock
 
 HOUR = 3_600_000 * MS
 #: What the times of spans may be off.
