@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from harness import provenance, records
 from harness.records import Record
-from paper import publish
+from paper import packing, publish
 
 FIXTURES = provenance.ROOT / "tests" / "fixtures"
 
@@ -18,7 +18,7 @@ def fixture_runs() -> Path:
     folder = TemporaryDirectory(prefix="wallclock-fixture-")
     atexit.register(folder.cleanup)
     runs = Path(folder.name, "runs")
-    records.unpack(FIXTURES / records.ARCHIVE, runs)
+    packing.unpack(FIXTURES / packing.ARCHIVE, runs)
     return runs
 
 

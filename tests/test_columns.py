@@ -1,9 +1,9 @@
 """docs/columns.txt has the unit and the meaning of every column, and nothing else."""
 
 from docs.pages import BENCHMARKS, POOLED, REFERENCES, claims_page, definitions, tables
-from harness.records import ARCHIVE
 from paper import claims
 from paper.claims import CLAIMS
+from paper.packing import ARCHIVE
 
 FIX = "edit docs/columns.txt"
 

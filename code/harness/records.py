@@ -7,19 +7,15 @@
                                  COMPLETE       sha256 of these files, written last
 
 A record is written under a temporary name and renamed, so that a run killed at any moment leaves no
-partial record. Loading verifies the digests, so that an edited record is refused. `pack` puts the
-current records of one run or several into one archive, `unpack` restores them.
+partial record. Loading verifies the digests, so that an edited record is refused.
 """
 
-import io
 import json
-import lzma
 import re
 import shutil
-import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from harness.spec import Cell
@@ -28,8 +24,6 @@ from wallclock.errors import UserError
 from wallclock.files import canonical_json, pretty_json, write_text
 
 SCHEMA = 1
-#: The file name of a packed run.
-ARCHIVE = "records.tar.xz"
 
 
 @dataclass(frozen=True)
@@ -137,7 +131,7 @@ def is_reusable(target: Path, cell: Cell) -> bool:
 
 def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
     """Write which records an experiment's tables are derived from, in this order."""
-    write_text(runs / experiment / "index.json", _index(keys))
+    write_text(runs / experiment / "index.json", index_text(keys))
 
 
 def indexed(runs: Path, experiment: str) -> list[Path]:
@@ -154,6 +148,16 @@ def load_experiment(runs: Path, experiment: str) -> list[Record]:
     return [load(folder) for folder in indexed(runs, experiment)]
 
 
+def index_text(keys: Sequence[str]) -> str:
+    """An index as its file has it."""
+    return pretty_json({"schema": SCHEMA, "keys": list(keys)})
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files that are the record; vectors and traces beside them are a cell's output."""
+    return [folder / name for name in ("COMPLETE", *_sealed(folder))]
+
+
 def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
     """Each measured cell and the seconds it took. Seals are not checked, damaged files skipped."""
     for path in sorted(runs.glob("*/*/record.json")):
@@ -165,106 +169,6 @@ def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
             continue
 
 
-def pack(runs: Sequence[Path], archive: Path) -> int:
-    """Write the current records of one run, or of several together, to one tar.xz.
-
-    An experiment of several runs gets one index: the first run's records, then those that each
-    later run adds. What a cell wrote beside its record, such as vectors, is left out. Equal records
-    give equal bytes: sorted names, no owner, one mode, one time.
-
-    Returns: how many records were written.
-
-    Raises:
-        UserError: a run has no record, one was edited, two runs measured one cell, two records of
-            a protocol timed different code, or the disk is full.
-    """
-    keys: dict[str, list[str]] = {}
-    members: dict[PurePosixPath, bytes | Path] = {}
-    folders = _joined(runs)
-    for folder in folders:
-        keys.setdefault(folder.parent.name, []).append(folder.name)
-        paths = (folder / name for name in ("COMPLETE", *_sealed(folder)))
-        members |= {PurePosixPath(*path.parts[-3:]): path for path in paths}
-    for experiment, names in keys.items():
-        members[PurePosixPath(experiment, "index.json")] = _index(names).encode()
-    with (
-        files.atomic_open(archive, "wb") as handle,
-        tarfile.open(fileobj=handle, mode="w:xz", format=tarfile.USTAR_FORMAT, preset=9) as packed,
-    ):
-        for path in sorted(members):
-            source = members[path]
-            content = source.read_bytes() if isinstance(source, Path) else source
-            member = tarfile.TarInfo(str(path))
-            member.size = len(content)
-            packed.addfile(member, io.BytesIO(content))
-    return len(folders)
-
-
-def unpack(archive: Path, runs: Path) -> None:
-    """Extract what `pack` wrote. Digests are verified when a record is loaded, not here.
-
-    Raises UserError: the archive is absent, damaged, or holds an unsafe path.
-    """
-    try:
-        with tarfile.open(archive, "r:xz") as packed:
-            for member in packed:
-                # Debian 12's Python 3.11.2 has no extractall(filter="data").
-                path = PurePosixPath(member.name)
-                content = packed.extractfile(member) if member.isreg() else None
-                if content is None or path.is_absolute() or ".." in path.parts:
-                    raise tarfile.ReadError(f"{member.name!r} is not a plain file in it")
-                (runs / path).parent.mkdir(parents=True, exist_ok=True)
-                (runs / path).write_bytes(content.read())
-    except FileNotFoundError as error:
-        raise UserError(f"no archive of records at {archive}") from error
-    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        raise UserError(f"the archive {archive} is damaged: {error}") from error
-
-
-def _joined(runs: Sequence[Path]) -> list[Path]:
-    """Folders of the runs' current records, each cell once: raises as `pack` does.
-
-    A copy of a record is no second measurement, and neither is a cell that could not be measured.
-    """
-    #: Digest of a cell → its folder, and whether it was measured.
-    chosen: dict[str, tuple[Path, bool]] = {}
-    #: Protocol → digest of the code it timed → the first record with that digest.
-    timed: dict[str, dict[str, Path]] = {}
-    for run in runs:
-        indices = sorted(run.glob("*/index.json"))
-        folders = [folder for index in indices for folder in indexed(run, index.parent.name)]
-        if not folders:
-            raise UserError(f"no records under {run}")
-        for folder in folders:
-            record = load(folder)
-            cell = files.digest_of(record.cell.identity())
-            first, measured = chosen.setdefault(cell, (folder, record.ok))
-            if measured and record.ok and _seal(first) != _seal(folder):
-                raise UserError(f"{first} and {folder} measured the same cell: delete one of them")
-            if record.ok:
-                chosen[cell] = (folder, True)
-                codes = timed.setdefault(record.cell.protocol, {})
-                codes.setdefault(record.environment["code"], folder)
-    _refuse_mixed_code(timed)
-    return [folder for folder, _ in chosen.values()]
-
-
-def _refuse_mixed_code(timed: Mapping[str, Mapping[str, Path]]) -> None:
-    """Raise UserError where two records of a protocol are of two states of the code.
-
-    Tables compare records with each other. `timed`: protocol → digest of the timed code → a record.
-    """
-    for protocol, folders in timed.items():
-        if len(folders) > 1:
-            first, second, *_ = folders.values()
-            differ = f"{first} and {second} timed different code ({protocol})"
-            raise UserError(f"{differ}: measure both at the same commit")
-
-
-def _index(keys: Sequence[str]) -> str:
-    return pretty_json({"schema": SCHEMA, "keys": list(keys)})
-
-
 def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -274,6 +178,5 @@ def _seal(folder: Path) -> str:
 
 
 def _sealed(folder: Path) -> list[str]:
-    """The files that are the record; vectors and traces beside them are a cell's output."""
     spans = ["spans.json"] if (folder / "spans.json").exists() else []
     return ["record.json", "samples.json", *spans]

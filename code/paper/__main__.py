@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness import provenance, records
-from paper import calculator, check, claims, diff, footnotes, publish, report, terminal
+from harness import provenance
+from paper import calculator, check, claims, diff, footnotes, packing, publish, report, terminal
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError
 from wallclock.files import write_text
@@ -127,7 +127,7 @@ def _check(options: argparse.Namespace, console: Console) -> int:
                 "--pack needs the folder to write: "
                 "python -m paper check --pack RUNS [RUNS ...] --reference DIR"
             )
-        records.pack(options.pack, options.reference / records.ARCHIVE)
+        packing.pack(options.pack, options.reference / packing.ARCHIVE)
     status = 0
     for reference in references:
         if options.write or options.pack:

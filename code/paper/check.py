@@ -17,21 +17,21 @@ from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harness import records
+from paper import packing
 from paper.provenance_files import META, PACKED, packed, read_provenance
 from paper.publish import publish
 from wallclock.errors import UserError
 from wallclock.files import write_bytes
 
 _FIGURES = "figures"
-_UNDERIVED = ("README.md", records.ARCHIVE)
+_UNDERIVED = ("README.md", packing.ARCHIVE)
 #: A reference has one form of each figure.
 _OMITTED = (".png", ".pdf", ".tex", ".mmd", "/report.html", META)
 
 
 def references(folder: Path) -> list[Path]:
     """Every reference run under `folder`."""
-    return sorted(path.parent for path in folder.glob(f"*/{records.ARCHIVE}"))
+    return sorted(path.parent for path in folder.glob(f"*/{packing.ARCHIVE}"))
 
 
 def check(reference: Path) -> dict[str, str]:
@@ -68,9 +68,9 @@ def _derive(reference: Path) -> dict[str, bytes]:
     """Everything that is derived from the reference's records."""
     with TemporaryDirectory() as name:
         fresh = Path(name)
-        records.unpack(reference / records.ARCHIVE, fresh / "runs")
+        packing.unpack(reference / packing.ARCHIVE, fresh / "runs")
         if not publish(fresh, fresh / _FIGURES).tables:
-            raise UserError(f"the records in {reference / records.ARCHIVE} fill no table")
+            raise UserError(f"the records in {reference / packing.ARCHIVE} fill no table")
         files = _files(fresh).items()
         kept = {name: data for name, data in files if not _is_omitted(name)}
         return kept | {PACKED: packed(read_provenance(fresh)).encode()}

@@ -21,6 +21,7 @@ import experiments
 from harness import provenance, records
 from harness.protocols import registry
 from harness.records import Record
+from paper import packing
 from wallclock.errors import UserError
 from wallclock.files import write_text
 
@@ -77,7 +78,7 @@ def restore(reference: Path, runs: Path) -> None:
 
     Records of two states of the code would not be packed together.
     """
-    records.unpack(reference / records.ARCHIVE, runs)
+    packing.unpack(reference / packing.ARCHIVE, runs)
     for index in sorted(runs.glob("*/index.json")):
         name = index.parent.name
         current = [path.name for path in records.indexed(runs, name) if _is_current(path)]

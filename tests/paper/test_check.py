@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness import provenance, records
-from paper import check, footnotes
+from paper import check, footnotes, packing
 from paper.__main__ import main
 from paper.provenance_files import read_provenance
 from tests.fixture_run import fixture_runs
@@ -50,16 +50,16 @@ def reference(packed: Path, tmp_path: Path) -> Path:
 def edit_record(reference: Path, edit: Callable[[Path], None]) -> None:
     """Unpack, edit the first record's folder, pack again without the checks of `pack`."""
     runs = reference.parent / "runs"
-    records.unpack(reference / records.ARCHIVE, runs)
+    packing.unpack(reference / packing.ARCHIVE, runs)
     edit(next(runs.glob("cpu/*-r0-*")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "_seal", lambda folder: (folder / "COMPLETE").read_text())
-        records.pack([runs], reference / records.ARCHIVE)
+        packing.pack([runs], reference / packing.ARCHIVE)
 
 
 def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
-    assert {CSV, BENCHMARK, "claims.csv", "README.md", records.ARCHIVE} <= names
+    assert {CSV, BENCHMARK, "claims.csv", "README.md", packing.ARCHIVE} <= names
     assert "figures/table-2-end-to-end.md" in names
     left_out = (".png", ".pdf", ".tex", ".mmd", ".meta.json", "report.html")
     assert not any(name.endswith(left_out) for name in names)
@@ -149,14 +149,14 @@ def test_no_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_records_without_a_table(tmp_path: Path) -> None:
     shutil.copytree(fixture_runs() / "cpu", tmp_path / "runs" / "no_such_experiment")
-    records.pack([tmp_path / "runs"], tmp_path / records.ARCHIVE)
+    packing.pack([tmp_path / "runs"], tmp_path / packing.ARCHIVE)
     with pytest.raises(UserError, match="fill no table"):
         check.check(tmp_path)
 
 
 def test_a_committed_reference_is_one_archive() -> None:
     folder = provenance.ROOT / "data" / "reference"
-    archives = [reference / records.ARCHIVE for reference in check.references(folder)]
+    archives = [reference / packing.ARCHIVE for reference in check.references(folder)]
     assert sorted(folder.rglob("*.xz")) == archives != []
     assert not list(folder.rglob("record.json"))
 
@@ -193,7 +193,7 @@ def digests_at(commit: str, protocols: set[str], folder: Path) -> Mapping[str, s
 def test_a_committed_reference_timed_the_code_of_the_commits_that_it_names(
     reference: Path, tmp_path: Path
 ) -> None:
-    records.unpack(reference / records.ARCHIVE, tmp_path / "runs")
+    packing.unpack(reference / packing.ARCHIVE, tmp_path / "runs")
     #: Commit → protocol → digests of the code that its records timed.
     timed: dict[str, dict[str, set[str]]] = {}
     for file in (tmp_path / "runs").glob("*/*/record.json"):

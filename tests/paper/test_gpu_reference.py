@@ -10,7 +10,7 @@ import pytest
 import experiments
 from harness import provenance, records
 from harness.protocols import registry
-from paper import gpu_reference
+from paper import gpu_reference, packing
 from tests.experiments import made
 
 CODE = provenance.code_digest(registry.timed_by("throughput"))
@@ -106,7 +106,7 @@ def test_records_of_this_code_are_restored(code: str, n: int, tmp_path: Path) ->
     """Others beside what is measured now would keep that from being packed."""
     measured(tmp_path / "runs", code)
     (tmp_path / "reference").mkdir()
-    records.pack([tmp_path / "runs"], tmp_path / "reference" / records.ARCHIVE)
+    packing.pack([tmp_path / "runs"], tmp_path / "reference" / packing.ARCHIVE)
     folders = [f"--runs={tmp_path / 'again'}", f"--reference={tmp_path / 'reference'}"]
     assert gpu_reference.main(["restore", *folders]) == 0
     assert len(records.load_experiment(tmp_path / "again", "t4")) == n
