@@ -27,7 +27,7 @@ from wallclock.service.intake import Intake
 from wallclock.service.limits import Bound
 from wallclock.service.metrics import Metrics
 from wallclock.service.pipeline import ServicePipeline
-from wallclock.service.settings import ServiceSettings
+from wallclock.service.settings import CallbackSettings, DownloadSettings, ServiceSettings
 from wallclock.service.sqs import Queue
 
 FOLDER = ROOT / "deploy" / "monitoring"
@@ -51,7 +51,8 @@ def service_metrics() -> set[str]:
     queue = Queue("http://127.0.0.1:1/0/work", 30, "", 5)
     intake = Intake(queue, Bound(30, 1, 1), metrics, ServiceSettings())
     intake.export(metrics)
-    ServicePipeline(Toy(), intake, Downloader(), CallbackSender(), ServiceSettings(), metrics)
+    downloads, callbacks = Downloader(DownloadSettings()), CallbackSender(CallbackSettings())
+    ServicePipeline(Toy(), intake, downloads, callbacks, ServiceSettings(), metrics)
     return {sample.name for family in metrics.registry.collect() for sample in family.samples}
 
 

@@ -1,9 +1,8 @@
 """A request that failed is tried again: after which failures, how often, and after which pause."""
 
-import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
@@ -85,7 +84,8 @@ def seconds_of(retry_after: str) -> float:
     return 0.0
 
 
-def _pause_s(attempt: int, error: TransientError) -> float:
+def pause_s(attempt: int, error: RequestError) -> float:
+    """Seconds to wait after an error, no shorter than the server asks for, within bounds."""
     return max(backoff_s(attempt), min(error.retry_after_s, _LONGEST_S))
 
 
@@ -98,21 +98,6 @@ def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object]
         try:
             return call()
         except TransientError as error:
-            if pause(_pause_s(attempt, error)):
+            if pause(pause_s(attempt, error)):
                 raise
     return call()
-
-
-async def retry_async(
-    call: Callable[[], Awaitable[T]],
-    attempts: int,
-    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> T:
-    """As `retry`, in an event loop."""
-    for attempt in range(attempts - 1):
-        try:
-            return await call()
-        except TransientError as error:
-            if await pause(_pause_s(attempt, error)):
-                raise
-    return await call()

@@ -26,7 +26,7 @@ import pycurl
 
 from wallclock.fetch.curl_errors import failure_of
 from wallclock.fetch.retries import PermanentError, TransientError, seconds_of
-from wallclock.fetch.urls import host_and_port, onward, sendable
+from wallclock.fetch.urls import onward, sendable
 
 #: A body that comes more slowly than so many bytes a second, for `silent_s`, is given up.
 _LEAST_SPEED = 1000
@@ -149,18 +149,12 @@ class Transfers:
         user_agent: that hosts are told.
         refusal: why an address may not be connected to, empty if it may; asked before each
             connection is made. None: any may, and the proxies of the environment are used.
-        resolve: addresses of a host's name, instead of the system's.
     """
 
     def __init__(
-        self,
-        connections: int,
-        user_agent: str,
-        refusal: Callable[[str], str] | None = None,
-        resolve: Callable[[str], list[str]] | None = None,
+        self, connections: int, user_agent: str, refusal: Callable[[str], str] | None = None
     ) -> None:
-        self._connections, self._user_agent = connections, user_agent
-        self._refusal, self._resolve = refusal, resolve
+        self._connections, self._user_agent, self._refusal = connections, user_agent, refusal
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
@@ -300,9 +294,6 @@ class Transfers:
             except (pycurl.error, ValueError):
                 transfer.done(PermanentError("not a URL"))
                 continue
-            except OSError:
-                transfer.done(failure_of(pycurl.E_COULDNT_RESOLVE_HOST, ""))
-                continue
             transfer.fast_at = time.monotonic()
             self._active[curl] = transfer
             self._multi.add_handle(curl)
@@ -332,9 +323,6 @@ class Transfers:
         if self._refusal:
             option(pycurl.PROXY, "")  # it would connect to any address
             option(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
-        if self._resolve:
-            host, port = host_and_port(url)
-            option(pycurl.RESOLVE, [f"{host}:{port}:{','.join(self._resolve(host))}"])
 
     def _open_socket(self, transfer: _Transfer, _: int, address: Any) -> Any:
         family, kind, protocol, (host, *_others) = address

@@ -34,12 +34,6 @@ def sendable(url: str) -> str:
     return f"{parts.scheme}://{host}{quote(rest, _SAFE)}"
 
 
-def host_and_port(url: str) -> tuple[str, int]:
-    """The host and the port of a URL. Raises ValueError: the port is none."""
-    parts = urlsplit(url)
-    return str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
-
-
 def onward(url: str, location: str) -> str:
     """Where a redirect goes. `location`: each byte of the header a character.
 

@@ -25,7 +25,6 @@ from wallclock.service.settings import CallbackSettings
 #: The environment variable with the secret; no setting, so that no file or log has it.
 SECRET = "WALLCLOCK_CALLBACK_SECRET"
 SIGNATURE = "Wallclock-Signature"
-_DEFAULT_SETTINGS = CallbackSettings()
 #: Of an answer's body, which nothing depends on: a longer one closes the connection.
 _DRAINED_BYTES = 1 << 16
 _ORIGIN = re.compile(r"https?://[^/?#@\\\s]+", re.IGNORECASE)
@@ -33,7 +32,7 @@ _ORIGIN = re.compile(r"https?://[^/?#@\\\s]+", re.IGNORECASE)
 _TARGET = re.compile(r"/(?!/)[!\"$-\[\]-~]*")
 
 
-class CallbackSender(HttpClient):
+class CallbackSender(HttpClient[CallbackSettings]):
     """POSTs; see `HttpClient`. `clock`: Unix seconds, of signatures.
 
     Callbacks are signed if the environment variable `WALLCLOCK_CALLBACK_SECRET` is set.
@@ -42,11 +41,7 @@ class CallbackSender(HttpClient):
     stage = "callback"
 
     def __init__(
-        self,
-        settings: CallbackSettings = _DEFAULT_SETTINGS,
-        *,
-        clock: Callable[[], float] = time.time,
-        **options: Any,
+        self, settings: CallbackSettings, *, clock: Callable[[], float] = time.time, **options: Any
     ) -> None:
         super().__init__(settings, **options)
         self._clock = clock

@@ -6,45 +6,43 @@ What is the same for downloads and callbacks.
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from wallclock.fetch.retries import CertificateError, PermanentError, RequestError, retry_async
+from wallclock.fetch.retries import CertificateError, PermanentError, RequestError, pause_s
 from wallclock.fetch.transfers import Answer, Request, Transfers
 from wallclock.service.addresses import check, refusal
 from wallclock.service.module import ItemError
 from wallclock.service.settings import ClientSettings
 
 T = TypeVar("T")
-Pause = Callable[[float], Awaitable[object]]
+S = TypeVar("S", bound=ClientSettings)
 
 
-class HttpClient:
+class HttpClient(Generic[S]):
     """An async context manager around the pool; it may be shared by any number of tasks.
 
     Args:
         connections: requests at a time.
         pause: between two tries, in seconds; a true result: try no more.
-        resolve: addresses of a host's name, instead of the system's.
     """
 
     stage: ClassVar[str]
 
     def __init__(
         self,
-        settings: ClientSettings,
+        settings: S,
         *,
         connections: int = 32,
-        pause: Pause = asyncio.sleep,
-        resolve: Callable[[str], list[str]] | None = None,
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._limits = settings
+        self._settings = settings
         self._check = partial(check, ports=settings.allowed_ports())
-        self._connections, self._pause, self._resolve = connections, pause, resolve
+        self._connections, self._pause = connections, pause
 
     async def __aenter__(self) -> Self:
         # Where addresses are judged, even so, no proxy is asked: it would connect to any.
-        judge = _permit if self._limits.allow_private else refusal
-        self._transfers = Transfers(self._connections, "wallclock", judge, self._resolve)
+        judge = _permit if self._settings.allow_private else refusal
+        self._transfers = Transfers(self._connections, "wallclock", judge)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -52,22 +50,28 @@ class HttpClient:
 
     async def _try(self, call: Callable[[], Awaitable[T]]) -> T:
         """The call's result, after as many tries as there may be. Raises ItemError."""
-        try:
-            return await retry_async(call, self._limits.attempts, self._pause)
-        except ValueError as error:
-            raise ItemError(self.stage, "not a URL", permanent=True) from error
-        except RequestError as error:
-            raise ItemError(self.stage, str(error), isinstance(error, PermanentError)) from error
+        attempt = 0
+        while True:
+            try:
+                return await call()
+            except ValueError as error:
+                raise ItemError(self.stage, "not a URL", permanent=True) from error
+            except RequestError as error:
+                attempt += 1
+                is_final = isinstance(error, PermanentError)
+                is_last = is_final or attempt >= self._settings.attempts
+                if is_last or await self._pause(pause_s(attempt - 1, error)):
+                    raise ItemError(self.stage, str(error), is_final) from error
 
     async def _request(self, url: str, *headers: str, **options: Any) -> Answer:
-        limits, loop = self._limits, asyncio.get_running_loop()
+        settings, loop = self._settings, asyncio.get_running_loop()
         request = Request(
             url,
             headers=("Accept-Encoding: identity", *headers),
             check=self._check,
-            connect_s=limits.connect_s,
-            silent_s=limits.read_s,
-            total_s=limits.total_s,
+            connect_s=settings.connect_s,
+            silent_s=settings.read_s,
+            total_s=settings.total_s,
             **options,
         )
         answer: asyncio.Future[Answer | Exception] = loop.create_future()

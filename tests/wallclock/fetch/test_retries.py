@@ -1,6 +1,5 @@
 """Which requests are sent again, how often, and after which pause."""
 
-import asyncio
 import time
 from email.utils import formatdate
 
@@ -14,52 +13,26 @@ from wallclock.fetch.retries import (
     backoff_s,
     is_transient,
     retry,
-    retry_async,
     seconds_of,
 )
 
 
-def test_retry_backs_off_and_gives_up() -> None:
-    pauses: list[float] = []
+@pytest.mark.parametrize(("patience", "n_pauses"), [(0, 1), (1, 2), (3, 4), (9, 4)])
+def test_retry_backs_off_and_gives_up(patience: int, n_pauses: int) -> None:
+    """Of five tries; `patience`: pauses that do not give up."""
+    pauses = list[float]()
 
     def fail() -> None:
-        raise TransientError("reset")
-
-    with pytest.raises(TransientError):
-        retry(fail, 5, pauses.append)
-    assert len(pauses) == 4
-    assert all(0 <= pause <= 0.25 * 2**number for number, pause in enumerate(pauses, 1))
-    with pytest.raises(TransientError):
-        retry(fail, 5, lambda seconds: True)
-
-
-@pytest.mark.parametrize(("patience", "calls"), [(0, 1), (1, 2), (3, 4), (9, 5)])
-def test_a_pause_may_give_up(patience: int, calls: int) -> None:
-    """Of five tries: with and without an event loop; `patience`: pauses that do not."""
-    times, pauses = list[None](), list[float]()
-
-    def fail() -> None:
-        times.append(None)
         raise TransientError("reset")
 
     def pause(seconds: float) -> bool:
         pauses.append(seconds)
         return len(pauses) > patience
 
-    async def fail_in_loop() -> None:
-        fail()
-
-    async def pause_in_loop(seconds: float) -> bool:
-        return pause(seconds)
-
     with pytest.raises(TransientError):
         retry(fail, 5, pause)
-    assert len(times) == calls
-    times.clear()
-    pauses.clear()
-    with pytest.raises(TransientError):
-        asyncio.run(retry_async(fail_in_loop, 5, pause_in_loop))
-    assert len(times) == calls
+    assert len(pauses) == n_pauses
+    assert all(0 <= pause <= 0.25 * 2**number for number, pause in enumerate(pauses, 1))
 
 
 def test_bound_of_the_pause_doubles_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from wallclock.fetch.retries import (
     RequestError,
     TransientError,
 )
-from wallclock.fetch.s3 import Client, NoBucketError, classify, connect, list_objects
+from wallclock.fetch.s3 import Client, NoBucketError, classify, connect
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,8 @@ UNREACHABLE = exceptions.EndpointConnectionError(endpoint_url="http://host")
         (refusal(404, "404"), PermanentError, "HTTP 404"),
         (refusal(403, "AccessDenied"), ForbiddenError, "403 AccessDenied"),
         (refusal(400, "ExpiredToken"), RefusedError, "400 ExpiredToken; get new credentials"),
+        (refusal(403, "SignatureDoesNotMatch"), RefusedError, "403 SignatureDoesNotMatch; set"),
+        (refusal(403, "RequestTimeTooSkewed"), RefusedError, "403 RequestTimeTooSkewed; set this"),
         (refusal(403, "InvalidAccessKeyId"), RefusedError, "403 InvalidAccessKeyId; set AWS_"),
         (refusal(412, "PreconditionFailed"), PermanentError, "412 PreconditionFailed"),
         (refusal(501, "NotImplemented"), PermanentError, "501 NotImplemented"),
@@ -120,19 +122,6 @@ def test_it_gives_up() -> None:
     with pytest.raises(TransientError):
         Client(boto).call("get_object")
     assert len(list(boto._answers)) == 50 - 7
-
-
-def test_pages_of_a_list() -> None:
-    pages = {
-        "": {"Contents": [{"Key": "a"}], "IsTruncated": True, "NextContinuationToken": "next"},
-        "next": {"IsTruncated": False},
-    }
-
-    def call(action: str, Bucket: str, ContinuationToken: str = "") -> Any:  # noqa: N803
-        assert (action, Bucket) == ("list_objects_v2", "b")
-        return pages[ContinuationToken]
-
-    assert [item["Key"] for item in list_objects(call, Bucket="b")] == ["a"]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Transfers over real sockets: bounds, broken answers, redirects, certificates, addresses."""
 
-import datetime
 import ipaddress
 import socketserver
 import ssl
@@ -13,15 +12,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pycurl
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wallclock.fetch.authority import Authority
+from tests.wallclock.fetch.resolving import resolving
 from wallclock.fetch import transfers as transfers_module
+from wallclock.fetch.curl_errors import failure_of
 from wallclock.fetch.retries import (
     CertificateError,
     NoSuchHostError,
@@ -263,10 +262,6 @@ def test_time_limits(transfers: Transfers, reply: Any, limits: Any, reason: str)
         assert [len(result.body) for result in results] == [100000] * 4
 
 
-def no_host(_: str) -> list[str]:
-    raise OSError
-
-
 def test_nobody_there(transfers: Transfers) -> None:
     with RawServer({}) as closed:
         pass
@@ -277,8 +272,7 @@ def test_nobody_there(transfers: Transfers) -> None:
         late = result_of(transfers, silent.url.replace("http", "https"), connect_s=0.1, total_s=0)
     assert isinstance(late, TransientError)
     assert str(late) == "no connection within 0.1 s"
-    with closing(Transfers(1, "tests/1", resolve=no_host)) as lost:
-        assert isinstance(result_of(lost, "http://images.test/"), NoSuchHostError)
+    assert isinstance(failure_of(pycurl.E_COULDNT_RESOLVE_HOST, ""), NoSuchHostError)
 
 
 @pytest.mark.parametrize(
@@ -369,11 +363,12 @@ def test_closing_waits_for_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server may take its time."""
     monkeypatch.setattr(transfers_module, "_CLOSING_S", 0.01)
     answered, results = threading.Event(), list[Any]()
-    one = Transfers(1, "tests/1", resolve=lambda _: ["127.0.0.1"] * answered.wait())
-    one.submit(Request("http://images.test/", 10), results.append)
-    one.close()
-    assert results == []
-    answered.set()
+    with resolving(lambda _: ["127.0.0.1"] * answered.wait()):
+        one = Transfers(1, "tests/1")
+        one.submit(Request("http://images.test/", 10), results.append)
+        one.close()
+        assert results == []
+        answered.set()
 
 
 def test_an_error_in_the_thread_ends_all() -> None:
@@ -405,50 +400,6 @@ def test_nothing_of_a_transfer_stays(transfers: Transfers) -> None:
     assert kept() is None
 
 
-class Authority:
-    """Makes certificates for servers of the tests."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"CA {id(self)}")])
-        constraints = x509.BasicConstraints(ca=True, path_length=None)
-        builder = self._builder(self._name, self._key).add_extension(constraints, critical=True)
-        self.file = folder / f"{id(self)}.pem"
-        self.file.write_bytes(_pem(builder.sign(self._key, hashes.SHA256())))
-
-    def context(self, name: str, days: int) -> ssl.SSLContext:
-        """Of a server with this name, whose certificate ends in so many days."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        names = x509.SubjectAlternativeName([x509.DNSName(name)])
-        builder = self._builder(subject, key, days).add_extension(names, critical=False)
-        secret = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        path = self._folder / f"{name}{days}.pem"
-        path.write_bytes(_pem(builder.sign(self._key, hashes.SHA256())) + secret)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(path)
-        return context
-
-    def _builder(self, subject: x509.Name, key: Any, days: int = 10) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.UTC)
-        return x509.CertificateBuilder(
-            issuer_name=self._name,
-            subject_name=subject,
-            public_key=key.public_key(),
-            serial_number=x509.random_serial_number(),
-            not_valid_before=now - datetime.timedelta(days=100),
-            not_valid_after=now + datetime.timedelta(days=days),
-        )
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
 @pytest.mark.parametrize(
     ("name", "days", "is_trusted", "reason"),
     [
@@ -469,10 +420,10 @@ def test_certificates(
     authority = Authority(tmp_path)
     trusted = authority if is_trusted else Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted.file))
-    resolve: Callable[[str], list[str]] = lambda _: ["127.0.0.1"]  # noqa: E731
     with (
+        resolving(lambda _: ["127.0.0.1"]),
         serving({"/": ok(b"body")}, authority.context(name, days)) as server,
-        closing(Transfers(1, "tests/1", resolve=resolve)) as transfers,
+        closing(Transfers(1, "tests/1")) as transfers,
     ):
         result = result_of(transfers, f"https://images.test:{server.port}/")
         assert len(server.heads) == (not reason)
@@ -490,8 +441,8 @@ def other_than_local(address: str) -> str:
 
 
 @contextmanager
-def guarded(resolve: Callable[[str], list[str]] | None = None) -> Iterator[Transfers]:
-    with closing(Transfers(1, "tests/1", other_than_local, resolve)) as transfers:
+def guarded(addresses_of: Callable[[str], list[str]] = lambda host: [host]) -> Iterator[Transfers]:
+    with resolving(addresses_of), closing(Transfers(1, "tests/1", other_than_local)) as transfers:
         yield transfers
 
 
@@ -523,14 +474,6 @@ def test_an_address_that_is_allowed_and_does_not_answer() -> None:
     with guarded(lambda _: ["127.0.0.2", "127.0.0.1"]) as transfers:
         result = result_of(transfers, f"http://images.test:{closed.port}/")
     assert isinstance(result, TransientError)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.2", "127.2", "0x7f000002", "2130706434", "[::1]"])
-def test_spellings_of_an_address(host: str) -> None:
-    with guarded() as transfers:
-        result = result_of(transfers, f"http://{host}:9/")
-    assert isinstance(result, PermanentError)
-    assert str(result).endswith(" is refused")
 
 
 def test_a_name_that_changes() -> None:
