@@ -23,6 +23,7 @@ from harness.protocols.loop import run_pass
 from harness.protocols.protocol import no_progress
 from harness.protocols.sink_check import check_sink
 from harness.records import Record
+from harness.runtimes import compiled
 from harness.spec import Cell
 from tests import fake_cuda, making
 from tests.fake_cuda import Event, Stream
@@ -31,7 +32,7 @@ from wallclock.loader import threads
 from wallclock.loader.threads import ThreadLoader
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import normalize, resize
-from wallclock.stages.forward import networks, pytorch
+from wallclock.stages.forward import networks
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], object]
@@ -120,19 +121,19 @@ def in_one_buffer(loader: Any) -> Iterator[Any]:
 def as_graph(patch: Patch) -> None:
     """The compiled network is a real `CudaGraph`, whose replay the host executes."""
 
-    def compiled(step: Any, dynamic: bool) -> Any:
+    def as_compiled(step: Any, dynamic: bool) -> Any:
         made: list[Any] = []
 
         def run(batch: Any) -> Any:
             if not made:
-                graph = pytorch.CudaGraph(step, batch.clone())
+                graph = compiled.CudaGraph(step, batch.clone())
                 made.append(graph)
                 graph._graph.replay = lambda: graph._output.copy_(step(graph._input))
             return made[0](batch)
 
         return run
 
-    patch.setattr(torch, "compile", compiled)
+    patch.setattr(torch, "compile", as_compiled)
 
 
 def replaced(owner: Any, name: str, change: Callable[..., Any]) -> Mutation:
@@ -191,7 +192,7 @@ def bgr(real: Any, *how: Any) -> Any:
 
 def stale_input(patch: Patch) -> None:
     as_graph(patch)
-    replay = replaced(pytorch.CudaGraph, "__call__", lambda _, graph, batch: graph._graph.replay())
+    replay = replaced(compiled.CudaGraph, "__call__", lambda _, graph, batch: graph._graph.replay())
     replay(patch)
 
 
@@ -237,7 +238,7 @@ MUTATIONS: dict[str, tuple[Recipe, Mutation]] = {
     ),
     "the device takes RGB for BGR": (HOST, replaced(normalize, "on_device", bgr)),
     "a graph is replayed with its old input": (COMPILED, stale_input),
-    "the padding's vectors are kept": (COMPILED, replaced(pytorch, "fixed_shape", padding_first)),
+    "the padding's vectors are kept": (COMPILED, replaced(compiled, "fixed_shape", padding_first)),
     "a compiled network is late": (COMPILED, replaced(torch, "compile", one_batch_late)),
     "ids get the vectors of another batch": (HOST, replaced(WriterThread, "put", others_vectors)),
 }

@@ -18,10 +18,11 @@ import onnxruntime
 import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+from harness.runtimes.compiled import fixed_shape
 from harness.runtimes.export import INPUT, OUTPUT, export_graph
 from wallclock.errors import Unavailable
 from wallclock.stages.forward import Network, NetworkRequest
-from wallclock.stages.forward.pytorch import TORCH_DTYPES, fixed_shape
+from wallclock.stages.forward.pytorch import TORCH_DTYPES
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"

@@ -19,7 +19,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from torch._dynamo.exc import TorchDynamoException
 from transformers import AutoConfig, AutoModel
 
-from harness.runtimes import export, ort, pruning
+from harness.runtimes import compiled, export, ort, pruning
 from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
@@ -158,7 +158,7 @@ class TestLabelsAreReadBack:
     ],
 )
 def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> None:
-    assert tuple(forward._MODULES) == (*RUNTIMES, "pruned")
+    assert tuple(forward._MODULES) == (*RUNTIMES, "compile", "pruned")
     assert tuple(DTYPES) == RUNTIMES
     with pytest.raises(UserError, match=message) as caught:
         forward.check(replace(RECIPE, **changes))
@@ -233,7 +233,7 @@ class TestPyTorch:
             shapes.append(tuple(batch.shape))
             return batch.sum(dim=1, keepdim=True)
 
-        any_size = pytorch.fixed_shape(run, 4)
+        any_size = compiled.fixed_shape(run, 4)
         for n in (4, 3, 9):
             assert any_size(torch.ones(n, 3)).tolist() == [[3.0]] * n
         assert shapes == [(4, 3)] * 5
@@ -260,7 +260,7 @@ class TestPyTorch:
         monkeypatch.setattr(torch, "cuda", MagicMock())
         network = torch.nn.Linear(2, 2)
         kept = weakref.ref(network)
-        graph = pytorch.CudaGraph(network, torch.zeros(1, 2))
+        graph = compiled.CudaGraph(network, torch.zeros(1, 2))
         del network
         gc.collect()
         assert kept() is not None

@@ -19,16 +19,24 @@ from wallclock.stages.forward.networks import digest_of, load_network
 #: A batch on the device to its vectors there.
 Step: TypeAlias = Callable[[Any], Any]
 
-#: Runtime → the module with its `build`; pruned → that with `prune`; imported when needed.
+#: Runtime, compile or pruned → the module for it, imported when it is needed.
 _MODULES = {"pytorch": f"{__name__}.pytorch"}
 
 
 def register(runtime: str, module: str) -> None:
     """Let the module's `build`, which takes a `NetworkRequest`, run networks of this runtime.
 
-    Of "pruned": its `prune` takes a network and the share of the hidden units that it removes.
+    Of "compile": its `compiled` takes a step, a batch and how to compile. Of "pruned": its `prune`
+    takes a network and the share of the hidden units that it removes.
     """
     _MODULES[runtime] = module
+
+
+def registered(name: str) -> Any:
+    """The module of a runtime, or of compile or pruned. Raises Unavailable: there is none."""
+    if name not in _MODULES:
+        raise Unavailable(f"{name} is the benchmark suite's; set runtime=pytorch, compile=none")
+    return import_module(_MODULES[name])
 
 
 @dataclass(frozen=True)
@@ -113,19 +121,14 @@ def prepare(
     height, width = Preprocess.parse(recipe.preprocess, model.input_px).canvas
     network, shape = load_network(model, (height, width)), (recipe.batch_size, 3, height, width)
     if model.pruned:
-        import_module(_MODULES["pruned"]).prune(network, model.pruned)
+        registered("pruned").prune(network, model.pruned)
     how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
     return NetworkRequest(network, digest_of(network), shape, *how, normalize, cache)
 
 
 def build(request: NetworkRequest) -> Network:
     """Export, compile or capture the network for batches of any size; raises as `make` does."""
-    if request.runtime not in _MODULES:
-        raise Unavailable(
-            f"runtime={request.runtime} is the benchmark suite's; set runtime=pytorch"
-        )
-    builder: Any = import_module(_MODULES[request.runtime])
-    network: Network = builder.build(request)
+    network: Network = registered(request.runtime).build(request)
     return network
 
 
