@@ -28,7 +28,7 @@ from harness.protocols import registry
 from harness.records import Record
 from harness.spec import ALLOCATORS, Cell, Settings
 from harness.worker import work_dir
-from wallclock.errors import UserError
+from wallclock.errors import UserError, printable
 from wallclock.files import write_text
 from wallclock.progress import format_duration
 
@@ -179,7 +179,7 @@ def _crash(status: int, stderr: str) -> str:
         memory = " (out of memory?)" if status == -signal.SIGKILL else ""
         return f"killed by {signal.Signals(-status).name}{memory}"
     last = (stderr or f"ended with status {status}").splitlines()[-1]
-    return " ".join(last.split())[:300] if status else ""
+    return printable(" ".join(last.split())) if status else ""
 
 
 def _start(task: _Task, environment: Mapping[str, Any], stderr: int) -> "subprocess.Popen[bytes]":

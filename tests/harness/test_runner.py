@@ -105,7 +105,7 @@ def test_crash_is_an_error_row_and_is_retried(plan: Plan, decoder_cells: list[Ce
         ("echo warning >&2; kill -9 $$", "killed by SIGKILL (out of memory?)"),
         ("sleep 600 & kill -SEGV $$", "killed by SIGSEGV"),
         ("echo working; sleep 600", "stopped: it did nothing for 0 s"),
-        ("echo Traceback >&2; echo No  luck >&2; exit 3", "No luck"),
+        ("echo Traceback >&2; printf 'No  luck\\033' >&2; exit 3", r"No luck\x1b"),
         ("exit 2", "ended with status 2"),
     ],
 )
