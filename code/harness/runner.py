@@ -124,16 +124,13 @@ class Runner:
 
     def _measure(self, task: _Task, environment: dict[str, Any]) -> str:
         """Measure a cell, once more if that crashes; return the status of its record."""
-        report, name = self.report, task.name
-        reason, stderr = self._try(task, environment)
-        if reason:
-            report.recovered[name] = reason
-            reason, stderr = self._try(task, environment)
+        first, _ = self._try(task, environment)
+        reason, stderr = self._try(task, environment) if first else ("", "")
         if not reason:
-            report.measured += 1
+            self.report.measured += 1
+            self.report.recovered |= {task.name: first} if first else {}
             return records.load(task.target).status
-        del report.recovered[name]
-        report.crashed[name] = reason
+        self.report.crashed[task.name] = reason
         state = provenance.current_state()
         environment |= {"before": state, "after": state}
         records.write(task.target, Record(task.cell, "error", reason, environment=environment))
