@@ -34,8 +34,9 @@ _log = logging.getLogger("wallclock")
 
 @dataclass(slots=True)
 class _Host:
-    #: Since its last answer.
+    #: Since its last answer: failures, and GETs that were given up.
     failures: int = 0
+    lost: int = 0
     reason: str = ""
     answered_at: float = float("-inf")
     is_given_up: bool = False
@@ -90,7 +91,7 @@ class Reach:
         """Note that a host has answered."""
         with self._lock:
             host = self._hosts[name]
-            host.failures, host.rests_until, host.is_given_up = 0, 0.0, False
+            host.failures, host.lost, host.rests_until, host.is_given_up = 0, 0, 0.0, False
             host.answered_at = self._answered_at = self._clock()
             self._silent_since = None
             self._silent.clear()
@@ -140,7 +141,8 @@ class Reach:
                 # It is given up then, and not later.
                 rest = min(rest, self._give_up_s - now + self._silent_since)
             if gives_up:
-                if host.answered_at < tries.since:  # else it may be this object's
+                host.lost += 1
+                if host.lost >= _MANY:  # fewer may be those objects' own
                     host.is_given_up, host.rests_until = True, now + _REST_S
                 raise self._not_reached(host.reason, now)
             return rest

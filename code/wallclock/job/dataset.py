@@ -74,7 +74,7 @@ _PARQUET: Mapping[str, Any] = {
 CONFIG = ".huggingface.yaml"
 _CONFIG = 'configs:\n- config_name: default\n  data_files: "part-*.parquet"\n'
 
-_PART = re.compile(r"(?:.*/)?part-([0-9]{5,9})\.[a-z]+")
+_PART = re.compile(r"(?:.*/)?part-([0-9]{5,9})(?:\.[0-9a-f]+)?\.[a-z]+")
 _Object = Mapping[str, Any]
 #: Of the description.
 _ABOUT: documents.Schema = {

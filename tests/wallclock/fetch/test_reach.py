@@ -46,6 +46,9 @@ def test_a_host_is_given_up_after_a_minute_without_an_answer(
     seconds, given_up = fails_until_given_up(reach, clock, Tries("a.example"))
     assert seconds == 60
     assert (str(given_up), given_up.unreached) == ("read: HTTP 503", "all")
+    for _ in range(3):
+        assert reach.pause_s("a.example") < 60  # it may be that object's fault
+        assert fails_until_given_up(reach, clock, Tries("a.example"))[0] == 0
     with pytest.raises(NotReachedError, match="its host was not reached: HTTP 503") as untried:
         reach.pause_s("a.example")
     assert untried.value.unreached == "all"
@@ -64,7 +67,8 @@ def test_others_are_still_asked() -> None:
     """Perhaps only the host at the head of a list is down."""
     clock = Clock()
     reach = Reach(60, clock=clock)
-    fails_until_given_up(reach, clock, Tries("a.example"))
+    for _ in range(4):
+        fails_until_given_up(reach, clock, Tries("a.example"))
     assert reach.pause_s("b.example") == 0
     reach.answered("b.example")
     with pytest.raises(NotReachedError) as failure:
@@ -118,6 +122,9 @@ def test_a_host_that_fails_alone(
     assert least_s <= seconds <= most_s
     assert given_up.unreached == "one"
     assert tries.n >= least_tries
+    for _ in range(3):
+        assert reach.pause_s("a.example") < 60  # it may be that object's fault
+        fails_until_given_up(reach, clock, Tries("a.example"), other="b.example")
     with pytest.raises(NotReachedError):
         reach.pause_s("a.example")
     assert reach.pause_s("b.example") == 0

@@ -73,7 +73,7 @@ def embed_shards(job: Job, *shards: int) -> Tally:
         return run.run(loader, open_embedder(job.recipe, job.model), lambda *_: None)
 
 
-IDENTITY: dict[str, Any] = {"n": 1, "shard": 1}
+IDENTITY: dict[str, Any] = {"images": "", "n": 1, "shard": 1}
 ABOUT: dict[str, Any] = {"complete": False, "settings": {}, "source": "images"}
 
 

@@ -150,7 +150,7 @@ def test_on_a_cluster(make: Make, tmp_path: Path) -> None:
     out.mkdir()
     recipe = replace(settings.resolved_recipe("cpu"), workers=1)
     dataset = Dataset(Folder(out))
-    identity = {"n": 20, "shard": settings.shard}
+    identity = {"images": "", "n": 20, "shard": settings.shard}
     about = {"identity": identity, "complete": False, "source": str(src), "settings": {}}
     dataset.describe(about)
     model = settings.resolved_model()
