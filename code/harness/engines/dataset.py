@@ -54,7 +54,6 @@ class ImageDataset(Dataset[Batch]):
         images: list[Any] = []
         times: list[int] = []
         items = [self._item_at(position) for position in positions]
-        stages.prefetch(items)
         for position, item in zip(positions, items, strict=True):
             try:
                 image, marks = _load(stages, item)

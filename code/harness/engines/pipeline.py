@@ -36,7 +36,6 @@ from wallclock.stages.decode import PixelArray
 class LoadStages:
     """The stages before the device, one callable each: four that take an image, and `assemble`.
 
-    `prefetch` announces the images that will be read next, for a reader that can fetch ahead.
     This is what a DataLoader worker runs; it needs neither the model nor the device. `labels`
     names the decoder, the resizer and the corpus layout that were bound.
     """
@@ -46,7 +45,6 @@ class LoadStages:
     resize: Callable[[Item, PixelArray], PixelArray]
     normalize: Callable[[PixelArray], Arrays]
     assemble: Callable[[Sequence[Arrays]], Arrays]
-    prefetch: Callable[[Sequence[Item]], None] = field(default=lambda items: None, kw_only=True)
     labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def load_pixels(self, item: Item) -> PixelArray:
@@ -128,7 +126,6 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
     on_host = recipe.normalize_on == "host"
     stages = LoadStages(
         read=image_errors("read", reader.layout, reader.__call__),
-        prefetch=reader.prefetch,
         decode=decode_image.__call__,
         resize=resize_image,
         # Left to the device, pixels pass unchanged.

@@ -75,7 +75,6 @@ def run(
     """
     outcome = Outcome()
     stage = profiler.stage
-    load.prefetch(items)
     for start in range(0, len(items), batch_size):
         ids, images = _load(items[start : start + batch_size], load, profiler, outcome.failures)
         if len(outcome.failures) > max_failures:

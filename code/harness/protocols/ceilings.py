@@ -111,7 +111,6 @@ def _decoding(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> Step:
     """One image a step, into a row of the batch that the recipe's loader would deliver."""
     recipe, model = cell.recipe, cell.model
     reader = readers.make(manifest)
-    reader.prefetch(items)
     in_memory = {}
     if cell.params["kind"] == "decode_memory":
         in_memory = {item.id: reader(item) for item in items}
@@ -201,7 +200,6 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = protocol.open_corpus(cell)
     items = protocol.plain_jpegs(manifest)
     reader = readers.make(manifest)
-    reader.prefetch(items)
     samples = array("q")
     failures: list[dict[str, str]] = []
     megapixels = 0.0

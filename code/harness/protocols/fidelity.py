@@ -259,7 +259,6 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
                 pictures[name] = resize_picture(pixels)
         return pictures
 
-    stages.prefetch(manifest.valid)
     with ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0)))) as pool:
         made = _of_each(manifest.valid, failures, resize_in_all_ways, pool.map)
     return {
@@ -309,7 +308,6 @@ def resized(
     An image that fails goes to `failures` instead.
     """
     stages = load_stages(recipe, model, manifest)
-    stages.prefetch(manifest.valid)
     return _of_each(manifest.valid, failures, stages.load_pixels)
 
 

@@ -11,29 +11,8 @@ from wallclock.formats import HEAD_BYTES, sniff
 from wallclock.paths import text_of
 
 #: A file with such a name is listed even if its content is no image.
-EXTENSIONS = frozenset(
-    {
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".png",
-        ".webp",
-        ".gif",
-        ".bmp",
-        ".tif",
-        ".tiff",
-        ".avif",
-        ".jp2",
-        ".j2k",
-        ".j2c",
-        ".jpc",
-        ".jpx",
-        ".heic",
-        ".heif",
-        ".hif",
-    }
-)
+_NAMES = "jpg jpeg jpe jfif png webp gif bmp tif tiff avif jp2 j2k j2c jpc jpx heic heif hif"
+EXTENSIONS = frozenset(f".{name}" for name in _NAMES.split())
 
 
 @dataclass

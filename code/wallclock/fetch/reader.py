@@ -22,10 +22,7 @@ class Reader:
         raise NotImplementedError
 
     def prefetch(self, items: Sequence[Any]) -> None:
-        """Prefetch these, which will be read next in this order, where the storage allows it."""
-
-    def prefetch_more(self, items: Sequence[Any]) -> None:
-        """Prefetch these after those that were announced before."""
+        """Fetch these, in this order, after those that were announced before."""
 
     def stop(self) -> None:
         """Give up what is on its way."""

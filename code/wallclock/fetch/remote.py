@@ -104,7 +104,7 @@ class Remote:
         #: Not done yet; and of these, those that were forbidden before anything was allowed.
         self._open: set[_Get] = set()
         self._held: dict[_Get, PermanentError] = {}
-        self._any_allowed = not expects_some
+        self._any_allowed, self._is_stopped = not expects_some, False
         #: One that was reached, if any was.
         self._known = limits.known
         self._witness: _Get | None = None
@@ -116,12 +116,15 @@ class Remote:
         """
         get = _Get(url, Tries(host_of(url)))
         self._open.add(get)
-        self._transfers.call(partial(self._send, get))
+        if self._is_stopped:  # its thread may be waiting, and never come to it
+            self._end(get, CancelledError())
+        else:
+            self._transfers.call(partial(self._send, get))
         return get.future
 
     def stop(self) -> None:
         """Give up what is on its way."""
-        self._any_allowed, self._held = True, {}
+        self._any_allowed, self._held, self._is_stopped = True, {}, True
         for transfers in filter(None, (self._strangers, self._transfers)):
             transfers.stop()
         for get in [*self._open]:  # the thread may be waiting for credentials

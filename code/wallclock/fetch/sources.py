@@ -97,14 +97,7 @@ class SourceReader(Reader):
         return self._check_length(data)
 
     def prefetch(self, items: Sequence[Any]) -> None:
-        """Prefetch these and no others."""
-        with self._lock:
-            self._prefetched.clear()
-            self._announced.clear()
-        self.prefetch_more(items)
-
-    def prefetch_more(self, items: Sequence[Any]) -> None:
-        """Prefetch those that are URLs."""
+        """Fetch those that are URLs."""
         with self._lock:
             self._announced |= {item.where: item for item in items if item.remote}
             self._fill()

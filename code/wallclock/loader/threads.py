@@ -275,7 +275,7 @@ class ThreadLoader(LendingLoader):
         if self._reader.fetches_ahead:
             for chunk in chunks:
                 chunk.items = [self._feed.item_at(at) for at in chunk.positions]
-            self._reader.prefetch_more([item for chunk in chunks for item in chunk.items])
+            self._reader.prefetch([item for chunk in chunks for item in chunk.items])
         for chunk in chunks:
             self._tasks.put(chunk)
 

@@ -53,7 +53,7 @@ def read(
     with closing(SourceReader(given, fetches_ahead=ahead)) as reader:
         sources = [Source(url, url) for url in urls]
         if ahead:
-            reader.prefetch_more(sources)
+            reader.prefetch(sources)
         for source in sources:
             try:
                 results.append(reader(source))
@@ -200,7 +200,7 @@ def test_small_images_are_fetched_further_ahead(
     with serving(answer) as (server, asked):
         urls = [Source(str(at), f"{server}/{at}") for at in range(300)]
         with closing(SourceReader(Limits())) as reader:
-            reader.prefetch_more(urls)
+            reader.prefetch(urls)
             assert [reader(url) for url in urls[:2]] == [b"x" * 100] * 2
             assert all_asked.wait(60)
         assert len(asked) == n

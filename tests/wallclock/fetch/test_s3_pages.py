@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.wallclock.fetch.client import client_of
 from tests.wallclock.fetch.listing import ListingServer, NumberedKeys
-from wallclock.fetch import s3_pages
-from wallclock.fetch.s3 import Client, list_objects
+from wallclock.fetch.s3 import Client, _read_page, list_objects
 from wallclock.job.listing import list_items
 
 #: As S3 takes them: any characters, also those that XML cannot hold.
@@ -42,16 +41,14 @@ def test_every_key_once_in_order(
     assert [item["Key"] for item in items] == expected
 
 
-def test_the_fields_are_those_of_botocore(
-    server: ListingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fields_are_those_of_botocore(server: ListingServer) -> None:
     """But for dates and numbers, which are texts."""
     server.keys, server.page = NumberedKeys(30), 8
     pages = []
     for is_ours in (True, False):
-        if not is_ours:
-            monkeypatch.setattr(s3_pages, "EVENT", "before-parse.s3.Nothing")
         client = client_of(server.endpoint)
+        if not is_ours:
+            client.boto.meta.events.unregister("before-parse.s3.ListObjectsV2", _read_page)
         items = list_objects(client.call, Bucket="b")
         pages.append([(item["Key"], item["ETag"], str(item["Size"])) for item in items])
         page = client.call("list_objects_v2", Bucket="b", Prefix="x")
@@ -72,7 +69,7 @@ def test_the_fields_are_those_of_botocore(
 )
 def test_what_is_no_page_is_left_to_botocore(status: int, body: bytes) -> None:
     answer, customized = {"status_code": status, "body": body}, dict[str, object]()
-    s3_pages.read_page(answer, customized, operation_model=None)
+    _read_page(answer, customized, operation_model=None)
     assert (answer["body"], customized) == (body, {})
 
 
@@ -85,10 +82,11 @@ def test_names_with_and_without_a_namespace() -> None:
         )
         answer = {"status_code": 200, "body": f"{text}<Name>b</Name></ListBucketResult>".encode()}
         page = dict[str, object]()
-        s3_pages.read_page(answer, page)
+        _read_page(answer, page)
         assert page == {
             "IsTruncated": True,
             "NextContinuationToken": "n",
+            "EncodingType": "",
             "Contents": [{"Key": "a&b<c>", "ETag": '"1"'}],
         }
 
