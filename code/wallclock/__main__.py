@@ -245,9 +245,9 @@ def _explain_trace(words: Sequence[str]) -> str:
 
 
 def _trace_wants_help(words: Sequence[str]) -> bool:
-    from wallclock.trace.command import wants_help
+    from wallclock.trace.command import parse
 
-    return wants_help(words)
+    return bool(parse(words).help)
 
 
 def _lines_of_module(name: str) -> str:

@@ -1,5 +1,6 @@
 """`wallclock trace script.py …`: runs a program with counters inside, and reports on it."""
 
+import argparse
 import os
 import resource
 import shutil
@@ -7,87 +8,50 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 from wallclock.errors import UsageError, UserError, import_extra
 from wallclock.trace.collect import collect, image_paths
 from wallclock.trace.run import Ended, run
 
-#: Options of the command with what they take, empty for nothing; all come before the program.
-OPTIONS = {
-    "--json": ("FILE", "write the trace and the verdict as JSON"),
-    "--html": ("FILE", "write the report as a page of HTML"),
-    "--seconds": ("N", "interrupt the program after N seconds, as Ctrl-C does"),
-    "--try": ("", "then measure open_images on the program's own images"),
-}
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"trace: {message}; wallclock trace --help lists the options")
 
 
-@dataclass(frozen=True)
-class Request:
-    """The command's words. `program`: what Python is given, the script's own words included."""
+def _parser() -> _Parser:
+    parser = _Parser(usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
+    add = parser.add_argument_group("options, before the script").add_argument
+    add("--json", type=Path, metavar="FILE", help="write the trace and the verdict as JSON")
+    add("--html", type=Path, metavar="FILE", help="write the report as a page of HTML")
+    text = "interrupt the program after N seconds, as Ctrl-C does"
+    add("--seconds", type=float, default=0.0, metavar="N", help=text)
+    text = "then measure open_images on the program's own images"
+    add("--try", action="store_true", dest="tries", help=text)
+    add("-h", "--help", action="store_true", help=argparse.SUPPRESS)
+    add("-m", nargs=argparse.REMAINDER, dest="module", help=argparse.SUPPRESS)
+    add("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
 
-    program: tuple[str, ...]
-    json: Path | None = None
-    html: Path | None = None
-    seconds: float = 0.0
-    tries: bool = False
 
-
-def parse(words: Sequence[str]) -> Request:
-    """Read the options up to the program.
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options, and `program`: what Python is given, the script's own words included.
 
     Raises UsageError: an option is unknown or lacks its value, or there is no program.
     """
-    request = Request(())
-    rest = list(words)
-    while rest and rest[0].startswith("-") and rest[0] != "-m":
-        name, has_value, value = rest.pop(0).partition("=")
-        if name not in OPTIONS:
-            listed = ", ".join((*OPTIONS, "-m"))
-            raise UsageError(f"trace has no option {name}; valid before the script: {listed}")
-        if not OPTIONS[name][0]:
-            if has_value:
-                raise UsageError(f"{name} takes no value")
-            request = replace(request, tries=True)
-            continue
-        if not has_value:
-            if not rest:
-                raise UsageError(f"{name} needs a value: {name} {OPTIONS[name][0]}")
-            value = rest.pop(0)
-        given: dict[str, Any] = {name.removeprefix("--"): _value(name, value)}
-        request = replace(request, **given)
-    if not rest or rest == ["-m"]:
+    given = _parser().parse_args(words)
+    given.program = ("-m", *given.module) if given.module else (*given.script,)
+    if given.help:
+        return given
+    if not 0 <= given.seconds < float("inf"):
+        raise UsageError(f"--seconds needs a positive number, not {given.seconds:g}")
+    if not given.program:
         raise UsageError("trace needs a program: script.py args, or -m module args")
-    if rest[0] != "-m" and not Path(rest[0]).exists():
-        raise UsageError(f"no script {rest[0]}; give a Python file, or -m and a module")
-    return replace(request, program=tuple(rest))
-
-
-def _value(name: str, text: str) -> Path | float:
-    """An option's value: seconds, or the path of a file."""
-    if name != "--seconds":
-        return Path(text)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise UsageError(f"--seconds needs a positive number, not {text}")
-    return seconds
-
-
-def wants_help(words: Sequence[str]) -> bool:
-    """Whether a word before the program asks for help: later ones are the program's."""
-    rest = list(words)
-    while rest and rest[0].startswith("-") and rest[0] != "-m":
-        word = rest.pop(0)
-        if word in ("-h", "--help"):
-            return True
-        if word in OPTIONS and OPTIONS[word][0] and rest:
-            rest.pop(0)
-    return False
+    if given.script and not Path(given.script[0]).exists():
+        raise UsageError(f"no script {given.script[0]}; give a Python file, or -m and a module")
+    return given
 
 
 def trace(words: Sequence[str]) -> int:
@@ -144,10 +108,9 @@ def _end_alike(ended: Ended) -> int:
 
 def explain(words: Sequence[str]) -> str:
     """The command's help after its usage."""
-    lines = [f"  {f'{name} {value}':<18}{text}" for name, (value, text) in OPTIONS.items()]
     return (
         "Runs the program with this Python, unchanged: its input, output, signals and\n"
         "exit status are its own. The report goes to standard error. All words after\n"
         "the script are the script's. docs/trace.md: what is seen, and what is not.\n\n"
-        "options, before the script:\n" + "\n".join(lines)
+        f"{_parser().format_help().rstrip()}"
     )

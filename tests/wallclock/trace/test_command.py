@@ -14,7 +14,7 @@ from tests import making
 from tests.wallclock.trace.programs import ENVIRONMENT, write
 from wallclock.__main__ import main
 from wallclock.errors import UsageError
-from wallclock.trace.command import OPTIONS, parse, wants_help
+from wallclock.trace.command import parse
 
 PROGRAM = """
 import os, shutil, signal, sys, tempfile, time
@@ -125,11 +125,14 @@ def test_seconds(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--jsn", "a", "program.py"], "no option --jsn; valid before the script: --json"),
-        (["--json"], "--json needs a value: --json FILE"),
-        (["--seconds", "x", "program.py"], "a positive number, not x"),
+        (
+            ["--jsn", "a", "program.py"],
+            "unrecognized arguments: --jsn; wallclock trace --help",
+        ),
+        (["--json"], "argument --json: expected one argument"),
+        (["--seconds", "x", "program.py"], "argument --seconds: invalid float value"),
         (["--seconds=-1", "program.py"], "a positive number, not -1"),
-        (["--try=1", "program.py"], "--try takes no value"),
+        (["--try=1", "program.py"], "argument --try: ignored explicit argument"),
         (["--html", "x"], "a program: script.py args, or -m module args"),
         (["-m"], "a program: script.py args, or -m module args"),
         (["absent.py"], "no script absent.py"),
@@ -156,7 +159,9 @@ def test_mistakes(
 def test_help_lists_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "--json", "x", "--help"]) == 0
     printed = capsys.readouterr().out
-    assert all(f"{name} {value}" in printed for name, (value, _) in OPTIONS.items())
+    assert all(
+        option in printed for option in ("--json FILE", "--html FILE", "--seconds N", "--try")
+    )
 
 
 def test_words_behind_the_script_are_the_scripts(
@@ -169,9 +174,8 @@ def test_words_behind_the_script_are_the_scripts(
     assert parse(["-m", "package.module", "--help"]).program == ("-m", "package.module", "--help")
     assert parse(["--try", "--json", "t.json", "program.py", "--try"]).tries
     assert not parse(["program.py", "--try"]).tries
-    assert wants_help(["--try", "--help"])
-    assert not wants_help(["--json", "--help", "program.py", "--help"])
-    assert wants_help(["--json", "t.json", "--help", "program.py"])
+    assert parse(["--json", "t.json", "--help", "program.py"]).help
+    assert not parse(["program.py", "--help"]).help
     with pytest.raises(UsageError):
         parse(["-x"])
 
