@@ -2,6 +2,7 @@
 
 import struct
 from binascii import unhexlify
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ import pyarrow.compute as pc
 from wallclock.errors import first_line
 from wallclock.job.dataset import Dataset
 from wallclock.job.listing import Items
-from wallclock.job.texts import CHUNK
 
 #: Where a vector is: number of the part and row in it as one number; -1: nowhere.
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -34,14 +34,9 @@ _THREADS = 16
 
 
 class _Rows(NamedTuple):
-    """Rows in the order of their hashes, and by hash those that were added since.
+    """Rows in the order of their hashes, and by hash those that were added since."""
 
-    Hashes are evenly spread. Those that begin with the bits `i` are in the rows `starts[i]` to
-    `starts[i + 1]`, on average less than one.
-    """
-
-    shift: int
-    starts: Any
+    # The elements of a memoryview are numbers of Python, those of an array are not.
     first: Any
     second: Any
     places: Any
@@ -51,14 +46,14 @@ class _Rows(NamedTuple):
 class HashIndex:
     """sha256 → place of the first vector of such bytes.
 
-    A row takes 28 to 32 bytes, and as much again while rows are sorted. One thread adds, others may
+    A row takes 24 bytes, and as much again while rows are sorted. One thread adds, others may
     ask meanwhile.
     """
 
     def __init__(self) -> None:
         # Replaced as one: a reader has all rows from before or from after.
-        empty = np.empty(0, np.uint64)
-        self._rows = _indexed(empty, empty, empty.astype(np.int64))
+        empty = np.empty(0, np.uint64).data
+        self._rows = _Rows(empty, empty, empty, {})
 
     def add(self, parts: Sequence[tuple[int, Words]]) -> None:
         """Add the rows of parts, in order: number and hashes. What is there keeps its place."""
@@ -78,13 +73,14 @@ class HashIndex:
 
     def find(self, digest: bytes) -> int | None:
         """The place of the first vector of an image with this sha256 (32 bytes)."""
-        shift, starts, first, second, places, recent = self._rows
+        first, second, places, recent = self._rows
         high, low = _KEY.unpack_from(digest)
-        slot = high >> shift
-        for at in range(starts[slot], starts[slot + 1]):
-            if first[at] == high and second[at] == low:
+        at = bisect_left(first, high)
+        while at < len(first) and first[at] == high:
+            if second[at] == low:
                 place: int = places[at]
                 return place
+            at += 1
         return recent.get(digest[: _KEY.size])
 
 
@@ -102,21 +98,7 @@ def _merged(rows: _Rows, words: Words, places: Places) -> _Rows:
     is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
     if not is_new.all():
         first, second, places = first[is_new], second[is_new], places[is_new]
-    return _indexed(first, second, places)
-
-
-def _indexed(first: Any, second: Any, places: Any) -> _Rows:
-    """Rows in the order of their hashes, with where each beginning of a hash is."""
-    bits = max(1, len(first).bit_length())
-    shift = 64 - bits
-    starts = np.zeros((1 << bits) + 1, np.uint32)
-    for at in range(0, len(first), CHUNK):  # a chunk's hashes are neighbours, and so are its slots
-        slots = (first[at : at + CHUNK] >> np.uint64(shift)).astype(np.int64)
-        counts = np.bincount(slots - slots[0])
-        starts[slots[0] + 1 :][: len(counts)] += counts.astype(np.uint32)
-    np.cumsum(starts, out=starts)
-    # The elements of a memoryview are numbers of Python, those of an array are not.
-    return _Rows(shift, starts.data, first.data, second.data, places.data, {})
+    return _Rows(first.data, second.data, places.data, {})
 
 
 @dataclass(frozen=True)

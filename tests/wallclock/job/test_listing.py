@@ -21,7 +21,7 @@ from tests.wallclock.job.conftest import QUICK, N, content
 from wallclock.__main__ import main
 from wallclock.errors import UserError
 from wallclock.fetch import folder
-from wallclock.job import embed, versions
+from wallclock.job import embed, listing
 from wallclock.job.listing import list_items
 from wallclock.paths import path_of
 
@@ -278,13 +278,13 @@ def test_only_the_files_within_the_limit_are_looked_up(
         src.write_text("\n".join(lines))
     whole = list_items(str(src))
     asked: list[bytes] = []
-    version_of = versions.version_of
+    version_of = listing.version_of
 
     def ask(path: bytes) -> str:
         asked.append(path)
         return version_of(path)
 
-    monkeypatch.setattr(versions, "version_of", ask)
+    monkeypatch.setattr(listing, "version_of", ask)
     items = list_items(str(src), 5)
     local = [path for path in asked if b"://" not in path]
     assert len(local) == (5 if kind == "folder" else 3)
