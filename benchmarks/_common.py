@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from harness import provenance
 from harness.corpora import render
+from harness.processes import gc_disabled
 from paper.csvfile import write_table
 from paper.provenance_files import PACKED, packed, read_provenance
-from wallclock.clock import gc_disabled
 from wallclock.files import pretty_json, write_text
 from wallclock.summary import median
 

@@ -30,8 +30,8 @@ from PIL import Image
 from benchmarks._common import PX, arguments, image_sets, save, spread
 from harness import native, provenance
 from harness.measures import psnr_db
+from harness.processes import gc_disabled
 from wallclock import open_images
-from wallclock.clock import gc_disabled
 from wallclock.loader.batch import Marks
 from wallclock.loader.threads import IMAGE_STAGES
 from wallclock.recipe import FAST

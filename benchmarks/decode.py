@@ -21,7 +21,7 @@ from benchmarks._common import PX, save, spread
 from harness import native, provenance
 from harness.corpora import render
 from harness.measures import psnr_db
-from wallclock.clock import gc_disabled
+from harness.processes import gc_disabled
 from wallclock.machine import set_threads
 from wallclock.recipe import Recipe
 from wallclock.stages import decode, resize

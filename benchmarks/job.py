@@ -36,9 +36,9 @@ from harness.corpora import manifest, readers, synthetic
 from harness.corpora.distinct import EXTRA, lay_out
 from harness.corpora.manifest import Manifest
 from harness.jobs import run_job
+from harness.processes import ProcessTree
 from harness.spec import CorpusSpec
 from wallclock.errors import UserError
-from wallclock.machine import ProcessTree
 from wallclock.summary import median
 
 #: Image set → distinct pictures.

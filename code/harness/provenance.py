@@ -20,7 +20,8 @@ import psutil
 import pynvml as nvml
 
 from harness import native
-from wallclock.files import digest_of, sha256_file
+from harness.digests import digest_of
+from wallclock.files import sha256_file
 from wallclock.machine import cpu_quota, gpus, nvml_handles, usable_cores
 
 #: The folder of the packages, and the checkout's.

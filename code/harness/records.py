@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.digests import canonical_json, digest_of
 from harness.spec import Cell
 from wallclock import files
 from wallclock.errors import UserError
-from wallclock.files import canonical_json, pretty_json, write_text
+from wallclock.files import pretty_json, write_text
 
 SCHEMA = 1
 
@@ -62,7 +63,7 @@ def key_of(cell: Cell, identity: Mapping[str, Any]) -> str:
     the key as it was. `reusable` compares the cells themselves.
     """
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", cell.label)
-    digest = files.digest_of({"schema": SCHEMA, "cell": cell.choices(), "identity": identity})
+    digest = digest_of({"schema": SCHEMA, "cell": cell.choices(), "identity": identity})
     return f"{label}-r{cell.repeat}-{digest[:12]}"
 
 
@@ -125,7 +126,7 @@ def is_reusable(target: Path, cell: Cell) -> bool:
         record = load(target)
     except UserError:
         return False
-    same_cell = files.digest_of(record.cell.identity()) == files.digest_of(cell.identity())
+    same_cell = digest_of(record.cell.identity()) == digest_of(cell.identity())
     return same_cell and record.ok
 
 

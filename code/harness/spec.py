@@ -55,6 +55,11 @@ class CorpusSpec:
     #: Hash every file again; fetch damaged ones and those that failed before.
     verify: bool = False
 
+    @property
+    def image_limits(self) -> dict[str, Any]:
+        """Of its limits, those that decide which images are refused."""
+        return {name: value for name, value in vars(self.limits).items() if name[:4] == "max_"}
+
 
 #: Kind of corpus → its settings. The other fields of `CorpusSpec` keep their defaults.
 CORPUS_SETTINGS: Mapping[str, tuple[str, ...]] = {

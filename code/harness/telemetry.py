@@ -20,7 +20,8 @@ from typing import Any
 import pynvml as nvml
 
 from harness import provenance
-from wallclock.machine import ProcessTree, gpu_readings, nvml_handles, other_cores_busy
+from harness.processes import ProcessTree, other_cores_busy
+from wallclock.machine import gpu_readings, nvml_handles
 
 _PERIOD_S = 0.1
 #: What the sampler reads; the end of its input may come late: forked workers hold the pipe too.

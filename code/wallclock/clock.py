@@ -16,8 +16,7 @@ generator a call; experiment `profiler` measures both and writes `profiler-overh
 import gc
 import os
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -228,19 +227,6 @@ def in_ranges(stages: T, names: Mapping[str, str]) -> T:
         if hasattr(stages, field)
     }
     return replace(stages, **changes)  # type: ignore[type-var]
-
-
-@contextmanager
-def gc_disabled() -> Iterator[None]:
-    """Collect garbage once, then disable the collector while the block runs."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def collect_rarely() -> None:

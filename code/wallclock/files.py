@@ -1,4 +1,4 @@
-"""Canonical JSON, digests, and atomic writes."""
+"""JSON for a person, digests, and atomic writes."""
 
 import errno
 import hashlib
@@ -13,32 +13,15 @@ from typing import IO, Any
 from wallclock.errors import UserError
 
 
-def canonical_json(value: Any) -> str:
-    """Serialize `value` so that equal values give equal bytes: sorted keys, no spaces, no NaN."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-
-
 def pretty_json(value: Any) -> str:
-    """Like `canonical_json`, but indented for a person, with a final newline."""
+    """JSON for a person: sorted keys, indented, no NaN, with a final newline."""
     return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def sha256_bytes(data: bytes) -> str:
-    """Hexadecimal sha256 of `data`."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def sha256_file(path: Path) -> str:
     """Hexadecimal sha256 of a file's bytes."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def digest_of(value: Any) -> str:
-    """Hexadecimal sha256 of a value's canonical JSON."""
-    return sha256_bytes(canonical_json(value).encode())
 
 
 def disk_is_full(error: BaseException) -> bool:

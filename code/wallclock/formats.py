@@ -85,12 +85,6 @@ class Header:
     orientation: int = 1
     passes: int = field(default=1, compare=False)
 
-    @property
-    def row_decodable(self) -> bool:
-        """Whether it decodes row by row; all but sequential JPEG is decoded in memory at once."""
-        sequential = self.process in ("baseline", "extended") and self.scans == 1
-        return sequential and self.plain_jpeg
-
     def scan_is_all(self, components: bytes) -> bool:
         """Whether a first scan of so many components, a byte, is the only one of this frame."""
         return self.process in ("baseline", "extended") and components == bytes((self.components,))

@@ -176,10 +176,6 @@ def require_cuda(what: str = "device=cuda") -> None:
     raise Unavailable(reason)
 
 
-def _psutil() -> Any:
-    return import_extra("psutil", "CPU time and memory of processes", "embed")
-
-
 class ProcessUsage(NamedTuple):
     """Cores that a process kept busy since the last sample, and its resident memory in MiB."""
 
@@ -188,22 +184,16 @@ class ProcessUsage(NamedTuple):
 
 
 class ProcessTree:
-    """A process, by default this one, and all processes below it, as they are at each call.
+    """A process, by default this one, and all processes below it, as they are at each call."""
 
-    Args:
-        leave_out: the id of a process below that does not count, such as the one that samples.
-    """
-
-    def __init__(self, pid: int | None = None, *, leave_out: int | None = None) -> None:
-        self._psutil = _psutil()
-        self._main, self._leave_out = self._psutil.Process(pid), leave_out
+    def __init__(self, pid: int | None = None) -> None:
+        self.psutil = import_extra("psutil", "CPU time and memory of processes", "embed")
+        self._main = self.psutil.Process(pid)
         self._sampled: dict[int, Any] = {}
 
     def __iter__(self) -> Iterator[Any]:
         yield self._main
-        for process in self._main.children(recursive=True):
-            if process.pid != self._leave_out:
-                yield process
+        yield from self._main.children(recursive=True)
 
     def sample(self) -> dict[int, ProcessUsage]:
         """Process id → its usage since the last call; a new process counts from now.
@@ -218,39 +208,6 @@ class ProcessTree:
             try:
                 cores = process.cpu_percent(None) / 100
                 usage[pid] = ProcessUsage(cores, process.memory_info().rss / 2**20)
-            except self._psutil.NoSuchProcess:
+            except self.psutil.NoSuchProcess:
                 del self._sampled[pid]
         return usage
-
-    def cpu_s(self) -> float:
-        """CPU seconds so far, user and system, those of children that ended included."""
-        seconds = 0.0
-        for process in self:
-            with suppress(self._psutil.NoSuchProcess):
-                seconds += sum(process.cpu_times()[:4])
-        return seconds
-
-    def rss_mib(self) -> float:
-        """Resident memory in MiB; shared pages count in each process."""
-        n_bytes = 0
-        for process in self:
-            with suppress(self._psutil.NoSuchProcess):
-                n_bytes += process.memory_info().rss
-        return n_bytes / 2**20
-
-    def pss_mib(self) -> float:
-        """Memory in MiB in which a shared page counts once in all. Takes milliseconds."""
-        kib = 0
-        for process in self:
-            with suppress(OSError):
-                path = Path(f"/proc/{process.pid}/smaps_rollup")
-                kib += int(path.read_text(encoding="ascii").partition("Pss:")[2].split()[0])
-        return kib / 1024
-
-
-def other_cores_busy(own_cores: float) -> float:
-    """Cores that all other processes kept busy since the last call, given the tree's own."""
-    psutil = _psutil()
-    cores = psutil.cpu_count() or os.cpu_count() or 1
-    everything = psutil.cpu_percent(None) / 100 * cores
-    return float(max(0.0, everything - own_cores))

@@ -136,10 +136,6 @@ class Limits:
         if not (self.user_agent.isascii() and self.user_agent.isprintable()):
             raise UsageError(f"user_agent={self.user_agent!r}: give printable ASCII characters")
 
-    def of_images(self) -> dict[str, float]:
-        """Those that decide which images are refused."""
-        return {name: value for name, value in vars(self).items() if name.startswith("max_")}
-
 
 @dataclass(frozen=True)
 class ModelSpec:

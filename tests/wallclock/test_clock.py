@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, collect_rarely, gc_disabled
+from harness.processes import gc_disabled
+from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, collect_rarely
 
 
 @dataclass

@@ -12,16 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.digests import canonical_json, digest_of
 from tests.conftest import ROOT
-from wallclock.files import (
-    atomic_open,
-    canonical_json,
-    digest_of,
-    pretty_json,
-    sha256_file,
-    write_bytes,
-    write_text,
-)
+from wallclock.files import atomic_open, pretty_json, sha256_file, write_bytes, write_text
 
 JSON = st.recursive(
     st.none()

@@ -11,11 +11,11 @@ from typing import Any
 from harness.corpora import ProgressHook
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
+from harness.digests import digest_of, sha256_bytes
 from harness.spec import CorpusSpec, Slice
 from wallclock.check import validate
 from wallclock.errors import ImageError, UsageError, UserError
 from wallclock.fetch import FolderListing, id_of
-from wallclock.files import digest_of, sha256_bytes
 from wallclock.recipe import Limits
 
 
@@ -42,7 +42,7 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: ProgressHook
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
         raise UsageError(f"corpus.path: {root} {problem}; give the folder that holds the images")
-    identity: list[Any] = [os.fsencode(root).hex(), spec.image_set, spec.limits.of_images()]
+    identity: list[Any] = [os.fsencode(root).hex(), spec.image_set, spec.image_limits]
     if spec.sample:
         identity.append(spec.seed)
     key = digest_of(identity)[:12]

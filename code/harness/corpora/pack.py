@@ -19,8 +19,9 @@ from PIL import Image
 from harness.corpora import ProgressHook, check_space, readers
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
+from harness.digests import sha256_bytes
 from wallclock.errors import ImageError, UserError
-from wallclock.files import atomic_open, sha256_bytes
+from wallclock.files import atomic_open
 
 #: Rows per shard, so that row i is always in the same one.
 _SHARD_ROWS = 1000

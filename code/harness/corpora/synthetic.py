@@ -9,9 +9,10 @@ from pathlib import Path
 from harness.corpora import ProgressHook, render
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
+from harness.digests import sha256_bytes
 from harness.spec import CorpusSpec, Slice
 from wallclock.check import validate
-from wallclock.files import sha256_bytes, write_bytes
+from wallclock.files import write_bytes
 
 #: Images rendered between two saves of the manifest: what a killed run loses at most.
 _CHUNK = 512

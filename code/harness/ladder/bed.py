@@ -21,10 +21,11 @@ import psutil
 from harness import provenance
 from harness.corpora.manifest import Manifest
 from harness.ladder import rungs
+from harness.processes import ProcessTree
 from harness.spec import Cell
 from harness.testbed import serving
 from harness.testbed.faults import CONTROL
-from wallclock.machine import ProcessTree, gpu_readings, nvml_handles, usable_cores
+from wallclock.machine import gpu_readings, nvml_handles, usable_cores
 
 #: S3's queues of 300 hold 300 × 3 / 9 = 100 s of rung 2's messages, by its own formula.
 VISIBILITY_S = 120

@@ -30,11 +30,11 @@ from harness.engines.inference import open_inference
 from harness.engines.loaders import open_threads
 from harness.engines.positions import CyclicPositions
 from harness.engines.writer import open_writer
+from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.sinks import Vectors
 from harness.spec import Cell
-from wallclock.clock import gc_disabled
 from wallclock.errors import ImageError, Unavailable, check_name
 from wallclock.loader import Batch, in_place_stages
 from wallclock.machine import set_threads, usable_cores

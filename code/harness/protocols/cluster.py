@@ -27,13 +27,14 @@ import pyarrow.parquet as pq
 from harness import systems
 from harness.corpora.manifest import Manifest
 from harness.jobs import JobRun, run_job
+from harness.processes import ProcessTree
 from harness.protocols import fidelity, protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from harness.systems import SYSTEMS, System
 from harness.systems._task import Task
 from wallclock.job import JobSettings
-from wallclock.machine import ProcessTree, usable_cores
+from wallclock.machine import usable_cores
 from wallclock.stages.decode import PixelArray
 
 #: Parts of this suite's own jobs.

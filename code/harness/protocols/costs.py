@@ -24,10 +24,11 @@ from harness.engines import assemble
 from harness.engines.dataloader import torch_loader
 from harness.engines.dataset import ImageDataset
 from harness.engines.pipeline import DeviceStages, device_stages
+from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
-from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler, gc_disabled
+from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler
 from wallclock.errors import UserError
 from wallclock.loader import Batch, Extras, Marks, loaded_px
 from wallclock.machine import set_threads, usable_cores

@@ -20,14 +20,15 @@ from PIL import Image
 
 from harness.corpora import readers
 from harness.corpora.manifest import Item, failure_rows
+from harness.digests import digest_of
 from harness.measures import psnr_db
+from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
-from wallclock.clock import gc_disabled
 from wallclock.errors import ImageError, image_errors
 from wallclock.fetch import Reader
-from wallclock.files import digest_of, write_bytes
+from wallclock.files import write_bytes
 from wallclock.machine import set_threads
 from wallclock.stages import decode
 from wallclock.stages.decode import PixelArray

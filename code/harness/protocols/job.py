@@ -24,13 +24,14 @@ import pyarrow.dataset as ds
 from harness.corpora.distinct import EXTRA, lay_out
 from harness.corpora.manifest import Manifest
 from harness.jobs import PERIOD_S, run_job
+from harness.processes import ProcessTree
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.clock import collect_rarely
 from wallclock.errors import UserError
 from wallclock.job import embed
-from wallclock.machine import ProcessTree, usable_cores
+from wallclock.machine import usable_cores
 
 
 def job(cell: Cell, work: Path, progress: Progress) -> Measurement:

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.peers import import_or_unavailable
+from harness.processes import gc_disabled
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
-from wallclock.clock import gc_disabled
 from wallclock.errors import Unavailable
 
 Boxes = npt.NDArray[np.float64]

@@ -22,10 +22,11 @@ import numpy.typing as npt
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import cache_of, load_stages
 from harness.measures import NEIGHBOURS, neighbours_kept
+from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
-from wallclock.clock import Clock, gc_disabled
+from wallclock.clock import Clock
 from wallclock.errors import Unavailable, UserError, check_name
 from wallclock.infer import Vectors
 from wallclock.machine import set_threads

@@ -22,10 +22,11 @@ from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
 from harness.engines import serial as engine
 from harness.engines.pipeline import DeviceStages, LoadStages
+from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
-from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
+from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler
 from wallclock.machine import set_threads
 
 #: Stages below this share of the wall time are too short for three clocks to agree on.

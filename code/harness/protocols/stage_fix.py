@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from harness.engines import assemble
+from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
-from wallclock.clock import gc_disabled
 from wallclock.errors import Unavailable, check_name
 from wallclock.stages import normalize, transfer
 

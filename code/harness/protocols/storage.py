@@ -21,11 +21,11 @@ import urllib3
 
 from harness.corpora import pack, readers
 from harness.corpora.manifest import Item, Manifest
+from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from harness.testbed import serving
-from wallclock.clock import gc_disabled
 from wallclock.errors import ImageError, Unavailable
 from wallclock.fetch import Reader
 from wallclock.loader import in_place_stages

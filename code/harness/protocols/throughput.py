@@ -25,12 +25,12 @@ from harness.engines.inference import TimedInference, open_inference
 from harness.engines.pipeline import DeviceStages
 from harness.engines.positions import CyclicPositions, burst_of, prefetched_batches
 from harness.engines.writer import Writer, open_writer
+from harness.processes import gc_disabled
 from harness.protocols import fidelity, protocol
 from harness.protocols.loop import PassResult, after, run_pass, steady
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell
-from wallclock.clock import gc_disabled
 from wallclock.loader import Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe

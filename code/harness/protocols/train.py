@@ -19,6 +19,7 @@ from harness.engines import loaders
 from harness.engines.inference import TimedInference
 from harness.engines.positions import CyclicPositions
 from harness.engines.writer import Writer
+from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.costs import timed_by_size
 from harness.protocols.loop import after, run_pass, steady
@@ -26,7 +27,7 @@ from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.runtimes import require_network
 from harness.spec import Cell
 from wallclock import machine
-from wallclock.clock import StageProfiler, gc_disabled
+from wallclock.clock import StageProfiler
 from wallclock.errors import UserError
 from wallclock.loader import Batch, Extras
 from wallclock.machine import set_threads

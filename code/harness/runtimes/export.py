@@ -31,8 +31,9 @@ import onnx
 import onnxruntime
 import torch
 
+from harness.digests import digest_of
 from wallclock.errors import Unavailable, first_line
-from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
+from wallclock.files import pretty_json, sha256_file, write_bytes, write_text
 from wallclock.stages.forward import NetworkRequest
 from wallclock.stages.forward.pytorch import TORCH_DTYPES
 

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from harness.corpora.distinct import EXTRA, lay_out, numbered
+from harness.digests import sha256_bytes
 from tests.making import jpeg
 from wallclock.errors import UserError
-from wallclock.files import sha256_bytes
 from wallclock.stages.decode import make
 
 

@@ -12,9 +12,9 @@ from PIL import Image
 from harness.corpora import manifest as manifests
 from harness.corpora import pack, readers, synthetic
 from harness.corpora.manifest import Item, Manifest
+from harness.digests import sha256_bytes
 from harness.spec import CorpusSpec
 from wallclock.errors import ImageError, UserError
-from wallclock.files import sha256_bytes
 
 N = 10
 

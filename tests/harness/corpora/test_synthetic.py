@@ -6,9 +6,9 @@ import pytest
 
 from harness.corpora import manifest, prepare, synthetic
 from harness.corpora.manifest import Manifest
+from harness.digests import sha256_bytes
 from harness.spec import CorpusSpec
 from wallclock.errors import UserError
-from wallclock.files import sha256_bytes
 
 SPEC = CorpusSpec("synthetic")
 

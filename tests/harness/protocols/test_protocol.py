@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from harness.corpora import readers
+from harness.processes import ProcessTree
 from harness.protocols import protocol
 from harness.spec import Cell, Slice
 from tests.harness.engines.conftest import manifest_in
 from wallclock.errors import Unavailable
-from wallclock.machine import ProcessTree
 from wallclock.recipe import ModelSpec, Recipe
 
 

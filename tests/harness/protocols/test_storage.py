@@ -10,12 +10,12 @@ import pytest
 from harness.corpora import manifest as manifests
 from harness.corpora import readers
 from harness.corpora.manifest import Item
+from harness.digests import sha256_bytes
 from harness.protocols.protocol import no_progress
 from harness.protocols.storage import LateReader, forms, storage
 from harness.spec import Cell, Slice
 from harness.testbed import serving
 from wallclock.errors import ImageError
-from wallclock.files import sha256_bytes
 from wallclock.recipe import ModelSpec, Recipe
 
 MODEL = ModelSpec("null", weights="none", input_px=32, dim=8)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.files import sha256_bytes
+from harness.digests import sha256_bytes
 from wallclock.job import index as module
 from wallclock.job.dataset import Dataset
 from wallclock.job.index import HashIndex, Reused, hash_words, places_of

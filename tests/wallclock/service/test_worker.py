@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.processes import gc_disabled
 from tests.wallclock.service.local_bed import LocalBed, body
 from tests.wallclock.service.toy import POISON, Toy
-from wallclock.clock import gc_disabled
 from wallclock.service import pipeline
 from wallclock.service.batching import BatchPolicy
 from wallclock.service.download import Downloader

@@ -19,10 +19,11 @@ from pathlib import Path
 
 from harness.corpora.abo.store import CorpusStore
 from harness.corpora.manifest import Item
-from wallclock.check import check_body, read_header
+from harness.digests import sha256_bytes
+from wallclock.check import Header, check_body, read_header
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch import PermanentError, TransientError, retry
-from wallclock.files import sha256_bytes, sha256_file, why_unwritable, write_bytes
+from wallclock.files import sha256_file, why_unwritable, write_bytes
 from wallclock.recipe import Limits
 
 #: Objects requested before all earlier ones are recorded.
@@ -142,7 +143,7 @@ class Fetch:
         try:
             header = read_header(data, self._limits)
             # Decoded as a whole, one image may take as much memory as all the others.
-            with nullcontext() if header.row_decodable else self._large_image_lock:
+            with nullcontext() if decodes_by_row(header) else self._large_image_lock:
                 check_body(data, header)
             item = item.with_header(header)
         except ImageError as error:
@@ -155,6 +156,12 @@ class Fetch:
         write_bytes(path, data, sync=False)
         os.utime(path, ns=(found.modified_ns, found.modified_ns))
         return item
+
+
+def decodes_by_row(header: Header) -> bool:
+    """Whether it decodes row by row; all but sequential JPEG is decoded in memory at once."""
+    sequential = header.process in ("baseline", "extended") and header.scans == 1
+    return sequential and header.plain_jpeg
 
 
 def make_folder(folder: Path) -> None:

@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from harness.corpora.manifest import Item
+from harness.digests import digest_of, sha256_bytes
 from wallclock.errors import UserError
-from wallclock.files import digest_of, sha256_bytes
 
 KEY = "images/metadata/images.csv.gz"
 COLUMNS = "image_id,height,width,path"

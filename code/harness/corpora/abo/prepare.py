@@ -21,10 +21,11 @@ from harness.corpora.abo import fetch, plan
 from harness.corpora.abo.plan import Catalogue
 from harness.corpora.abo.store import CorpusStore
 from harness.corpora.manifest import Item, Manifest
+from harness.digests import digest_of
 from harness.spec import CorpusSpec, Slice
 from wallclock.errors import UserError
 from wallclock.fetch import PermanentError
-from wallclock.files import digest_of, write_bytes
+from wallclock.files import write_bytes
 
 #: Bytes an object, on average, over samples of the real bucket (the originals' larger sample), and
 #: half a block of 4 KiB, which a file system loses with each file.
@@ -52,7 +53,7 @@ class _List:
     @property
     def base(self) -> Path:
         """This store's folder: another store, or other limits, is another folder."""
-        store = [self.spec.endpoint, self.spec.bucket, self.spec.limits.of_images()]
+        store = [self.spec.endpoint, self.spec.bucket, self.spec.image_limits]
         return self.cache / f"abo-{digest_of(store)[:12]}"
 
     @property

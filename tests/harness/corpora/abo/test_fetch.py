@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.digests import sha256_bytes
 from tests import making
 from tests.harness.corpora.abo import bucket
 from tests.harness.corpora.abo.conftest import ALL, OBJECTS, Corpus, N, fill, intact
 from tests.harness.corpora.abo.faulty_store import MENDABLE, FaultyStore, always, first
 from wallclock.errors import UserError
-from wallclock.files import sha256_bytes
 from wallclock.recipe import Limits
 
 #: Faults that only a timeout ends.

@@ -1,0 +1,74 @@
+"""What processes take, beyond a sample of the product's; and a pass without the collector."""
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from wallclock import machine
+
+
+class ProcessTree(machine.ProcessTree):
+    """See there.
+
+    Args:
+        leave_out: the id of a process below that does not count, such as the one that samples.
+    """
+
+    def __init__(self, pid: int | None = None, *, leave_out: int | None = None) -> None:
+        super().__init__(pid)
+        self._leave_out = leave_out
+
+    def __iter__(self) -> Iterator[Any]:
+        main, *below = super().__iter__()
+        yield main
+        yield from (process for process in below if process.pid != self._leave_out)
+
+    def cpu_s(self) -> float:
+        """CPU seconds so far, user and system, those of children that ended included."""
+        seconds = 0.0
+        for process in self:
+            with suppress(psutil.NoSuchProcess):
+                seconds += sum(process.cpu_times()[:4])
+        return seconds
+
+    def rss_mib(self) -> float:
+        """Resident memory in MiB; shared pages count in each process."""
+        n_bytes = 0
+        for process in self:
+            with suppress(psutil.NoSuchProcess):
+                n_bytes += process.memory_info().rss
+        return n_bytes / 2**20
+
+    def pss_mib(self) -> float:
+        """Memory in MiB in which a shared page counts once in all. Takes milliseconds."""
+        kib = 0
+        for process in self:
+            with suppress(OSError):
+                path = Path(f"/proc/{process.pid}/smaps_rollup")
+                kib += int(path.read_text(encoding="ascii").partition("Pss:")[2].split()[0])
+        return kib / 1024
+
+
+def other_cores_busy(own_cores: float) -> float:
+    """Cores that all other processes kept busy since the last call, given the tree's own."""
+    cores = psutil.cpu_count() or os.cpu_count() or 1
+    everything = psutil.cpu_percent(None) / 100 * cores
+    return float(max(0.0, everything - own_cores))
+
+
+@contextmanager
+def gc_disabled() -> Iterator[None]:
+    """Collect garbage once, then disable the collector while the block runs."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
