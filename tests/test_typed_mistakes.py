@@ -55,7 +55,11 @@ PRODUCT = (
     ("serve http://127.0.0.1:1/0/work module=mine", "module=mine", "give package.module:Class"),
     ("serve http://127.0.0.1:1/0/work ports=http", "ports=http", "give numbers"),
     ("trace", "usage: wallclock trace", "--help lists the settings"),
-    ("trace --jsn x program.py", "no option --jsn", "valid before the script: --json"),
+    (
+        "trace --jsn x program.py",
+        "unrecognized arguments: --jsn",
+        "valid before the script: --json",
+    ),
     ("trace nowhere.py", "no script nowhere.py", "give a Python file"),
 )
 #: Behind `python -m paper`.

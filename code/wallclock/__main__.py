@@ -247,7 +247,7 @@ def _explain_trace(words: Sequence[str]) -> str:
 def _trace_wants_help(words: Sequence[str]) -> bool:
     from wallclock.trace.command import parse
 
-    return bool(parse(words).help)
+    return bool(words) and parse(words).help is True
 
 
 def _lines_of_module(name: str) -> str:

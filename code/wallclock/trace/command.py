@@ -18,7 +18,8 @@ from wallclock.trace.run import Ended, run
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"trace: {message}; wallclock trace --help lists the options")
+        valid = "valid before the script: --json, --html, --seconds, --try, -m"
+        raise UsageError(f"trace: {message}; {valid}")
 
 
 def _parser() -> _Parser:

@@ -156,19 +156,6 @@ def test_a_second_pass_allocates_no_segment(device: Device) -> None:
     assert other["gpu_segments_allocated"] > 0
 
 
-def test_the_mock_stays_on_the_host_beside_a_gpu(device: Device) -> None:
-    mock = ModelSpec("null", "none", input_px=28, dim=12)
-    embedder = open_embedder(ON_DEVICE, mock)
-    written: list[Any] = []
-    with open_writer(lambda *both: written.append(both), lambda: None, in_thread=False) as writer:
-        inference = open_inference(embedder, ON_DEVICE, writer)
-        for batch in batches(2):
-            inference.submit(batch, 0)
-        inference.finish()
-    assert (embedder.device, inference.lane) == ("null", "main")
-    assert [vectors.shape for _, vectors in written] == [(8, 12)] * 2
-
-
 def test_memory_of_a_mock_has_no_values() -> None:
     memory = GpuMemory("null")
     memory.begin()

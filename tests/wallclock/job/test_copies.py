@@ -77,12 +77,3 @@ def test_the_first_row_of_the_first_part_is_somewhere() -> None:
     ((n, at, rows),) = by_part(np.array([-1, 0]))
     assert (n, at.tolist(), rows.tolist()) == (0, [1], [0])
     assert list(by_part(np.array([-1, -1]))) == []
-
-
-def test_the_first_image_is_reused(tmp_path: Path) -> None:
-    """Of place 0: its row is there, and is not read again."""
-    folder = write(tmp_path / "in", range(5))
-    embed(folder, tmp_path / "a", **QUICK)
-    again = embed(folder, tmp_path / "b", reuse=str(tmp_path / "a"), **QUICK).tally
-    assert (again.unread, again.images) == (5, 0)
-    assert content(tmp_path / "b") == content(tmp_path / "a")

@@ -1,6 +1,5 @@
 """The job from end to end, in this process: what is written, what is refused, what is reused."""
 
-import errno
 import io
 import json
 import os
@@ -178,21 +177,6 @@ def test_max_failures(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"more than max_failures=1 .* zero.jpg, in read: empty"):
         run(max_failures=1)
     assert run(max_failures=2).counts["failures"] == 2
-
-
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_full_disk(
-    call: str, run: Run, reference: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, call, fail)
-    with pytest.raises(UserError, match="no space left while writing"):
-        run()
-    monkeypatch.undo()
-    run()
-    assert content(tmp_path / "out") == reference
 
 
 def test_full_disk_for_real(images: Path, reference: Content, small_disk: Path) -> None:  # noqa: F811

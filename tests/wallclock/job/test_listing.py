@@ -66,9 +66,6 @@ def test_a_path_and_its_text(name: bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("id,path\na,1\nb,2\na,3\n", "has the id 'a' 2 times"),
-        ("id,place\na,1\n", "no column of path, url"),
-        ("id,path\n", "no image in"),
         ("id, ID ,path\n,x,y\n", "the columns 'id' and ' ID ' have one name"),
         ("id,path\ra,1\r", "cannot be read as a list: its first line: new-line character"),
         (b"id,path\n1,caf\xe9.jpg", "0xe9 is not UTF-8, perhaps Windows-1252; save it as UTF-8"),
@@ -188,12 +185,6 @@ def test_a_list_is_a_regular_file(tmp_path: Path) -> None:
     for src in ("/dev/zero", str(tmp_path / "pipe")):
         with pytest.raises(UserError, match=f"{src} is neither a folder nor a regular file"):
             list_items(src)
-
-
-@pytest.mark.parametrize("src", ["/nowhere", "http://127.0.0.1:9/list.csv", "s3:///key"])
-def test_no_source(src: str) -> None:
-    with pytest.raises(UserError, match=r"does not exist|cannot be fetched|names no bucket"):
-        list_items(src)
 
 
 def test_a_list_behind_a_url(images: Path, tmp_path: Path) -> None:

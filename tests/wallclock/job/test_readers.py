@@ -13,7 +13,6 @@ import pyarrow.dataset
 import pytest
 
 from tests.conftest import ROOT
-from tests.wallclock.job.conftest import Content
 from wallclock.job.dataset import open_existing
 
 Run = Callable[..., Any]
@@ -102,7 +101,3 @@ def test_the_lines_that_convert_it(out: Path, monkeypatch: pytest.MonkeyPatch) -
     with lmdb.open("vectors.lmdb", subdir=False, readonly=True) as db, db.begin() as view:
         for name, vector in right.items():
             assert view.get(name.encode()) == vector.tobytes()
-
-
-def test_reference(out: Path, reference: Content) -> None:
-    assert expected(out).keys() == reference.rows.keys()

@@ -1,9 +1,5 @@
 """The settings of a job that decide its recipe."""
 
-import pytest
-
-from wallclock.constraints import build
-from wallclock.errors import UserError
 from wallclock.job.settings import JobSettings
 
 
@@ -17,8 +13,3 @@ def test_fast_uses_fp16_on_a_gpu_only() -> None:
     dtypes = [JobSettings().resolved_recipe(device).dtype for device in ("cpu", "cuda")]
     assert dtypes == ["fp32", "fp16"]
     assert JobSettings(recipe="pillow").resolved_recipe("cuda").dtype == "fp32"
-
-
-def test_no_such_recipe_names_the_others() -> None:
-    with pytest.raises(UserError, match=r"recipe.*fast, pillow"):
-        build(JobSettings, {"recipe": "fsat"}, "")

@@ -11,7 +11,6 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.wallclock.job.conftest import QUICK, Content, content
-from wallclock.__main__ import main
 
 
 def command(src: Path, out: Path, **settings: object) -> list[str]:
@@ -73,11 +72,3 @@ def test_stopped_and_started_again(
     assert "39 vectors, 2 failed, 0 skipped in 3 parts" in printed
     assert (out / "part-00000.parquet").stat().st_mtime_ns == before
     assert content(out) == reference
-
-
-@pytest.mark.parametrize(("words", "status"), [("", 2), ("embed x", 2), ("embed --help", 0)])
-def test_wrong_usage_is_explained(
-    words: str, status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words.split()) == status
-    assert "usage: wallclock embed SRC OUT" in "".join(capsys.readouterr())

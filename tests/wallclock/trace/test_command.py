@@ -125,7 +125,7 @@ def test_seconds(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--jsn", "a", "program.py"], "unrecognized arguments: --jsn; wallclock trace --help"),
+        (["--jsn", "a", "program.py"], "unrecognized arguments: --jsn; valid before the script"),
         (["--json"], "argument --json: expected one argument"),
         (["--seconds", "x", "program.py"], "argument --seconds: invalid float value"),
         (["--seconds=-1", "program.py"], "a positive number, not -1"),

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -193,12 +192,6 @@ def test_any_trace_has_a_page(tmp_path_factory: pytest.TempPathFactory, made: Tr
     lines = printed(made).splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
-
-
-def test_a_program_that_failed_has_the_same_page() -> None:
-    text = printed(replace(traces.STARVING_DECODE, exit_code=1, wall_s=10.0))
-    assert text.splitlines()[0].startswith("The GPU waits for data 71 % of the time;")
-    assert "The program ended with exit code 1 after 10 s; the times are until then." in text
 
 
 STARVING_GPU = """\
