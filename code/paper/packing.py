@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from harness import records
+from harness.digests import digest_of
 from harness.records import Record
 from wallclock import files
 from wallclock.errors import UserError
@@ -86,7 +87,7 @@ def _joined(runs: Sequence[Path]) -> list[Path]:
             raise UserError(f"no records under {run}")
         for folder in folders:
             record = records.load(folder)
-            cell = files.digest_of(record.cell.identity())
+            cell = digest_of(record.cell.identity())
             first, other = chosen.setdefault(cell, (folder, record))
             if other.ok and record.ok and other != record:
                 raise UserError(f"{first} and {folder} measured the same cell: delete one of them")

@@ -83,9 +83,9 @@ class JobSettings:
     max_failures: Annotated[
         Count | None, Help("stop after more failures than this; empty: never")
     ] = None
-    user_agent: Annotated[str, Help("what servers of images are told")] = Limits.user_agent
+    user_agent: Annotated[str, Help("User-Agent sent to image servers")] = Limits.user_agent
     give_up_s: Annotated[
-        float, Range(0), Help("seconds in which no image is reached, until the run ends")
+        float, Range(0), Help("seconds without any answer after which the run stops")
     ] = Limits.give_up_s
     export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
     limit: Annotated[
