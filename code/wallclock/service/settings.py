@@ -95,7 +95,7 @@ class ClientSettings:
     ports: Annotated[str, Help("ports that URLs may name, with commas")] = "80,443"
     connect_s: Annotated[_SecondsOfTry, Help("seconds to connect, of one try")] = 5.0
     read_s: Annotated[
-        _SecondsOfTry, Help("seconds of silence, or of less than 1 kB each, of one try")
+        _SecondsOfTry, Help("seconds of silence, or of less than 1 kB/s, of one try")
     ] = 10.0
     total_s: Annotated[_SecondsOfTry, Help("seconds of one try, redirects included")] = 30.0
     attempts: Annotated[int, Range(1, 100), Help("tries, with random growing pauses")] = 4
