@@ -33,6 +33,7 @@ TIMED = (
     "harness.protocols.loop",
     "harness.protocols.protocol",
     "harness.protocols.sink_check",
+    "harness.resizers",
     "harness.runtimes",
     "harness.sinks",
     "harness.telemetry",

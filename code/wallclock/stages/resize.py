@@ -1,21 +1,17 @@
-"""Stage `resize`: an RGB array to a fixed size, by Pillow or torch (antialiased), or by OpenCV.
+"""Stage `resize`: an RGB array to a fixed size, by Pillow or torch, whose filters antialias.
 
 `resize` does not keep the aspect ratio: the paper's jobs squash to the model's square input.
-`resize_window` makes only a part of a larger result, as a crop needs it. Pillow's filters
-widen with the scale, so all of them antialias. OpenCV's `linear`, `cubic` and `lanczos` sample the
-full-resolution image without antialiasing; only `area` averages. That is why the recipes do not
-compute the same pixels, and why every table has the PSNR. torch has Pillow's filters in vector code
-(`resizer=torch`): the same pixels but for rounding, in less time than OpenCV's `area` takes.
+`resize_window` makes only a part of a larger result, as a crop needs it. torch has Pillow's filters
+in vector code: the same pixels but for rounding, in less time than OpenCV's `area` takes.
 
-Grey and RGBA are resized as RGB is, by Pillow and torch. Pillow weights the colours of a pixel by
+Grey and RGBA are resized as RGB is. Pillow weights the colours of a pixel by
 its alpha, torch does not: to torch go opaque pixels alone.
 
 An image that was decoded to 1/n rarely has whole pixels at its right and lower edge: 1873 px at 1/4
-are 468.25, in 469. Given the size in the file, `pil` and `torch` resize the 468.25 alone; taking
-all 469 would shift the image by up to half a pixel of the result. OpenCV cannot.
+are 468.25, in 469. Given the size in the file, the 468.25 alone are resized; taking all 469 would
+shift the image by up to half a pixel of the result.
 """
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -145,22 +141,6 @@ def _as_array(image: Image.Image) -> PixelArray:
     return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
-class _OpenCV(Resizer):
-    name = "opencv"
-
-    def __init__(self, interpolation: str, size: Size) -> None:
-        import cv2
-
-        super().__init__(interpolation, size)
-        self._flag: int = getattr(
-            cv2, f"INTER_{interpolation.upper()}".replace("LANCZOS", "LANCZOS4")
-        )
-        self._resize: Callable[..., Any] = cv2.resize
-
-    def resize_into(self, destination: PixelArray, pixels: PixelArray, full: Full = None) -> None:
-        self._resize(pixels, self._size[::-1], destination, interpolation=self._flag)
-
-
 class _Torch(Resizer):
     """The function behind `torch.nn.functional.interpolate(antialias=True)`, which has no `out`.
 
@@ -222,4 +202,5 @@ def _never_skipped(made: int, stored: int, resized: int) -> int:
     return made + 1 if made == stored != resized else made
 
 
-RESIZERS: dict[str, type[Resizer]] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}
+#: The product's own; the benchmark suite adds one.
+RESIZERS: dict[str, type[Resizer]] = {"pil": _Pillow, "torch": _Torch}
