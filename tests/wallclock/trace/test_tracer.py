@@ -18,6 +18,7 @@ from wallclock.clock import STAGES, StageProfiler
 from wallclock.trace.collect import collect
 from wallclock.trace.inside import layout
 from wallclock.trace.inside.counters import Counters
+from wallclock.trace.inside.notes import Done
 from wallclock.trace.inside.patch import noted, replace
 from wallclock.trace.inside.tracer import Tracer
 from wallclock.trace.record import Function, Spent, Thread, Trace, by_stage
@@ -205,8 +206,8 @@ def test_an_image_counts_once_within_a_stage(traced: Traced) -> None:
     """A resize that calls a reduce is one image; a decode that calls a read is one of each."""
     tracer = traced.tracer
 
-    def note(tracer: Tracer, slot: int, started: int, *_: Any) -> None:
-        tracer.count(slot, 1, started)
+    def note(tracer: Tracer, done: Done) -> None:
+        tracer.count(done.slot, 1, done.started)
 
     def wrap(stage: str, name: str, function: Any) -> Any:
         return noted(tracer, function, tracer.slot(stage, name), note)

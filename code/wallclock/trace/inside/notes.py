@@ -1,17 +1,26 @@
 """What a call tells of its images: how many, their sizes and formats. Named by rows of `targets`.
 
-Each takes the tracer, the function's slot, when the call started, its arguments and its result.
 Format and stored size of an encoded image are those of its first bytes.
 """
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from .tracer import Size, Tracer
 
-Note = Callable[[Tracer, int, int, tuple[Any, ...], dict[str, Any], Any], None]
-Options = dict[str, Any]
+
+class Done(NamedTuple):
+    """A call of a function that is counted: its slot and when it started, what it took and gave."""
+
+    slot: int
+    started: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+
+Note = Callable[[Tracer, Done], None]
 
 #: cv2.IMREAD_REDUCED_*: bits of the flags, and how often smaller they decode.
 _REDUCED = ((16, 2), (32, 4), (64, 8))
@@ -36,129 +45,103 @@ _PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)
 _NO_FRAME = (0xC4, 0xC8, 0xCC)
 
 
-def count_image(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def count_image(tracer: Tracer, done: Done) -> None:
     """One image a call, or those of a batch."""
-    shape: Any = getattr(result, "shape", ())
-    tracer.count(slot, shape[0] if len(shape) == 4 else 1)
+    shape: Any = getattr(done.result, "shape", ())
+    tracer.count(done.slot, shape[0] if len(shape) == 4 else 1)
 
 
-def opened_image(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def opened_image(tracer: Tracer, done: Done) -> None:
     """A Pillow image: no pixels yet, but what it is of."""
-    tracer.paths.note_source(result, args[0] if args else kwargs["fp"])
+    tracer.paths.note_source(done.result, done.args[0] if done.args else done.kwargs["fp"])
 
 
-def resized_image(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def resized_image(tracer: Tracer, done: Done) -> None:
     """A Pillow image that became another one."""
-    tracer.count(slot, 1)
-    tracer.count_kind(slot, "", args[0].size, result.size)
+    tracer.count(done.slot, 1)
+    tracer.count_kind(done.slot, "", done.args[0].size, done.result.size)
 
 
-def resized_array(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def resized_array(tracer: Tracer, done: Done) -> None:
     """An array that became another one, e.g. by `cv2.resize`."""
-    source = args[0] if args else kwargs["src"]
-    tracer.count(slot, 1)
-    tracer.count_kind(slot, "", size_of(source.shape), size_of(result.shape))
+    source = done.args[0] if done.args else done.kwargs["src"]
+    tracer.count(done.slot, 1)
+    tracer.count_kind(done.slot, "", size_of(source.shape), size_of(done.result.shape))
 
 
-def resized_batch(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def resized_batch(tracer: Tracer, done: Done) -> None:
     """A tensor of images, channels first."""
-    source = args[0] if args else kwargs["input"]
+    source = done.args[0] if done.args else done.kwargs["input"]
     if isinstance(source.shape, tuple) and len(source.shape) == 4:  # no proxy of torch.fx
         images = source.shape[0]
-        tracer.count(slot, images)
-        sizes = (source.shape[3], source.shape[2]), (result.shape[3], result.shape[2])
-        tracer.count_kind(slot, "", *sizes, images=images)
+        tracer.count(done.slot, images)
+        sizes = (source.shape[3], source.shape[2]), (done.result.shape[3], done.result.shape[2])
+        tracer.count_kind(done.slot, "", *sizes, images=images)
 
 
-def resized_into(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def resized_into(tracer: Tracer, done: Done) -> None:
     """A method of `wallclock`: itself, the array for the result, the pixels."""
-    tracer.count(slot, 1)
-    tracer.count_kind(slot, "", size_of(args[2].shape), args[0]._size[::-1])
+    tracer.count(done.slot, 1)
+    tracer.count_kind(done.slot, "", size_of(done.args[2].shape), done.args[0]._size[::-1])
 
 
-def resized_window(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def resized_window(tracer: Tracer, done: Done) -> None:
     """A method of `wallclock`: itself and the pixels; it returns the window of a crop."""
-    tracer.count(slot, 1)
-    tracer.count_kind(slot, "", size_of(args[1].shape), size_of(result.shape))
+    tracer.count(done.slot, 1)
+    tracer.count_kind(done.slot, "", size_of(done.args[1].shape), size_of(done.result.shape))
 
 
-def decoded_data(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def decoded_data(tracer: Tracer, done: Done) -> None:
     """An array that was decoded from bytes: the first argument that has any."""
-    if result is None:
+    if done.result is None:
         return
-    data = next(filter(None, map(_bytes_of, (*args, *kwargs.values()))), None)
-    made = size_of(result.shape)
+    data = next(filter(None, map(_bytes_of, (*done.args, *done.kwargs.values()))), None)
+    made = size_of(done.result.shape)
     form, source = read_header(data) if data is not None else ("", None)
-    tracer.count(slot, 1, started)
+    tracer.count(done.slot, 1, done.started)
     n_bytes = 0 if data is None else data.nbytes
-    tracer.count_kind(slot, form, source or made, made, n_bytes=n_bytes)
+    tracer.count_kind(done.slot, form, source or made, made, n_bytes=n_bytes)
     tracer.paths.add_bytes(n_bytes)
 
 
-def decoded_file(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def decoded_file(tracer: Tracer, done: Done) -> None:
     """An array that was decoded from a path, which the library has read itself."""
-    if result is None:
+    if done.result is None:
         return
-    path = args[0] if args else next(iter(kwargs.values()))
-    made = size_of(result.shape)
-    flags = args[1] if len(args) > 1 else kwargs.get("flags", 0)
+    path = done.args[0] if done.args else next(iter(done.kwargs.values()))
+    made = size_of(done.result.shape)
+    flags = done.args[1] if len(done.args) > 1 else done.kwargs.get("flags", 0)
     scale = next(
         (by for bit, by in _REDUCED if isinstance(flags, int) and flags > 0 and flags & bit), 1
     )
-    tracer.count(slot, 1, started)
+    tracer.count(done.slot, 1, done.started)
     source = made[0] * scale, made[1] * scale
     form = format_by_name(path)
-    tracer.count_kind(slot, form, source, made, n_bytes=_length_of(path))
+    tracer.count_kind(done.slot, form, source, made, n_bytes=_length_of(path))
     tracer.paths.add(path)
 
 
-def read_file(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def read_file(tracer: Tracer, done: Done) -> None:
     """A tensor of a file's bytes, by its path."""
-    tracer.paths.add_read(args[0] if args else kwargs["path"], len(result))
+    tracer.paths.add_read(done.args[0] if done.args else done.kwargs["path"], len(done.result))
 
 
-def read_image(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def read_image(tracer: Tracer, done: Done) -> None:
     """Bytes that a read gave: an image, if they begin as one and are no mere header."""
-    if isinstance(result, bytes) and len(result) > 64 and format_of(result):
-        tracer.count(slot, 1, started)
+    if isinstance(done.result, bytes) and len(done.result) > 64 and format_of(done.result):
+        tracer.count(done.slot, 1, done.started)
 
 
-def collated_batch(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def collated_batch(tracer: Tracer, done: Done) -> None:
     """A list of samples that became a batch."""
-    samples = args[0] if args else next(iter(kwargs.values()))
-    tracer.count(slot, len(samples))
+    samples = done.args[0] if done.args else next(iter(done.kwargs.values()))
+    tracer.count(done.slot, len(samples))
 
 
-def fed_session(
-    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
-) -> None:
+def fed_session(tracer: Tracer, done: Done) -> None:
     """The inputs of an onnxruntime session, by name."""
-    feed = kwargs.get("input_feed", args[2] if len(args) > 2 else {})
-    tracer.count(slot, batch_of(feed.values()))
+    feed = done.kwargs.get("input_feed", done.args[2] if len(done.args) > 2 else {})
+    tracer.count(done.slot, batch_of(feed.values()))
 
 
 def batch_of(values: Any) -> int:

@@ -80,7 +80,8 @@ def noted(tracer: Tracer, function: Call, slot: int, note: notes.Note) -> Call:
     An image counts once where a function that counts images calls another one of its stage.
     """
     enter, leave, counting = tracer.enter, tracer.leave, tracer.counting
-    stage = counting[slot] = tracer.stage_of(slot)
+    stage, done = tracer.stage_of(slot), notes.Done
+    counting[slot] = stage
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         entered = enter(slot)
@@ -90,7 +91,7 @@ def noted(tracer: Tracer, function: Call, slot: int, note: notes.Note) -> Call:
             leave(slot, entered)
         if counting.get(entered[0]) != stage:
             try:
-                note(tracer, slot, entered[1], args, kwargs, result)
+                note(tracer, done(slot, entered[1], args, kwargs, result))
             except Exception as error:  # noqa: BLE001 - an unusual argument is no fault of the user
                 tracer.complain(f"images of {function!r}", error)
         return result
