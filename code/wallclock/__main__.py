@@ -17,6 +17,7 @@ from wallclock.clock import collect_rarely
 from wallclock.constraints import Setting, describe, values_of
 from wallclock.errors import UserError, check_name, import_extra
 from wallclock.paths import print_any_text
+from wallclock.trace import command as tracing
 
 #: Columns of the help: of a line, and before a setting's meaning.
 _WIDTH, _INDENT = 80, 27
@@ -170,12 +171,6 @@ def _serve(words: Sequence[str]) -> int:
     os._exit(status)
 
 
-def _trace(words: Sequence[str]) -> int:
-    from wallclock.trace.command import trace
-
-    return trace(words)
-
-
 # --- help ---------------------------------------------------------------------------------------
 
 
@@ -238,18 +233,6 @@ def _explain_serve(words: Sequence[str]) -> str:
     )
 
 
-def _explain_trace(words: Sequence[str]) -> str:
-    from wallclock.trace.command import explain
-
-    return explain(words)
-
-
-def _trace_wants_help(words: Sequence[str]) -> bool:
-    from wallclock.trace.command import parse
-
-    return bool(words) and parse(words).help is True
-
-
 def _lines_of_module(name: str) -> str:
     """The settings that a module of the service adds; why not, where it cannot be imported."""
     from wallclock.service import settings
@@ -291,10 +274,10 @@ COMMANDS = {
         usage="[OPTION ...] SCRIPT.PY [ARG ...] | -m MODULE [ARG ...]",
         summary="run a program of yours, say where its wall time goes and what to fix",
         n_required=1,
-        run=_trace,
-        explain=_explain_trace,
+        run=tracing.trace,
+        explain=tracing.explain,
         stopped="the program has ended, its report is lost",
-        wants_help=_trace_wants_help,
+        wants_help=tracing.wants_help,
     ),
 }
 

@@ -55,6 +55,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return given
 
 
+def wants_help(words: Sequence[str]) -> bool:
+    """Whether the options ask for help; words behind the script are the program's."""
+    return bool(words) and parse(words).help is True
+
+
 def trace(words: Sequence[str]) -> int:
     """Run the program and report on standard error; its exit status.
 
