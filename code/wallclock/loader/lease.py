@@ -60,7 +60,6 @@ class Leases(Lender):
         self._returned: deque[int] = deque()
 
     def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
-        """See `Lender`."""
         self._lent += 1
         return self._convert(np.asarray(Lease(rows, number, self._returned)))
 
@@ -88,7 +87,6 @@ class OwnArrays(Lender):
         self._returned: list[int] = []
 
     def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
-        """See `Lender`."""
         images = [self._convert(row[0]) for row in rows]
         # A buffer would keep them in memory until its rows are filled again.
         buffer = rows if rows.base is None else rows.base
@@ -97,7 +95,6 @@ class OwnArrays(Lender):
         return images
 
     def returned(self) -> list[int]:
-        """See `Lender`."""
         numbers, self._returned = self._returned, []
         return numbers
 
@@ -127,6 +124,5 @@ class DeviceCopies(Lender):
         return numbers
 
     def close(self) -> None:
-        """See `Lender`."""
         for _, copied in self._queued:
             copied.synchronize()

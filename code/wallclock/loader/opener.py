@@ -184,7 +184,6 @@ class SourceFeed(Feed):
         return self._sources[position % self.n]
 
     def inspect(self, position: int, item: Source, data: bytes) -> tuple[ImageInfo, bool]:
-        """See `Inspector`."""
         return self._inspector(position, item.id, data)
 
 

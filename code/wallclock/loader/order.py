@@ -93,7 +93,6 @@ class ListedBatches(BatchSource):
         self.batch_size = largest_batch(batches)
 
     def __next__(self) -> Sequence[int]:
-        """See `BatchSource`."""
         if self._opened == len(self._batches):
             raise StopIteration
         self._opened += 1
@@ -115,7 +114,6 @@ class EveryNth(LazyBatches):
         self.batch_size = largest_batch(batches)
 
     def batch(self, index: int) -> Sequence[int]:
-        """See `LazyBatches`."""
         return self._batches[self._indices[index]]
 
     def __len__(self) -> int:
@@ -171,7 +169,6 @@ class OrderedBatches(LazyBatches):
         self.batch_size = min(order.batch_size, order.n)
 
     def batch(self, index: int) -> list[int]:
-        """See `LazyBatches`."""
         return self._order.positions(self._indices[index])
 
     def __len__(self) -> int:

@@ -244,11 +244,9 @@ class _ByKind:
         self.labels = of_plain.labels
 
     def as_destination(self, row: Any) -> Any:
-        """See `RowWriter`."""
         return self._plain.as_destination(row), self._others.as_destination(row)
 
     def resize_into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
-        """See `RowWriter.write`."""
         plain, other = destination
         if image.plain_jpeg:
             self._plain.resize_into(image, pixels, plain)

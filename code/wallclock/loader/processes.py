@@ -108,7 +108,6 @@ class ForkedLoader(LendingLoader):
         self._children.append((ours, child))
 
     def take(self) -> tuple[int, Batch]:
-        """See `LendingLoader`."""
         if self._next == len(self._batches):
             raise StopIteration
         number = self._next % len(self._buffers)
@@ -129,7 +128,6 @@ class ForkedLoader(LendingLoader):
         return buffer * len(self._buffers) + number, batch
 
     def release(self, buffer: int) -> None:
-        """See `LendingLoader`."""
         at, number = divmod(buffer, len(self._buffers))
         with suppress(OSError):
             self._children[number][0].send(at)
@@ -144,7 +142,6 @@ class ForkedLoader(LendingLoader):
             pipe.close()
 
     def close(self) -> None:
-        """See `LendingLoader`."""
         self.stop()
         for _, child in self._children:
             child.join(_END_S)

@@ -140,7 +140,6 @@ class StreamedBatches(BatchSource):
             self._thread.join()
 
     def __next__(self) -> Sequence[int]:
-        """See `BatchSource`."""
         if self._is_over:
             raise StopIteration
         if not self._is_begun:
@@ -159,7 +158,6 @@ class StreamedBatches(BatchSource):
         return [position for position, _ in batch]
 
     def ready(self) -> bool:
-        """See `BatchSource`."""
         return self._is_over or not self._batches.empty()
 
     def taken(self) -> None:

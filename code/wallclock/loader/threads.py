@@ -234,7 +234,6 @@ class ThreadLoader(LendingLoader):
         return self
 
     def stop(self) -> None:
-        """See `LendingLoader`."""
         self._ring.source.stop()
         self._reader.stop()
         for worker in self._workers:
@@ -243,7 +242,6 @@ class ThreadLoader(LendingLoader):
         self._results.put(ClosedError())
 
     def close(self) -> None:
-        """See `LendingLoader`."""
         self.stop()
         for worker in self._workers:
             worker.thread.join()
@@ -251,7 +249,6 @@ class ThreadLoader(LendingLoader):
         self._ring.source.close()
 
     def take(self) -> tuple[int, Batch]:
-        """See `LendingLoader`."""
         self._dispatch()
         if self._ring.exhausted:
             raise StopIteration
@@ -263,7 +260,6 @@ class ThreadLoader(LendingLoader):
         return chunks[0].buffer, self._batch(chunks)
 
     def release(self, buffer: int) -> None:
-        """See `LendingLoader`."""
         self._ring.release(buffer)
 
     def ready(self) -> int:
