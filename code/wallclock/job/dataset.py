@@ -50,7 +50,7 @@ from wallclock.recipe import Count, Positive
 from wallclock.stages.pixels import Vectors
 
 FORMAT = 1
-#: Parts that are asked for at once: a bucket answers late.
+#: Parts, or files, that are asked for at once: a bucket or a network file system answers late.
 THREADS = 16
 #: The columns beside the vector; sha256 as hexadecimal text, which every reader takes.
 ROWS = pa.schema(

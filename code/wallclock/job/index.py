@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock.errors import first_line
-from wallclock.job.dataset import Dataset
+from wallclock.job.dataset import THREADS, Dataset
 from wallclock.job.listing import Items
 
 #: Where a vector is: number of the part and row in it as one number; -1: nowhere.
@@ -29,8 +29,6 @@ _KEY = struct.Struct("=QQ")
 _DIGITS = 64
 #: Added rows are sorted once there are so many, and a sixteenth of all.
 _LEAST_SORTED, _SHARE = 1 << 16, 16
-#: Parts that are read at once.
-_THREADS = 16
 
 
 class _Rows(NamedTuple):
@@ -160,7 +158,7 @@ def _read_parts(
         except ValueError as error:
             raise dataset.damaged(number, dataset.row_file(number), first_line(error)) from error
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         yield from pool.map(read, numbers)
 
 

@@ -29,7 +29,7 @@ from wallclock.fetch.retries import RequestError
 from wallclock.fetch.s3 import connect, list_objects
 from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
-from wallclock.job.dataset import ABOUT, THUMBNAILS, Dataset, open_existing
+from wallclock.job.dataset import ABOUT, THREADS, THUMBNAILS, Dataset, open_existing
 from wallclock.job.lists import read_list
 from wallclock.job.texts import CHUNK, add_to_digest, chunks, repeated
 from wallclock.job.thumbnails import Member, members
@@ -43,8 +43,8 @@ _REFUSED = "a list from elsewhere names http, https and s3 URLs, and what lies b
 _LIST_BYTES = 1 << 30
 _TRIES = 4
 _GZIP = b"\x1f\x8b"
-#: Threads that look files up: a network file system answers late. Files that each takes at once.
-_THREADS, _FILES = 16, 512
+#: Files that a thread looks up at once.
+_FILES = 512
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _versions(where: Any, root: bytes = b"") -> Any:
         paths = where[at : at + _FILES].to_pylist()
         return pa.array([version_of(root + path) for path in paths], pa.string())
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         columns = [*pool.map(look_up, range(0, len(where), _FILES))]
     return pa.chunked_array(columns, pa.string())
 

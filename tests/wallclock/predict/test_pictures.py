@@ -9,7 +9,6 @@ import pytest
 from tests.conftest import ROOT
 from wallclock.predict import pictures
 from wallclock.predict.pictures import jpeg_ns, resize_ns
-from wallclock.preprocess import denominator_for
 
 REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
 FORMATS = REFERENCE / "formats.csv"
@@ -97,17 +96,3 @@ def test_resizes() -> None:
 def test_unknown_bytes_are_the_usual_ones() -> None:
     usual = pictures.USUAL_BYTES_PER_PIXEL
     assert jpeg_ns("JPEG", None, 2, with_pillow=True) == jpeg_ns("JPEG", usual, 2, with_pillow=True)
-
-
-@pytest.mark.parametrize(
-    ("size", "needed", "scale"),
-    [
-        ((2560, 1920), (280, 280), 4),
-        ((2240, 2240), (280, 280), 8),
-        ((2239, 2240), (280, 280), 8),  # sides are rounded up
-        ((2232, 2240), (280, 280), 4),
-        ((500, 4000), (280, 280), 1),
-    ],
-)
-def test_denominator(size: tuple[int, int], needed: tuple[float, float], scale: int) -> None:
-    assert denominator_for(*size, *needed) == scale

@@ -18,7 +18,7 @@ from harness import decoders as registered
 from harness import native, provenance
 from tests import making
 from wallclock.check import validate
-from wallclock.errors import ImageError, Unavailable, UserError
+from wallclock.errors import ImageError, Unavailable
 from wallclock.recipe import Limits
 from wallclock.stages import decode
 from wallclock.stages.decode.decoder import Scaling
@@ -209,11 +209,6 @@ def test_white_as_zero_in_16_bits_is_refused() -> None:
     assert data[at] == 1
     with pytest.raises(ImageError, match="inverted"):
         decode.decode_other(data[:at] + b"\0" + data[at + 1 :])
-
-
-def test_unknown_decoder() -> None:
-    with pytest.raises(UserError, match="no decoder is called 'turbo'; did you mean turbojpeg"):
-        decode.make("turbo")
 
 
 def test_missing_libturbojpeg_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
