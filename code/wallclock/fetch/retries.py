@@ -66,13 +66,13 @@ def status_error(status: int, retry_after_s: float) -> RequestError:
     return kind(f"HTTP {status}", status, retry_after_s)
 
 
-def backoff_s(attempt: int, first_s: float = _FIRST_S, longest_s: float = _LONGEST_S) -> float:
+def backoff_s(attempt: int) -> float:
     """Seconds to wait after failed attempt `attempt`, counted from 0: random below a bound.
 
     The bound doubles with each attempt ("full jitter", M. Brooker, "Exponential Backoff And
     Jitter", AWS Architecture Blog, 2015).
     """
-    return JITTER.uniform(0, min(longest_s, first_s * 2 ** min(attempt, 30)))
+    return JITTER.uniform(0, min(_LONGEST_S, _FIRST_S * 2 ** min(attempt, 30)))
 
 
 def seconds_of(retry_after: str) -> float:

@@ -22,8 +22,6 @@ from wallclock.service.sqs import TEN, Grouped, Queue, QueueError, QueueRefusal
 
 #: Tries of a change that redelivery makes up for in any case.
 _TRIES = 3
-#: Bounds of the first pause after a failed call of the queue and of the longest one, in seconds.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 NO_ARRAY = np.empty(0, np.uint8)
 
 
@@ -104,7 +102,7 @@ class Intake:
             except QueueError:
                 failures, n_messages = failures + 1, 0
             if failures:
-                await self._sleep(_pause_s(failures))
+                await self._sleep(backoff_s(failures))
             elif not n_messages and not self._wait_s:
                 await self._sleep(min(0.25, self.leases.visibility_s / 10))
 
@@ -248,7 +246,7 @@ class Intake:
             answers = zip(leases, outcomes, strict=True)
             leases = [lease for lease, outcome in answers if outcome is None]
             if leases:
-                await asyncio.sleep(_pause_s(attempt))
+                await asyncio.sleep(backoff_s(attempt))
                 attempt += 1
 
     async def _change(self, changes: list[tuple[Lease, int]]) -> None:
@@ -265,7 +263,7 @@ class Intake:
             changes = left
             if not changes:
                 return
-            await asyncio.sleep(_pause_s(attempt))
+            await asyncio.sleep(backoff_s(attempt))
         if not self._stopped.is_set():
             self._n_returning -= len(changes)  # it comes back by itself, a little later
 
@@ -281,7 +279,7 @@ class Intake:
             except QueueRefusal:
                 break
             except QueueError:
-                await asyncio.sleep(_pause_s(attempt))
+                await asyncio.sleep(backoff_s(attempt))
                 attempt += 1
         if self.leases.usable(lease):
             self._retry(lease)  # the queue's own redrive takes what fails
@@ -314,8 +312,3 @@ class Intake:
         for group in (*groups, self._extensions):
             group.close()
         return len(self.leases) + self._n_returning
-
-
-def _pause_s(attempt: int) -> float:
-    """Seconds to wait after failed call `attempt` of the queue, counted from 0."""
-    return backoff_s(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)

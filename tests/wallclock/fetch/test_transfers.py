@@ -275,20 +275,7 @@ def test_nobody_there(transfers: Transfers) -> None:
     assert isinstance(failure_of(pycurl.E_COULDNT_RESOLVE_HOST, ""), NoSuchHostError)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "http://",
-        "http:///x",
-        "http:/x",
-        "http:x",
-        "file:///etc/passwd",
-        "gopher://a/",
-        "http://a b/",
-        "x",
-    ],
-)
+@pytest.mark.parametrize("url", ["", "http:///x", "file:///etc/passwd", "gopher://a/"])
 def test_what_is_no_url(transfers: Transfers, url: str) -> None:
     error = result_of(transfers, url)
     assert isinstance(error, PermanentError)

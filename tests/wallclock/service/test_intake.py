@@ -20,6 +20,11 @@ from wallclock.service.sqs import Queue, QueueError
 BODY = '{"url": "u", "callback_url": "c"}'
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "backoff_s", lambda attempt: 0.001)
+
+
 class FakeQueue:
     """Delivers the lists of `deliveries`; records calls. `outcomes` of the next batch calls.
 
@@ -266,10 +271,7 @@ def test_nothing_is_received_while_the_buffers_are_full() -> None:
     asyncio.run(session())
 
 
-def test_a_receive_that_fails_is_tried_again_and_leaves_no_room_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)
+def test_a_receive_that_fails_is_tried_again_and_leaves_no_room_taken() -> None:
     case = Case(QueueError("gone"), QueueError("gone"), ten("a"), held=10)
     case.run()
     assert len(case.items) == 10

@@ -73,8 +73,7 @@ def test_a_refused_delete_is_released_and_not_tried_again(outcome: object) -> No
 
 def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is held meanwhile: heartbeats hide it."""
-    monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(intake, "_LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(intake, "backoff_s", lambda attempt: 0.001)
     case = Case([Message("a", "a1", BODY), Message("b", "b1", BODY)])
     case.queue.outcomes = [None, True, None, None, None]
     answer, counts = case.queue._answer, list[int]()
@@ -96,8 +95,7 @@ def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_return_is_tried_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then it comes back by itself, and is not counted as left, as its time is soon over."""
-    monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(intake, "_LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(intake, "backoff_s", lambda attempt: 0.001)
     case = Case([Message("a", "a1", BODY)])
     case.queue.outcomes = [None] * 3
     error = ItemError("download", "HTTP 503")
