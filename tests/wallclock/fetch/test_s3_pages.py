@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.wallclock.fetch.client import client_of
 from tests.wallclock.fetch.listing import ListingServer, NumberedKeys
 from wallclock.fetch.s3 import Client, _read_page, list_objects
-from wallclock.job.listing import list_items
 
 #: As S3 takes them: any characters, also those that XML cannot hold.
 _KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
@@ -89,15 +88,3 @@ def test_names_with_and_without_a_namespace() -> None:
             "EncodingType": "",
             "Contents": [{"Key": "a&b<c>", "ETag": '"1"'}],
         }
-
-
-def test_a_bucket_of_thousands(server: ListingServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a listing that is a job's."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setattr("wallclock.job.listing.CHUNK", 64)
-    server.keys, server.page = NumberedKeys(23_000), 1000
-    items = list_items("s3://bucket/00002")
-    assert items.ids.to_pylist() == server.keys[20_000:]
-    assert items.versions[7].as_py() == f"{20_007:032x}"

@@ -9,8 +9,6 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -274,25 +272,6 @@ def test_tars_are_streamed_and_divided_among_ranks(tmp_path: Path) -> None:
     assert sorted(map(len, seen)) == [5, 5, 10]
     with pytest.raises(UserError, match="4 shards for 5 ranks"):
         open_images(name, shard=(0, 5))
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-def test_tars_by_http(tmp_path: Path) -> None:
-    write_tar(tmp_path / "a.tar", 0, 6)
-    handler = partial(Quiet, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            with open_images(f"http://127.0.0.1:{server.server_port}/a.tar", 8) as batches:
-                assert labels_of(batches) == [list(range(6))]
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_tars_by_fsspec(tmp_path: Path) -> None:
