@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from . import layout
-from .patch import Patcher
+from .patch import patch_module
 from .targets import FUNCTIONS, PATCHES
 from .tracer import Tracer
 
@@ -65,14 +65,10 @@ def install() -> None:
         os.environ[layout.FOLDER_VARIABLE],
         records_paths=bool(os.environ.get(layout.PATHS_VARIABLE)),
     )
-    patcher = Patcher(made)
 
     def patch(module: ModuleType) -> None:
-        name = module.__name__
-        patcher.wrap(module, FUNCTIONS.get(name, ()))
-        if name in PATCHES:
-            patcher.apply(module, PATCHES[name])
-        _note_version(made, name)
+        patch_module(made, module)
+        _note_version(made, module.__name__)
 
     sys.meta_path.insert(0, Finder(patch))
     for name in (*FUNCTIONS, *PATCHES):

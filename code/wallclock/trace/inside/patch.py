@@ -1,38 +1,34 @@
 """Replaces functions of a module by counted ones."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from . import notes
-from .targets import WAIT_OR_IDLE, Row
+from .targets import FUNCTIONS, PATCHES, WAIT_OR_IDLE, Row
 from .tracer import Call, Tracer, disguise_as
 
 
-class Patcher:
-    """Wraps what a module has of the rows of `targets`; what its version lacks is left out."""
+def patch_module(tracer: Tracer, module: ModuleType) -> None:
+    """Wrap what a module has of its rows of `targets`, and apply its patch.
 
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+    What the module's version lacks is left out.
+    """
+    name = module.__name__
+    for row in FUNCTIONS.get(name, ()):
+        _guarded(tracer, f"{name}.{row.path}", _wrap_row, module, row)
+    if name in PATCHES:
+        _guarded(tracer, name, _apply, module, *PATCHES[name].split(":"))
 
-    def wrap(self, module: ModuleType, rows: Iterable[Row]) -> None:
-        """Wrap functions and methods, each by its row."""
-        for row in rows:
-            self._guarded(f"{module.__name__}.{row.path}", _wrap_row, self._tracer, module, row)
 
-    def apply(self, module: ModuleType, patch: str) -> None:
-        """Call a patch, `module:function` of this package, with the tracer and the module."""
-        ours, _, function = patch.partition(":")
-        self._guarded(module.__name__, _apply, self._tracer, module, ours, function)
-
-    def _guarded(self, what: str, call: Call, *arguments: Any) -> None:
-        try:
-            call(*arguments)
-        except Exception as error:  # noqa: BLE001 - the user's program must go on
-            self._tracer.complain(what, error)
+def _guarded(tracer: Tracer, what: str, patch: Call, *arguments: Any) -> None:
+    try:
+        patch(tracer, *arguments)
+    except Exception as error:  # noqa: BLE001 - the user's program must go on
+        tracer.complain(what, error)
 
 
 def _apply(tracer: Tracer, module: ModuleType, ours: str, function: str) -> None:
