@@ -1,9 +1,10 @@
 """From an image's bytes to its row in a batch: the stages of one thread, bound to one recipe."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,9 @@ from wallclock.stages.pixels import PixelArray
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
 Arrays: TypeAlias = npt.NDArray[Any]
 
-_unlimited = nullcontext()
+#: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
+one_large = Lock()
+unlimited = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -41,18 +44,9 @@ class InPlaceStages:
     resize_into: Callable[[Image, PixelArray, Any], None]
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def fill(
-        self,
-        image: Image,
-        data: bytes,
-        destination: Any,
-        one_large: AbstractContextManager[Any] = _unlimited,
-    ) -> None:
-        """Decode and resize one image into a destination. Raises ImageError.
-
-        `one_large`: held while a large picture is decoded, which takes much memory.
-        """
-        with one_large if image.pixels > LARGE_PIXELS else _unlimited:
+    def fill(self, image: Image, data: bytes, destination: Any) -> None:
+        """Decode and resize one image into a destination. Raises ImageError."""
+        with one_large if image.pixels > LARGE_PIXELS else unlimited:
             self.resize_into(image, self.decode(image, data), destination)
 
 

@@ -6,11 +6,10 @@ and a lock around pictures so large that two of them decoded would matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from queue import SimpleQueue
-from threading import Lock
 from time import perf_counter_ns
 from typing import Any, Self
 
@@ -30,15 +29,13 @@ from wallclock.loader.prepare import (
     augmentation_of,
     in_place_stages,
     loaded_size,
+    one_large,
+    unlimited,
 )
 from wallclock.loader.ring import Chunk, Ring, buffers_for, compact
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.pixels import PixelArray
-
-#: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
-_one_large = Lock()
-_unlimited = nullcontext()
 
 #: Stages of one image inside a worker, in order; `resize` normalizes too where the host does.
 IMAGE_STAGES = ("read", "decode", "resize")
@@ -188,7 +185,7 @@ class ThreadLoader(LendingLoader):
         batches: Sequence[Sequence[int]] | BatchSource,
         build: BuildInPlace = in_place_stages,
         buffers: Buffers | None = None,
-        one_large: AbstractContextManager[Any] = _one_large,
+        one_large: AbstractContextManager[Any] = one_large,
     ) -> None:
         self._feed, self._reader = feed, feed.reader
         self._augments = recipe.augment != "none"
@@ -365,7 +362,7 @@ class _Worker:
                         chunk.skipped.append(offset)
                         continue
                 was_read = perf_counter_ns()
-                with self._one_large if item.pixels > LARGE_PIXELS else _unlimited:
+                with self._one_large if item.pixels > LARGE_PIXELS else unlimited:
                     pixels = decode(item, data)
                     decoded = perf_counter_ns()
                     resize_into(item, pixels, rows[row])

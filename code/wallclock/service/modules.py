@@ -54,7 +54,7 @@ class Pixels(Module):
         self._canvas = geometry.canvas
         self._reader = SourceReader(limits, fetches_ahead=False)
         self._inspect = Inspector(limits, FAST.decoder, rotate=geometry.rotate)
-        self._of_thread, self._one_large = threading.local(), threading.Lock()
+        self._of_thread = threading.local()
         self._stages()  # so that a library that is missing fails here, not at the first image
 
     def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
@@ -62,7 +62,7 @@ class Pixels(Module):
         stages = self._stages()
         info, _ = self._inspect(0, request.id, image)
         resized = np.empty((*self._canvas, 3), np.uint8)
-        stages.fill(info, image, stages.as_destination(resized), self._one_large)
+        stages.fill(info, image, stages.as_destination(resized))
         return resized
 
     def _stages(self) -> InPlaceStages:

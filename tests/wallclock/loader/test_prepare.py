@@ -1,7 +1,5 @@
 """One image's way to its row: what its decoder, its resizer and the lock are asked for."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,7 +9,7 @@ import pytest
 from tests import making
 from wallclock.check import LARGE_PIXELS, ImageInfo
 from wallclock.fetch.sources import SourceReader
-from wallclock.loader.prepare import DecodeImage, InPlaceStages, in_place_stages
+from wallclock.loader.prepare import DecodeImage, InPlaceStages, in_place_stages, one_large
 from wallclock.recipe import FAST, Limits, ModelSpec
 from wallclock.stages import decode, resize
 from wallclock.stages.augment import Augmentation
@@ -78,18 +76,11 @@ def test_the_scale_is_of_what_is_used(drawn: Any, scale: int, recorder: Recorder
 
 @pytest.mark.parametrize(("pixels", "is_held"), [(LARGE_PIXELS, False), (LARGE_PIXELS + 1, True)])
 def test_large_pictures_are_decoded_under_the_lock(pixels: int, is_held: bool) -> None:
-    held: list[bool] = []
-    events: list[str] = []
-
-    @contextmanager
-    def lock() -> Iterator[None]:
-        held.append(True)
-        yield
-        held.pop()
+    events: list[tuple[str, bool]] = []
 
     def stage(name: str) -> Any:
-        return lambda *_: events.append(f"{name} {bool(held)}")
+        return lambda *_: events.append((name, one_large.locked()))
 
     stages = InPlaceStages(stage("read"), stage("decode"), stage("to"), stage("resize"))
-    stages.fill(info(pixels, 1), b"", None, lock())
-    assert events == [f"decode {is_held}", f"resize {is_held}"]
+    stages.fill(info(pixels, 1), b"", None)
+    assert events == [("decode", is_held), ("resize", is_held)]
