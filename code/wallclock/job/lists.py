@@ -114,8 +114,9 @@ def _unquoted(file: BinaryIO) -> Any:
     texts = arrow.ConvertOptions(column_types={f"f{at}": pa.string() for at in range(len(names))})
     numbered = arrow.ReadOptions(autogenerate_column_names=True)
     split = arrow.ParseOptions(delimiter=mark, quote_char=False)
-    with suppress(pa.ArrowInvalid):
-        table = arrow.read_csv(file, numbered, split, texts)
+    # A file of Arrow's own: its threads may still read when a line has already been refused.
+    with suppress(pa.ArrowInvalid), pa.OSFile(f"/dev/fd/{file.fileno()}") as again:
+        table = arrow.read_csv(again, numbered, split, texts)
         table = table.rename_columns([column[0].as_py() for column in table.columns])[1:]
         return table.select([at for at, name in enumerate(table.column_names) if name])
     file.seek(0)
