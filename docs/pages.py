@@ -32,6 +32,7 @@ BENCHMARKS: Mapping[str, str] = {
     "ceiling.csv": "benchmarks.ceiling",
     "decode.csv": "benchmarks.decode",
     "job.csv": "benchmarks.job",
+    "remote.csv": "benchmarks.remote",
     "trace.csv": "benchmarks.trace",
     "trace-shares.csv": "benchmarks.trace",
     "examples.csv": "examples.measure",
