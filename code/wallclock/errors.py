@@ -91,7 +91,7 @@ class NotReachedError(ImageError):
     """An image that could not be had: the world's failure, which a later run may not meet again.
 
     `unreached`: "one", where others were reached meanwhile; "all", where nothing was, for so long
-    that the reader gave up, and perhaps did not try it.
+    that the reader gave up, and perhaps did not try it; "untried", of a host that had answered.
     """
 
     def __init__(self, stage: str, reason: str, unreached: str = "one") -> None:

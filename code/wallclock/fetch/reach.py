@@ -82,7 +82,10 @@ class Reach:
             if self._is_over:
                 raise self._not_reached(f"nothing was reached: {self._reason}", now)
             if host.is_given_up and pause:
-                raise self._not_reached(f"its host was not reached: {host.reason}", now)
+                given_up = self._not_reached(f"its host was not reached: {host.reason}", now)
+                if given_up.unreached == "one" and not isinf(host.answered_at):
+                    given_up.unreached = "untried"  # the host has answered, and may again
+                raise given_up
             if host.is_given_up:
                 host.rests_until = now + _REST_S  # for others, until this one knows more
             return pause
@@ -142,7 +145,8 @@ class Reach:
                 rest = min(rest, self._give_up_s - now + self._silent_since)
             if gives_up:
                 host.lost += 1
-                if host.lost >= _MANY:  # fewer may be those objects' own
+                # Fewer may be those objects' own, of which many may end at the same time.
+                if host.lost >= _MANY and now - host.answered_at >= 2 * _SAID_AFTER_S:
                     host.is_given_up, host.rests_until = True, now + _REST_S
                 raise self._not_reached(host.reason, now)
             return rest

@@ -83,7 +83,8 @@ class Shard:
         left, ids = list[Mapping[str, Any]](), items.ids[self.first : self.last]
         for failure in self.unreached:
             position = self.first + pc.index(ids, failure["id"]).as_py()
-            runs = self.runs.get(position, 0) + (not self.gave_up)
+            is_tried = failure["unreached"] != "untried"
+            runs = self.runs.get(position, 0) + (is_tried and not self.gave_up)
             row = {name: failure[name] for name in ("id", "stage", "reason")}
             if runs < RUNS:
                 left.append({**row, "position": position, "runs": runs})
