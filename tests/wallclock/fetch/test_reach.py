@@ -147,6 +147,37 @@ def test_an_object_that_fails_alone() -> None:
     assert reach.failed(Tries("a.example"), DOWN) > 0
 
 
+def test_objects_that_fail_at_the_same_time() -> None:
+    """Their host, which has answered a moment ago, is none the worse."""
+    clock = Clock()
+    reach = Reach(60, clock=clock)
+    reach.answered("a.example")
+    clock.now += 1
+    fails_until_given_up(reach, clock, Tries("a.example"), other="b.example")
+    reach.answered("a.example")
+    old = [Tries("a.example", 9, clock.now - 59) for _ in range(8)]
+    for tries in old:
+        with pytest.raises(NotReachedError):
+            reach.failed(tries, DOWN)
+    assert reach.pause_s("a.example") < 60
+    assert reach.failed(Tries("a.example"), DOWN) > 0
+
+
+def test_what_was_not_tried_says_so() -> None:
+    """Of a host that has answered, in this run; of one that never has, it is its host's fault."""
+    for has_answered, unreached in ((True, "untried"), (False, "one")):
+        clock = Clock()
+        reach = Reach(60, clock=clock)
+        if has_answered:
+            reach.answered("a.example")
+        clock.now += 1
+        for _ in range(4):
+            fails_until_given_up(reach, clock, Tries("a.example"), other="b.example")
+        with pytest.raises(NotReachedError) as failure:
+            reach.pause_s("a.example")
+        assert failure.value.unreached == unreached
+
+
 def test_a_host_that_does_not_exist_while_others_do() -> None:
     clock, error = Clock(), NoSuchHostError("name")
     reach, tries = Reach(60, clock=clock), Tries("no.example")
