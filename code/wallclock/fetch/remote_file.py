@@ -19,7 +19,7 @@ _AHEAD, _OTHER = 1 << 23, 1 << 16
 
 
 class RemoteFile(io.RawIOBase):
-    """The file. A connection that is lost is made anew, and goes on where it was lost.
+    """The file. A connection that is lost is made anew, and continues where it was lost.
 
     Reading raises OSError: there is no such file, it was not reached for `limits.give_up_s`, or it
     has changed meanwhile; UserError: credentials are refused. At its end `address` says from where

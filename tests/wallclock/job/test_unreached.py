@@ -140,7 +140,7 @@ def test_nothing_but_dead_hosts(world: World, run: Run, images: Path) -> None:
 def test_a_host_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list begins with more of its images than are asked for at once, and later it is alone.
 
-    An image of another host says whose fault it is: one of before, or any where there is none.
+    An image of another host says whose fault it is: one that was read before, or any if none was.
     """
     monkeypatch.setattr(reach, "_DOUBTED_AFTER_S", 0.05)
     monkeypatch.setattr(JITTER, "uniform", lambda low, high: high / 50)
