@@ -1,0 +1,124 @@
+/* What the parts of the native module share.
+ *
+ * A JPEG's way: `markers.c` parses the file into a Frame, `sequential.c` or `progressive.c` decodes
+ * its entropy-coded data, `idct.c` makes samples of coefficients, and the result is Planes.
+ * `rows.c` upsamples them and converts their colours, one row at a time, on demand of `resize.c`,
+ * which writes a row of a batch; `binding.c` is what Python sees.
+ *
+ * Regular or not at all: a part that meets anything it does not know, or finds irregular in any
+ * way, returns the reason, and the caller decodes the file with libjpeg-turbo. The only results
+ * are libjpeg-turbo's pixels, bit for bit.
+ */
+#ifndef WALLCLOCK_NATIVE_H
+#define WALLCLOCK_NATIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Why a file is handed over; DECODED is 0. `status_name` (markers.c) has the words for Python. */
+typedef enum {
+    DECODED,
+    NOT_JPEG,        /* no JPEG, or markers or lengths that do not fit the file */
+    OTHER_PROCESS,   /* arithmetic, lossless, 12 bits, CMYK, a subsampling that is not decoded here */
+    IRREGULAR,       /* against the standard, or of a kind that libjpeg-turbo warns about */
+    UNREFINED,       /* a progressive file whose last bits are missing: libjpeg-turbo smooths it */
+    OUT_OF_RANGE,    /* a coefficient that no 8-bit image has */
+    SLOWER_HERE,     /* libjpeg-turbo is as fast at this scale */
+    NO_MEMORY
+} Status;
+
+/* Memory of one thread, kept from image to image; `scratch_take` returns the same block grown,
+ * 64-byte aligned, with 64 readable bytes behind its end, or NULL. */
+typedef enum { BITS, COEFFICIENTS, KNOWN, SAMPLES, ROWS, RESIZED, FILE_BYTES, N_BLOCKS } Use;
+typedef struct {
+    struct { void *memory; size_t size; } blocks[N_BLOCKS];
+    struct HuffmanCache *tables; /* of files that share them; owned by huffman.c */
+    struct WeightCache *weights; /* of sizes that recur; owned by resize.c */
+} Scratch;
+
+Scratch *scratch_new(void);
+void scratch_free(Scratch *scratch);
+void *scratch_take(Scratch *scratch, Use use, size_t size);
+
+/* A part of an image, in pixels of the scale that is decoded to. */
+typedef struct { int left, top, width, height; } Window;
+
+/* One component after its IDCT: rows of `stride` bytes. Only samples that the wanted window
+ * depends on are defined (with the neighbours that upsampling reads). */
+typedef struct { uint8_t *samples; ptrdiff_t stride; int width, height; } Plane;
+
+typedef enum { GREY, YCBCR, RGB } Colours;
+typedef struct {
+    Plane planes[3];
+    int n_planes;
+    Colours colours;
+    int width, height;            /* of the image at this scale: ceil(full / denominator) */
+    int across, down;             /* 1 or 2: by how much chroma is smaller than luma, still */
+    bool smooth;                  /* whether libjpeg-turbo upsamples by its triangle filter here */
+} Planes;
+
+/* markers.c. What a header says: enough for limits, scale and geometry; nothing is decoded. */
+typedef struct {
+    int width, height, components;
+    uint8_t sof;                  /* 0xC0, 0xC1 or 0xC2 */
+    uint8_t sampling;             /* of luma, as in the frame header: 0x11, 0x21, 0x22, 0x12; grey: 0x11 */
+    int orientation;              /* EXIF's, 1 to 8 */
+} Header;
+Status jpeg_header(const uint8_t *bytes, size_t size, Header *header);
+
+/* decode.c: the whole file to planes, at 1/denominator (1, 2, 4, 8). `bytes` are read up to `size`
+ * and not beyond. `window`: NULL for all of it. Planes lie in `scratch` until the next call. */
+Status jpeg_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int denominator,
+                   const Window *window, Planes *planes);
+
+/* idct.c. `coefficients` and `quant` are in natural order (not zigzag), 32-byte aligned. Samples of
+ * one block, n x n for n = 1, 2, 4, 8, as libjpeg-turbo's accurate integer IDCT makes them. */
+typedef void Idct(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride);
+
+/* rows.c: an image as rows of separate R, G and B (or one of grey: all three pointers the same),
+ * each valid until the next call; 64 bytes behind a row may be read. Rows are asked for in order. */
+typedef struct Source {
+    int width, height;
+    void (*row)(struct Source *source, int y, const uint8_t *rgb[3]);
+    const void *image;            /* Planes, or Interleaved */
+    uint8_t *memory;
+    Window window;                /* columns outside need not be made */
+} Source;
+typedef struct { const uint8_t *pixels; ptrdiff_t stride; int channels; } Interleaved; /* 1, 3 or 4 */
+bool source_of_planes(Scratch *scratch, const Planes *planes, const Window *window, Source *source);
+bool source_of_pixels(Scratch *scratch, const Interleaved *pixels, int width, int height,
+                      const Window *window, Source *source);
+
+/* resize.c. */
+typedef enum { BILINEAR, BICUBIC } Filter;
+typedef struct {
+    double across, down;          /* how many columns and rows of the source are resized: 468.25 of 469 */
+    Window crop;                  /* of the source, whole pixels; cut out first */
+    int resized_width, resized_height;
+    Window window;                /* of the resized image; what is written */
+    bool mirror;
+    Filter filter;
+} Placement;
+
+typedef enum { UINT8_HWC, FLOAT32_CHW, FLOAT16_CHW } RowType;
+typedef struct {
+    RowType type;
+    void *memory;
+    float scale[3], offset[3];    /* of a normalized row: value = pixel * scale + offset */
+} Row;
+Status resize(Scratch *scratch, Source *source, const Placement *placement, const Row *row);
+
+/* kernels.c: the inner loops, chosen once by CPUID; WALLCLOCK_KERNELS=generic forces the plain C. */
+typedef struct {
+    const char *name;
+    Idct *idct[9];                /* by n; 1, 2, 4 and 8 are set */
+    /* two neighbouring 8 x 8 blocks of one component, `out` 16 samples wide */
+    Idct *idct_pair;
+    void (*rgb_of_ycc)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
+                       uint8_t *r, uint8_t *g, uint8_t *b, int n);
+} Kernels;
+extern const Kernels *kernels;
+void kernels_choose(void);
+
+#endif
