@@ -177,6 +177,19 @@ def test_only_dead_hosts_are_left(
     assert unreached(results) == [""] * n_before + ["one"] * 70
 
 
+def test_only_objects_that_never_come_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their bucket is not to blame: it gives what it gave in an earlier run."""
+    monkeypatch.setattr(reach, "_DOUBTED_AFTER_S", 0.02)
+    monkeypatch.setattr(JITTER, "uniform", lambda low, high: high / 5)
+
+    def answer(path: str, _: int) -> tuple[int, bytes]:
+        return (200, b"image") if path == "/known" else (503, b"")
+
+    with serving(answer) as (server, _):
+        results = read([f"{server}/{at}" for at in range(28)], 1, known=f"{server}/known")
+    assert unreached(results) == ["one"] * 28
+
+
 def test_a_host_that_is_down_before_others(nobody: str) -> None:
     """However many of its images come first."""
     with serving(lambda *_: (200, b"image")) as (server, _):
