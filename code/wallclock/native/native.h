@@ -63,7 +63,10 @@ typedef struct {
     int width, height, components;
     uint8_t sof;                  /* 0xC0, 0xC1 or 0xC2 */
     uint8_t sampling;             /* of luma, as in the frame header: 0x11, 0x21, 0x22, 0x12; grey: 0x11 */
-    int orientation;              /* EXIF's, 1 to 8 */
+    int orientation;              /* 1; 0 where an APP1 segment may say another: Python reads that */
+    /* For limits: segments (up to the first scan where that is the only one, else to the end),
+     * scans, and the components of all scans together. */
+    int segments, scans, passes;
 } Header;
 Status jpeg_header(const uint8_t *bytes, size_t size, Header *header);
 
