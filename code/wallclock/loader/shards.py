@@ -129,7 +129,9 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
     numbers = count()
     try:
         filesystem, path = filesystem_of(name) if is_url(name) else (None, name)
-        with parquet.ParquetFile(path, filesystem=filesystem) as table:
+        # Read piece by piece: by default Arrow reads whole row groups ahead, and keeps them.
+        pieces = {"pre_buffer": False, "buffer_size": READ}
+        with parquet.ParquetFile(path, filesystem=filesystem, **pieces) as table:
             columns = _known_names(name, table.schema_arrow.names)
             for rows in table.iter_batches(_ROWS):
                 for row, failure in _rows_of(rows.rename_columns(columns)):

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests import making
@@ -202,27 +204,48 @@ def test_a_close_ends_a_thread_that_waits_for_a_batch(monkeypatch: pytest.Monkey
             thread.join(10)
 
 
+def peak_mib(source: str, n: int) -> float:
+    """The most memory of a process that loads n images; `source`: an expression for its items."""
+    program = (
+        "import re\n"
+        "from tests import making\n"
+        "from wallclock.loader.images import open_images\n"
+        f"n = sum(len(batch.ids) for batch in open_images({source}, 8))\n"
+        # Not ru_maxrss, which a child begins with its parent's.
+        "print(n, *re.findall(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read()))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'code'}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
+    count, peak_kib = map(int, done.stdout.split())
+    assert count == n
+    return peak_kib / 1024
+
+
 @pytest.mark.slow
 def test_memory_is_flat() -> None:
     """100,000 items from a generator: no more memory than 5,000."""
-    program = (
-        "import resource, sys\n"
-        "from tests import making\n"
-        "from wallclock.loader.images import open_images\n"
-        "data = making.jpeg(48, 40)\n"
-        "items = (bytes(data) for _ in range({n}))\n"
-        "n = sum(len(batch.ids) for batch in open_images(items, 8))\n"
-        "print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    few, many = (
+        peak_mib(f"(bytes(making.jpeg(48, 40)) for _ in range({n}))", n) for n in (5_000, 100_000)
     )
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'code'}:{ROOT}"}
+    assert many - few < 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_groups", [1, 20])
+def test_a_tables_bytes_are_not_kept(n_groups: int, tmp_path: Path) -> None:
+    """A table of 240 MB, also in one row group, takes no more memory than one of 80 MB."""
+    image = making.jpeg(48, 40)
+    rows = [image + bytes(40_000 - len(image))] * 200
     peaks = []
-    for n in (5_000, 100_000):
-        command = [sys.executable, "-c", program.format(n=n)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-        count, peak_kib = map(int, done.stdout.split())
-        assert count == n
-        peaks.append(peak_kib)
-    assert peaks[1] - peaks[0] < 20_000
+    for times in (10, 30):
+        path = tmp_path / f"{times}.parquet"
+        table = pa.table({"image": pa.array(rows * times, pa.binary())})
+        size = -(-len(table) // n_groups)
+        pq.write_table(table, path, size, compression="none", use_dictionary=False)
+        peaks.append(peak_mib(repr(str(path)), len(table)))
+    assert peaks[1] - peaks[0] < 60
 
 
 # --- tars and tables ----------------------------------------------------------------------------
