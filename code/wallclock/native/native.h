@@ -27,12 +27,13 @@ typedef enum {
     SLOWER_HERE,     /* libjpeg-turbo is as fast at this scale */
     NO_MEMORY
 } Status;
+const char *status_name(Status status);
 
 /* Memory of one thread, kept from image to image; `scratch_take` returns the same block grown,
- * 64-byte aligned, with 64 readable bytes behind its end, or NULL. */
+ * 64-byte aligned, with 64 readable bytes behind its end, or NULL. Fresh memory is zeroed. */
 typedef enum { BITS, COEFFICIENTS, KNOWN, SAMPLES, ROWS, RESIZED, FILE_BYTES, N_BLOCKS } Use;
 typedef struct {
-    struct { void *memory; size_t size; } blocks[N_BLOCKS];
+    struct { void *memory, *allocated; size_t size; } blocks[N_BLOCKS];
     struct HuffmanCache *tables; /* of files that share them; owned by huffman.c */
     struct WeightCache *weights; /* of sizes that recur; owned by resize.c */
 } Scratch;
@@ -40,6 +41,8 @@ typedef struct {
 Scratch *scratch_new(void);
 void scratch_free(Scratch *scratch);
 void *scratch_take(Scratch *scratch, Use use, size_t size);
+void huffman_cache_free(struct HuffmanCache *tables);
+void weight_cache_free(struct WeightCache *weights); /* NULL: nothing to do */
 
 /* A part of an image, in pixels of the scale that is decoded to. */
 typedef struct { int left, top, width, height; } Window;
@@ -115,6 +118,7 @@ Status resize(Scratch *scratch, Source *source, const Placement *placement, cons
 /* kernels.c: the inner loops, chosen once by CPUID; WALLCLOCK_KERNELS=generic forces the plain C. */
 typedef struct {
     const char *name;
+    bool bmi2;                    /* fast pdep, shifts by a variable number of bits */
     Idct *idct[9];                /* by n; 1, 2, 4 and 8 are set */
     /* two neighbouring 8 x 8 blocks of one component, `out` 16 samples wide */
     Idct *idct_pair;
