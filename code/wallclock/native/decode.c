@@ -1,0 +1,222 @@
+/* A JPEG to planes of samples: sizes at a scale, memory, and blocks to samples. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "jpeg.h"
+
+enum { ALIGNMENT = 64, READABLE = 64, KEPT = 16 << 20, WASTE = 4 };
+
+Scratch *scratch_new(void)
+{
+    return calloc(1, sizeof(Scratch));
+}
+
+void scratch_drop(Scratch *scratch, Use use)
+{
+    free(scratch->blocks[use].allocated);
+    memset(&scratch->blocks[use], 0, sizeof scratch->blocks[use]);
+}
+
+void scratch_free(Scratch *scratch)
+{
+    if (!scratch)
+        return;
+    for (Use use = 0; use < N_BLOCKS; use++)
+        scratch_drop(scratch, use);
+    huffman_cache_free(scratch->tables);
+    weight_cache_free(scratch->weights);
+    free(scratch);
+}
+
+void *scratch_take(Scratch *scratch, Use use, size_t size)
+{
+    size_t had = scratch->blocks[use].size;
+    if (had && size <= had && (had <= KEPT || had / WASTE <= size))
+        return scratch->blocks[use].memory;
+    scratch_drop(scratch, use);
+    if (size > PTRDIFF_MAX / 2)
+        return NULL;
+    /* Fresh pages are zero already, and cost nothing until they are touched. */
+    uint8_t *allocated = calloc(1, size + ALIGNMENT + READABLE);
+    if (!allocated)
+        return NULL;
+    scratch->blocks[use].allocated = allocated;
+    scratch->blocks[use].size = size;
+    scratch->blocks[use].memory = allocated + (-(uintptr_t)allocated & (ALIGNMENT - 1));
+    return scratch->blocks[use].memory;
+}
+
+/* Of 16 lanes of a block's coefficients (a lane has every other row of one column): how much of
+ * MOST_AC each may have. Low frequencies have most. */
+static const uint8_t lane_share[16] = {10, 14, 8, 5, 4, 3, 2, 2, 14, 8, 5, 4, 3, 2, 2, 2};
+enum { MOST_DC = 2047, MOST_SUM = 5900, MOST_AC = MOST_SUM - MOST_DC, SHARES = 88 };
+
+static void set_limits(Component *c)
+{
+    for (int lane = 0; lane < 16; lane++) {
+        int largest = 1;
+        for (int k = lane; k < BLOCK; k += 16)
+            if (k && c->quant[k] > largest)
+                largest = c->quant[k];
+        c->most[lane] = (int16_t)(MOST_AC * lane_share[lane] / SHARES / largest);
+    }
+}
+
+typedef int16_t Lanes __attribute__((vector_size(32)));
+
+/* Whether no arithmetic of an IDCT can leave 16 bits: its sums are at most 4 * 1.387 times the sum
+ * of a block's dequantized coefficients, and each implementation overflows in its own way. (A block
+ * of noise in black and white has 6500, photos rarely 2000.) */
+bool in_range(const Component *c, const int16_t *block)
+{
+    Lanes sum = {0}, beyond;
+    for (int row = 0; row < 4; row++) {
+        Lanes a = *(const Lanes *)(block + 16 * row), sign = a >> 15;
+        sum += (a ^ sign) - sign;
+    }
+    sum[0] -= (int16_t)abs(block[0]);
+    beyond = sum > *(const Lanes *)c->most;
+    uint64_t any[4];
+    memcpy(any, &beyond, sizeof any);
+    if (LIKELY(!(any[0] | any[1] | any[2] | any[3])))
+        return true;
+    int total = 0;
+    for (int k = 0; k < BLOCK; k++) {
+        int value = abs(block[k] * c->quant[k]);
+        total = value > MOST_SUM || total > MOST_SUM ? MOST_SUM + 1 : total + value;
+    }
+    return total <= MOST_SUM;
+}
+
+static void fill(uint8_t *out, ptrdiff_t stride, int n, uint8_t sample)
+{
+    uint64_t row = sample * (uint64_t)0x0101010101010101;
+    for (int y = 0; y < n; y++, out += stride) {
+        if (n == 8)
+            memcpy(out, &row, 8);
+        else if (n == 4)
+            memcpy(out, &row, 4);
+        else
+            memcpy(out, &row, 2);
+    }
+}
+
+/* Samples of `count` neighbouring blocks, which are zeroed where they were not; `ends`: 1 where
+ * there is DC alone. */
+bool put_blocks(const Component *c, int16_t (*blocks)[BLOCK], const uint8_t *ends, int count,
+                uint8_t *out)
+{
+    for (int i = 0; i < count; i++, out += c->n) {
+        int16_t *block = blocks[i];
+        bool pair = c->n == 8 && i + 1 < count && (ends[i] > 1 || ends[i + 1] > 1);
+        if (!pair && ends[i] <= 1) {
+            fill(out, c->stride, c->n, dc_sample(c, block[0]));
+            continue;
+        }
+        if (!in_range(c, block) || (pair && !in_range(c, blocks[i + 1])))
+            return false;
+        (pair ? kernels->idct_pair : kernels->idct[c->n])(block, c->quant, out, c->stride);
+        memset(block, 0, (pair ? 2 : 1) * sizeof blocks[i]);
+        if (pair) {
+            i++;
+            out += c->n;
+        }
+    }
+    return true;
+}
+
+/* How large a block becomes: chroma that is half as large is not scaled down as far, so that it
+ * need not be upsampled (jpeg_calc_output_dimensions in libjpeg's jdmaster.c). */
+static int scaled_block(const Frame *frame, const Component *c, int n)
+{
+    int size = n;
+    while (size < 8 && frame->h_max * n % (c->h * size * 2) == 0 &&
+           frame->v_max * n % (c->v * size * 2) == 0)
+        size *= 2;
+    return size;
+}
+
+static int part(int pixels, int factor, int n, int most)
+{
+    return (int)(((int64_t)pixels * factor * n + 8 * most - 1) / (8 * most));
+}
+
+static void set_window(Frame *frame, const Window *window, int n)
+{
+    frame->end_column = frame->mcus_wide;
+    frame->end_row = frame->mcus_high;
+    frame->is_whole = !window;
+    if (!window)
+        return;
+    /* Two pixels around it, which upsampling looks at. */
+    int wide = frame->h_max * n, high = frame->v_max * n;
+    int left = window->left - 2, top = window->top - 2;
+    frame->first_column = left > 0 ? left / wide : 0;
+    frame->first_row = top > 0 ? top / high : 0;
+    int column = (window->left + window->width + 1) / wide + 1;
+    int row = (window->top + window->height + 1) / high + 1;
+    if (column < frame->end_column)
+        frame->end_column = column;
+    if (row < frame->end_row)
+        frame->end_row = row;
+}
+
+/* Planes of whole MCUs, and one more column, which is written in pairs. */
+static bool make_planes(Scratch *scratch, Frame *frame, int n, Planes *planes)
+{
+    size_t size = 0, at[MAX_COMPONENTS];
+    for (int i = 0; i < frame->n_components; i++) {
+        Component *c = &frame->components[i];
+        c->n = scaled_block(frame, c, n);
+        c->stride = ((ptrdiff_t)c->padded_wide * c->n + ALIGNMENT - 1) & -ALIGNMENT;
+        set_limits(c);
+        at[i] = size;
+        size += (size_t)c->stride * (size_t)(c->padded_high * c->n);
+    }
+    uint8_t *samples = scratch_take(scratch, SAMPLES, size);
+    for (int i = 0; samples && i < frame->n_components; i++) {
+        Component *c = &frame->components[i];
+        c->samples = samples + at[i];
+        planes->planes[i] = (Plane){c->samples, c->stride,
+                                    part(frame->width, c->h, c->n, frame->h_max),
+                                    part(frame->height, c->v, c->n, frame->v_max)};
+    }
+    const Component *last = &frame->components[frame->n_components - 1];
+    planes->n_planes = frame->n_components;
+    planes->width = part(frame->width, 1, n, 1);
+    planes->height = part(frame->height, 1, n, 1);
+    planes->across = frame->h_max * n / (last->h * last->n);
+    planes->down = frame->v_max * n / (last->v * last->n);
+    planes->smooth = n > 1 && (planes->across == 1 || planes->planes[planes->n_planes - 1].width > 2);
+    return samples;
+}
+
+/* Each block takes a bit at least, of each component: no more memory is asked for than that. */
+static bool has_blocks(const Frame *frame)
+{
+    size_t blocks = 0;
+    for (int i = 0; i < frame->n_components; i++)
+        blocks += (size_t)frame->components[i].wide * (size_t)frame->components[i].high;
+    return blocks / 8 <= (size_t)(frame->rest.end - frame->rest.at);
+}
+
+Status jpeg_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int denominator,
+                   const Window *window, Planes *planes)
+{
+    Frame frame;
+    Scan scan;
+    Status status = frame_begin(&frame, bytes, size);
+    if (!status)
+        status = next_scan(&frame, &scan);
+    if (!status)
+        status = frame_colours(&frame, &planes->colours);
+    if (status)
+        return status;
+    if (!has_blocks(&frame))
+        return IRREGULAR;
+    int n = 8 / denominator;
+    set_window(&frame, window, n);
+    if (!make_planes(scratch, &frame, n, planes))
+        return NO_MEMORY;
+    return (frame.sof == 0xC2 ? decode_progressive : decode_sequential)(scratch, &frame, &scan);
+}
