@@ -16,6 +16,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__x86_64__)
+#define HAVE_AVX2
+#define AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
+#define AVX2_INLINE INLINE AVX2
+#endif
+
 /* Why a file is handed over; DECODED is 0. `status_name` (markers.c) has the words for Python. */
 typedef enum {
     DECODED,
@@ -57,8 +64,8 @@ typedef struct {
     int n_planes;
     Colours colours;
     int width, height;            /* of the image at this scale: ceil(full / denominator) */
-    int across, down;             /* 1 or 2: by how much chroma is smaller than luma, still */
-    bool smooth;                  /* whether libjpeg-turbo upsamples by its triangle filter here */
+    int across, down;             /* 1 or 2: by how much chroma is smaller than luma, still; RGB: 1 */
+    bool smooth;                  /* do_fancy of jdsample.c: the smallest IDCT is above 1 x 1 */
 } Planes;
 
 /* markers.c. What a header says: enough for limits, scale and geometry; nothing is decoded. */
@@ -79,8 +86,14 @@ Status jpeg_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int deno
                    const Window *window, Planes *planes);
 
 /* idct.c. `coefficients` and `quant` are in natural order (not zigzag), 32-byte aligned. Samples of
- * one block, n x n for n = 1, 2, 4, 8, as libjpeg-turbo's accurate integer IDCT makes them. */
+ * one block, n x n for n = 1, 2, 4, 8, as libjpeg-turbo's accurate integer IDCT makes them on x86,
+ * for any coefficients: its vector code wraps and saturates, and so does this. (Its plain C, and
+ * perhaps its code for ARM, differ where |coefficient * quant| summed over a block exceeds 2,100.) */
 typedef void Idct(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride);
+Idct idct_1, idct_2, idct_4, idct_8, idct_pair_2, idct_pair_4, idct_pair_8;
+Idct idct_pair_2_avx2, idct_pair_4_avx2, idct_pair_8_avx2;
+/* The same for a block whose only coefficient is the first. */
+void fill_block(int16_t first, int16_t quant, uint8_t *out, ptrdiff_t stride, int n);
 
 /* rows.c: an image as rows of separate R, G and B (or one of grey: all three pointers the same),
  * each valid until the next call; 64 bytes behind a row may be read. Rows are asked for in order. */
@@ -115,15 +128,32 @@ typedef struct {
 } Row;
 Status resize(Scratch *scratch, Source *source, const Placement *placement, const Row *row);
 
+/* colour.c: rows of n pixels (or of n columns of chroma). Up to 32 samples more may be written. */
+typedef void RgbOfYcc(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
+                      uint8_t *r, uint8_t *g, uint8_t *b, int n);
+/* The triangle filter: 3 near + far in each column; then between columns, and colours. */
+typedef void ColumnSums(const uint8_t *near, const uint8_t *far, int16_t *sums, int n);
+typedef void RgbOfSums(const uint8_t *y, const int16_t *cb, const int16_t *cr, int even, int odd,
+                       uint8_t *r, uint8_t *g, uint8_t *b, int n);
+/* Of pixels of 3 or 4 channels. */
+typedef void Separate(const uint8_t *pixels, int channels, uint8_t *r, uint8_t *g, uint8_t *b, int n);
+RgbOfYcc rgb_of_ycc, rgb_of_ycc_avx2;
+ColumnSums column_sums, column_sums_avx2;
+RgbOfSums rgb_of_sums, rgb_of_sums_avx2;
+Separate separate, separate_avx2;
+
 /* kernels.c: the inner loops, chosen once by CPUID; WALLCLOCK_KERNELS=generic forces the plain C. */
 typedef struct {
     const char *name;
     bool bmi2;                    /* fast pdep, shifts by a variable number of bits */
     Idct *idct[9];                /* by n; 1, 2, 4 and 8 are set */
-    /* two neighbouring 8 x 8 blocks of one component, `out` 16 samples wide */
-    Idct *idct_pair;
-    void (*rgb_of_ycc)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
-                       uint8_t *r, uint8_t *g, uint8_t *b, int n);
+    /* Two neighbouring blocks of one component, 128 coefficients to 2n samples a row: with AVX2
+     * several times as fast as two single ones. 2, 4 and 8 are set. */
+    Idct *idct_pair[9];
+    RgbOfYcc *rgb_of_ycc;
+    ColumnSums *column_sums;
+    RgbOfSums *rgb_of_sums;
+    Separate *separate;
 } Kernels;
 extern const Kernels *kernels;
 void kernels_choose(void);

@@ -1,0 +1,43 @@
+/* Which inner loops run. */
+#include "native.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const Kernels GENERIC = {
+    .name = "generic",
+    .idct = {[1] = idct_1, [2] = idct_2, [4] = idct_4, [8] = idct_8},
+    .idct_pair = {[2] = idct_pair_2, [4] = idct_pair_4, [8] = idct_pair_8},
+    .rgb_of_ycc = rgb_of_ycc,
+    .column_sums = column_sums,
+    .rgb_of_sums = rgb_of_sums,
+    .separate = separate,
+};
+
+#ifdef HAVE_AVX2
+static Kernels of_avx2 = {
+    .name = "avx2",
+    .idct = {[1] = idct_1, [2] = idct_2, [4] = idct_4, [8] = idct_8},
+    .idct_pair = {[2] = idct_pair_2_avx2, [4] = idct_pair_4_avx2, [8] = idct_pair_8_avx2},
+    .rgb_of_ycc = rgb_of_ycc_avx2,
+    .column_sums = column_sums_avx2,
+    .rgb_of_sums = rgb_of_sums_avx2,
+    .separate = separate_avx2,
+};
+#endif
+
+const Kernels *kernels = &GENERIC;
+
+void kernels_choose(void)
+{
+#ifdef HAVE_AVX2
+    const char *asked = getenv("WALLCLOCK_KERNELS");
+    bool generic = asked && strcmp(asked, "generic") == 0;
+    __builtin_cpu_init();
+    if (!generic && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) {
+        /* In these processors pdep is a loop of microcode. */
+        of_avx2.bmi2 = !__builtin_cpu_is("amdfam17h") && !__builtin_cpu_is("bdver4");
+        kernels = &of_avx2;
+    }
+#endif
+}
