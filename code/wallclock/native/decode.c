@@ -108,14 +108,14 @@ bool put_blocks(const Component *c, int16_t (*blocks)[BLOCK], const uint8_t *end
 {
     for (int i = 0; i < count; i++, out += c->n) {
         int16_t *block = blocks[i];
-        bool pair = c->n == 8 && i + 1 < count && (ends[i] > 1 || ends[i + 1] > 1);
+        bool pair = c->n > 1 && i + 1 < count && (ends[i] > 1 || ends[i + 1] > 1);
         if (!pair && ends[i] <= 1) {
             fill(out, c->stride, c->n, dc_sample(c, block[0]));
             continue;
         }
         if (!in_range(c, block) || (pair && !in_range(c, blocks[i + 1])))
             return false;
-        (pair ? kernels->idct_pair : kernels->idct[c->n])(block, c->quant, out, c->stride);
+        (pair ? kernels->idct_pair : kernels->idct)[c->n](block, c->quant, out, c->stride);
         memset(block, 0, (pair ? 2 : 1) * sizeof blocks[i]);
         if (pair) {
             i++;
