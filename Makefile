@@ -6,7 +6,8 @@ LOCKED := requirements/$(or $(LOCK),dev).lock
 # PY=python: an environment of yours, with the lock's packages; nothing is set up.
 ifndef PY
 PY := .venv/bin/python
-READY := .venv/.ready$(if $(LOCK),-$(LOCK))
+INSTALLED := .venv/.ready$(if $(LOCK),-$(LOCK))
+READY := $(INSTALLED) .venv/.native
 endif
 # The suite runs from its checkout; only the product is installed.
 export PYTHONPATH := $(CURDIR)/code:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
@@ -23,7 +24,7 @@ MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id
 FAULTS := $(addprefix tests/,test_killing.py test_disk_full.py test_wheel.py test_contributing.py \
   harness/test_killed.py harness/corpora/abo/test_killed.py wallclock/loader/test_threads.py \
   $(addprefix wallclock/job/test_,killed.py stopped.py s3_out.py damaged.py) wallclock/service/test_service_faults.py)
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs test regression test-faults test-slow test-install lint audit lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs native test regression test-faults test-slow test-install lint audit lock clean
 
 ##@ set-up
 
@@ -35,8 +36,12 @@ help: ## list the targets
 setup: $(READY) ## .venv from the lock, and libturbojpeg | LOCK=paper: the paper's versions; PYTHON=/path/to/python3.11
 
 ifdef READY
-$(READY): $(LOCKED) requirements/hashes.txt pyproject.toml scripts/setup.sh
+$(INSTALLED): $(LOCKED) requirements/hashes.txt pyproject.toml scripts/setup.sh
 	@bash scripts/setup.sh $(PYTHON) $(LOCKED)
+	@touch $@
+
+.venv/.native: $(INSTALLED) $(wildcard code/wallclock/native/*.[ch])
+	@bash scripts/native.sh $(PY)
 	@touch $@
 endif
 
@@ -119,6 +124,9 @@ gpu-reference: $(READY) ## measure a machine with a GPU, in calls of nine minute
 	@bash scripts/gpu-reference.sh
 
 ##@ development
+
+native: $(INSTALLED) ## compile the native module in the checkout
+	@bash scripts/native.sh $(PY)
 
 lint: $(READY) ## ruff, mypy --strict
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

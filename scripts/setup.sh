@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Creates .venv from a lock and installs libturbojpeg if it can. $1: the Python to use; $2: the lock.
+# Creates .venv from a lock and installs a compiler and libturbojpeg if it can. $1: the Python to use; $2: the lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3} lock=${2:-requirements/dev.lock}
@@ -20,15 +20,25 @@ torch=$(grep '^torch==' "$lock")
 .venv/bin/pip install -q --disable-pip-version-check -c "$lock" "$torch"
 installed=$(.venv/bin/python -c 'from importlib.metadata import version; print("torch==" + version("torch").partition("+")[0])')
 [ "$installed" = "$torch" ] || { say "setup: $installed is installed, $lock has $torch"; exit 1; }
+
+# Installs packages of Debian's, the first name that it knows, where this may be done.
+install() {
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+  say "setup: installing $*"
+  for name in "$@"; do
+    { apt-get install -y -qq $name || { apt-get update -qq && apt-get install -y -qq $name; }; } >/dev/null 2>&1 && return
+  done || true
+}
+can_compile() {
+  command -v gcc >/dev/null &&
+    .venv/bin/python -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+}
+can_compile || install "gcc libc6-dev python3-dev"
 .venv/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 
 has_turbojpeg() { PYTHONPATH=code .venv/bin/python -c 'import sys; from harness import native; sys.exit(native.find_libturbojpeg() is None)'; }
-if ! has_turbojpeg && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  # Debian calls it libturbojpeg0, Ubuntu libturbojpeg.
-  say "setup: installing libturbojpeg"
-  { apt-get install -y -qq libturbojpeg0 || { apt-get update -qq && apt-get install -y -qq libturbojpeg0; } ||
-    apt-get install -y -qq libturbojpeg; } >/dev/null 2>&1 || true
-fi
+# Debian calls it libturbojpeg0, Ubuntu libturbojpeg.
+has_turbojpeg || install libturbojpeg0 libturbojpeg
 if has_turbojpeg; then
   say "setup: done"
 else

@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from wallclock import __version__
+from wallclock import __version__, native
 from wallclock.clock import collect_rarely
 from wallclock.constraints import Setting, describe, values_of
 from wallclock.errors import UserError, check_name, import_extra
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_help(_overview())
         return 0
     if name == "--version":
-        print(f"wallclock {__version__}")
+        print(f"wallclock {__version__} (native module: {native.described()})")
         return 0
     try:
         check_name(name, COMMANDS, "command")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from wallclock import __version__
+from wallclock import __version__, native
 from wallclock.__main__ import COMMANDS, main
 from wallclock.constraints import describe
 from wallclock.job.settings import JobSettings, VerifySettings
@@ -102,7 +102,8 @@ def test_overview(word: str, capsys: Capture) -> None:
 
 def test_version(capsys: Capture) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"wallclock {__version__}\n"
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == f"wallclock {__version__} (native module: {native.described()})"
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 

@@ -36,9 +36,10 @@ typedef enum {
 } Status;
 const char *status_name(Status status);
 
-/* Memory of one thread, kept from image to image; `scratch_take` returns the same block grown,
- * 64-byte aligned, with 64 readable bytes behind its end, or NULL. Fresh memory is zeroed. */
-typedef enum { BITS, COEFFICIENTS, KNOWN, SAMPLES, ROWS, RESIZED, FILE_BYTES, N_BLOCKS } Use;
+/* Memory of one thread, kept from image to image; `scratch_take` returns the same block, or a larger
+ * one without what was in it, 64-byte aligned, with 64 readable bytes behind its end, or NULL. Fresh
+ * memory is zeroed. */
+typedef enum { BITS, COEFFICIENTS, KNOWN, SAMPLES, ROWS, RESIZED, N_BLOCKS } Use;
 typedef struct {
     struct { void *memory, *allocated; size_t size; } blocks[N_BLOCKS];
     struct HuffmanCache *tables; /* of files that share them; owned by huffman.c */
@@ -48,8 +49,11 @@ typedef struct {
 Scratch *scratch_new(void);
 void scratch_free(Scratch *scratch);
 void *scratch_take(Scratch *scratch, Use use, size_t size);
+/* Frees the largest blocks, until no more is kept than is worth keeping. */
+void scratch_trim(Scratch *scratch);
 void huffman_cache_free(struct HuffmanCache *tables);
 void weight_cache_free(struct WeightCache *weights); /* NULL: nothing to do */
+
 
 /* A part of an image, in pixels of the scale that is decoded to. */
 typedef struct { int left, top, width, height; } Window;
@@ -78,6 +82,7 @@ typedef struct {
      * scans, and the components of all scans together. */
     int segments, scans, passes;
 } Header;
+const char *status_name(Status status);
 Status jpeg_header(const uint8_t *bytes, size_t size, Header *header);
 
 /* decode.c: the whole file to planes, at 1/denominator (1, 2, 4, 8). `bytes` are read up to `size`
@@ -120,12 +125,29 @@ typedef struct {
     Filter filter;
 } Placement;
 
-typedef enum { UINT8_HWC, FLOAT32_CHW, FLOAT16_CHW } RowType;
+/* What pixels become in a normalized row: one of 256 levels of each channel. */
 typedef struct {
-    RowType type;
-    void *memory;
-    float scale[3], offset[3];    /* of a normalized row: value = pixel * scale + offset */
+    int bytes;                    /* of a level: 4 or 2 */
+    union { float of_4[3][256]; uint16_t of_2[3][256]; } levels;
+    float mean[3], deviation[3];
+    bool computes;                /* whether (pixel / 255 - mean) / deviation is every level */
+    float inverse[3];             /* of the deviation */
+} Normalization;
+/* Sets `computes` and `inverse` by the others. */
+void normalization_finish(Normalization *normalization);
+
+/* Where the window of a result goes. */
+typedef struct {
+    uint8_t *memory;
+    int channels;                 /* 3; or 1: of a grey source */
+    ptrdiff_t stride;             /* bytes from one row of pixels to the next */
+    ptrdiff_t plane;              /* bytes from channel to channel of a normalized row, else 0 */
+    const Normalization *normalization; /* NULL: uint8 HWC */
 } Row;
+/* Whether a placement is possible in a source of that size. */
+bool placement_fits(const Placement *placement, int width, int height);
+/* What of the source a result depends on. */
+Window placement_needs(const Placement *placement);
 Status resize(Scratch *scratch, Source *source, const Placement *placement, const Row *row);
 
 /* colour.c: rows of n pixels (or of n columns of chroma). Up to 32 samples more may be written. */
@@ -145,6 +167,7 @@ Separate separate, separate_avx2;
 /* kernels.c: the inner loops, chosen once by CPUID; WALLCLOCK_KERNELS=generic forces the plain C. */
 typedef struct {
     const char *name;
+    bool avx2;                    /* and FMA */
     bool bmi2;                    /* fast pdep, shifts by a variable number of bits */
     Idct *idct[9];                /* by n; 1, 2, 4 and 8 are set */
     /* Two neighbouring blocks of one component, 128 coefficients to 2n samples a row: with AVX2
