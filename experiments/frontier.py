@@ -3,10 +3,10 @@
 Method. One loader a process, all on the same cores, files and page cache, batches of one size, in
 steady state, interleaved. The finish line of device=cpu is a batch in host memory, uint8 or float32
 as each system ships it; that of device=cuda (`finish_line`) is the normalized batch on the device,
-where each batch is waited for: from pinned memory, or left there by a system that decodes there. A
-system's first decoded images are kept as it delivered them and compared with Pillow's antialiased
-resize; the least PSNR of any of them says which `level` it reaches (`_levels`). It withholds no
-time here: the distance is an axis of the figure.
+where each batch is waited for: from pinned memory, or left there by a system that decodes there.
+Every image of the set, as the system delivered it first, is compared with Pillow's antialiased
+resize (`n_compared`: records before this rule have the first 64); the least PSNR of any says which
+`level` it reaches (`_levels`). A system that reaches none has its row and is nobody's `next`.
 
 Round one measures every variant of a system under every setup (workers a core, glibc's allocator)
 that its users can choose, in brief passes, interleaved; `other_variants` quotes their median. Round
@@ -17,9 +17,10 @@ makes it faster. `next` is the fastest other row of the level `faithful`, `next_
 intervals come from pairs of repeats of one block, without passes that other programs disturbed
 (`_pairs`). Where no pass of a row was calm, it has no ratio, and no other row one to it.
 
-Our loader is measured a second time as a job with DINOv2 runs it: to the shortest side, bicubic,
-and cropped (`preprocess`). Those pictures are compared with Pillow's of the same geometry, and no
-loader that squashes is its rival. Images are taken as they are stored: nothing is rotated.
+Our loader and the thread pool are measured a second time as a job with DINOv2 runs them: to the
+shortest side, bicubic, and cropped (`preprocess`). Those pictures are compared with Pillow's of the
+same geometry, and no loader that squashes is their rival. Images are taken as they are stored:
+nothing is rotated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from experiments._sentences import MeasuredRows, TableRow, rate, ratio, sizes
 from experiments._words import Labels
 from harness import provenance
 from harness.engines import third_party
+from harness.engines.third_party import thread_pool_crop
 from harness.spec import Slice
 from wallclock.errors import check_name
 
@@ -224,19 +226,15 @@ def _subsets(plan: Plan, corpus: Slice, options: Options) -> list[str]:
 def recipe_of(plan: Plan, options: Options, name: str, workers: int) -> Recipe:
     """Ours and the paper's as configured; a third party's is its name."""
     ours: Recipe = options["ours"]
-    if name == "ours":
-        return replace(ours, name=name)
-    if name == "ours-crop":
-        return replace(ours, name=name, preprocess=_crop(plan.settings.model.input_px))
     if name in ("paper", "baseline"):
         paper: Recipe = options[name]
         return replace(paper, name=name, workers=workers, device=ours.device, dtype="fp32")
-    return Recipe(name, engine=name, workers=workers, device=ours.device)
-
-
-def _crop(px: int) -> str:
-    """The geometry of DINOv2's processor: 256 and 224 pixels, or as much larger as the input."""
-    return f"shortest:{px * 8 // 7},crop:{px}x{px},bicubic"
+    recipe = replace(ours, name=name)
+    if name not in _OUR_SYSTEMS:
+        recipe = Recipe(name, engine=name, workers=workers, device=ours.device)
+    if not name.endswith("-crop"):
+        return recipe
+    return replace(recipe, preprocess=str(thread_pool_crop.geometry(plan.settings.model.input_px)))
 
 
 def tables(records: Records) -> Tables:
@@ -365,7 +363,7 @@ def sentence(rows: MeasuredRows) -> str:
     if ours["calm_repeats"] == "0":
         return f"{prepared}; other programs disturbed every repeat, so that no ratio counts"
     where = {name: ours[name] for name in ("image_set", "corpus", "subset", "device")}
-    rivals = {row["system"] for row in rows[CSV]} - {"ours", "ours-crop"}
+    rivals = {row["system"] for row in rows[CSV] if not row["system"].endswith("-crop")} - {"ours"}
     versus = []
     for level, column in NEXT.items():
         if ours[column] and (column == "next" or ours[column] != ours["next"]):

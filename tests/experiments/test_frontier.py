@@ -256,10 +256,13 @@ def test_where_every_repeat_is_disturbed_there_is_no_ratio() -> None:
 def test_our_crop_is_nobodys_rival(mixed: Plan) -> None:
     """Its geometry is another one; the row has it as the loader named it."""
     options = mixed.settings.experiments["frontier"]
-    options = {**options, "systems": ["ours", "ours-crop"], "all_variants": False}
+    systems = ["ours", "ours-crop", "thread-pool-crop"]
+    options = {**options, "systems": systems, "all_variants": False}
     geometry = "shortest:256,crop:224x224,bicubic"
     planned = {cell.recipe.name: cell.recipe for cell in frontier.cells(mixed, options)}
     assert planned["ours-crop"] == replace(planned["ours"], name="ours-crop", preprocess=geometry)
+    pool = planned["thread-pool-crop"]
+    assert (pool.engine, pool.preprocess) == ("thread-pool-crop", geometry)
     crop = loaded("ours-crop", 900.0)
     ran = {**crop.values, "ran": {"preprocess": geometry}}
     records = [loaded("ours", 500.0), replace(crop, values=ran), loaded("pil", 50.0)]

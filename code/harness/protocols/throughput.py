@@ -241,14 +241,13 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     For `params.min_images` at least, and anew where others disturbed the pass. A batch counts once
     it is in host memory; with `params.finish` of `device`, normalized there.
     Samples: `batch`, from requesting one to having it, and `wall`. Values: `n_loaded`; in the first
-    repeat also how far the first `params.fidelity.images` of the loader's own images are from
-    Pillow's.
+    repeat, with `params.fidelity`, also how far each of the loader's own images is from Pillow's.
     """
     subset = str(cell.params.get("subset", "all"))
     manifest = protocol.open_corpus(cell, "jpeg" if subset == "all" else subset)
     values = protocol.set_conditions(cell, manifest, uses_torch=False)
     check = cell.params.get("fidelity") if cell.repeat == 0 else None
-    n_checked = min(check["images"], len(manifest.items)) if check else 0
+    n_checked = len(manifest.valid) if check else 0
     recipe, model = cell.recipe, cell.model
     variant = str(cell.params.get("variant", ""))
     # Positions go on counting: past the last image a loader starts over, in another epoch.

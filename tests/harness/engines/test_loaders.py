@@ -21,15 +21,17 @@ from harness.engines.dataloader import torch_loader
 from harness.engines.dataset import ImageDataset
 from harness.engines.loaders import OnDevice, open_loader, to_pixels
 from harness.engines.positions import CyclicPositions
-from harness.engines.third_party import dali, spdl
+from harness.engines.third_party import dali, spdl, thread_pool_crop
 from harness.engines.third_party._interface import LoaderSpec
 from harness.measures import psnr_db
+from harness.protocols.fidelity import resize_whole
 from harness.spec import CorpusSpec
 from tests import fake_cuda, making
 from tests.devices import Device
 from tests.fake_cuda import MS
 from wallclock.errors import Unavailable, UserError
 from wallclock.loader import threads
+from wallclock.preprocess import Preprocess
 from wallclock.recipe import IMAGENET, ModelSpec, Recipe
 from wallclock.stages import normalize
 from wallclock.stages.transfer import Transfer
@@ -67,11 +69,14 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return manifests.load(Path(prepared.manifest))
 
 
-def truth(images: Manifest) -> list[Any]:
-    """Pillow's images."""
+def truth(images: Manifest, name: str) -> list[Any]:
+    """Pillow's images, of the loader's geometry."""
+    geometry = Preprocess("squash", (PX, PX))
+    if name.endswith("-crop"):
+        geometry = thread_pool_crop.geometry(PX)
     files = [(images.root / item.path).read_bytes() for item in images.items]
-    opened = [Image.open(io.BytesIO(data)).convert("RGB") for data in files]
-    return [np.asarray(image.resize((PX, PX), Image.Resampling.BILINEAR)) for image in opened]
+    opened = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in files]
+    return [resize_whole(image, geometry, "pil", geometry.interpolation) for image in opened]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def truth(images: Manifest) -> list[Any]:
     ],
 )
 def test_images_match_their_positions(images: Manifest, name: str, variant: str) -> None:
-    expected, seen = truth(images), set()
+    expected, seen = truth(images, name), set()
     positions, recipe = CyclicPositions(5, 3, 1000), RECIPES[name]
     try:
         with open_loader(images, recipe, MODEL, positions, variant) as loader:

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.engines.third_party import LOADERS, dataloader_scaled
+from harness.engines.third_party import LOADERS, dataloader_scaled, thread_pool_crop
 from harness.engines.third_party._interface import LoaderSpec
 from harness.measures import psnr_db
+from harness.protocols.fidelity import resize_whole
 from tests import making
 from wallclock.stages.decode import PixelArray
 
@@ -45,7 +46,7 @@ def distance_db(picture: Path, variant: str) -> float:
 
 
 def test_the_exact_extent_is_what_keeps_a_picture_faithful(picture: Path) -> None:
-    exact, stretched = distance_db(picture, "exact"), distance_db(picture, "all")
+    exact, stretched = distance_db(picture, "exact"), distance_db(picture, "interpolate")
     assert exact > 40
     assert exact > stretched + 3
     assert distance_db(picture, "exact 1") == pytest.approx(exact, abs=0.01), "1/4 for both"
@@ -70,8 +71,24 @@ def test_processes_and_threads_make_the_same_pictures(picture: Path, variant: st
             batches[name] = np.array(images)
             assert list(positions) == [0, 0]
             assert stream.version.startswith("simplejpeg 1")
-            assert ("all pixels" in stream.settings) == (variant == "all")
+            assert ("exact extent" in stream.settings) == variant.startswith("exact")
     np.testing.assert_array_equal(*batches.values())
+
+
+@pytest.mark.parametrize("variant", LOADERS["thread-pool-crop"].variants)
+def test_a_pool_slices_what_needs_no_resize(tmp_path: Path, variant: str) -> None:
+    sizes = {"right": (90, thread_pool_crop.geometry(PX).size[0]), "larger": (200, 146)}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(making.encode(texture(*size), quality=95, subsampling=0))
+    spec = LoaderSpec([str(tmp_path / name) for name in sizes], PX, 2, 2, variant)
+    with LOADERS["thread-pool-crop"].open(spec) as stream:
+        right, larger = next(stream.batches)[1]
+    for name, made, least in (("right", right, 60), ("larger", larger, 40)):
+        with Image.open(tmp_path / name) as image:
+            whole = np.asarray(image.convert("RGB"))
+        geometry = thread_pool_crop.geometry(PX)
+        truth = resize_whole(whole, geometry, "pil", geometry.interpolation)
+        assert psnr_db(made, truth) > least
 
 
 def test_an_error_in_the_pool_reaches_the_loop(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ MODULES = (
     "pil_draft",
     "dataloader_scaled",
     "thread_pool",
+    "thread_pool_crop",
     "imagecodecs",
     "kornia_rs",
     "nvimagecodec",

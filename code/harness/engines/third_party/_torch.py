@@ -23,7 +23,7 @@ from harness.engines.third_party._interface import (
 from wallclock.stages.decode import PixelArray
 
 #: What the dataset reads, bytes of a JPEG as a rule, into a row of a batch: uint8 (px, px, 3).
-Load: TypeAlias = Callable[[Any, PixelArray], None]
+Load: TypeAlias = Callable[[Any, PixelArray], object]
 #: The side of the square and the variant → the function, made in the process that calls it.
 Make: TypeAlias = Callable[[int, str], Load]
 
@@ -108,12 +108,14 @@ def dataloader(
     return ThirdPartyLoader(name, label, open_stream, needs, tuple(variants), (1, 4))
 
 
-def antialiased(pixels: PixelArray, px: int) -> PixelArray:
-    """Uint8 (h, w, 3) to uint8 (px, px, 3) by torch's bilinear filter, antialiased."""
+def antialiased(
+    pixels: PixelArray, size: int | tuple[int, int], mode: str = "bilinear"
+) -> PixelArray:
+    """Uint8 (h, w, 3) to uint8 (*size, 3), or to a square, by a filter of torch's, antialiased."""
     import torch
 
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
-    resized = torch.nn.functional.interpolate(image, (px, px), mode="bilinear", antialias=True)
+    resized = torch.nn.functional.interpolate(image, size, mode=mode, antialias=True)
     return resized[0].permute(1, 2, 0).numpy()
 
 
