@@ -16,7 +16,7 @@ from wallclock.loader.order import largest_batch
 from wallclock.loader.output import Output, Workers
 from wallclock.loader.prepare import BuildInPlace, in_place_stages, loaded_size, own_shape_stages
 from wallclock.loader.processes import ForkedLoader
-from wallclock.loader.ring import CHUNK
+from wallclock.loader.ring import being_filled
 from wallclock.loader.stream import EPOCH, StreamedBatches
 from wallclock.loader.threads import Buffers, Feed, LendingLoader, ThreadLoader, worker_count
 from wallclock.loader.transform import Transform, check_draws
@@ -146,7 +146,7 @@ def open_loader(
         if buffers.dtype is object:
             # Images of any size wait in it: enough to keep the workers busy, and one batch ahead.
             size = largest_batch(batches)
-            n = -(-threads * CHUNK // size) + 1 + options.spare
+            n = being_filled(threads, size) + 1 + options.spare
             buffers = replace(buffers, made=[np.empty((size, 1), object) for _ in range(n)])
         return open_threads(batches, recipe.workers, buffers)
     threads = max(threads, processes)

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from wallclock.errors import ImageError, NotReachedError
 from wallclock.loader.order import BatchSource, ListedBatches
 
-#: Images of a task at most: enough to amortize the queue, few enough to spread a batch over
-#: workers.
-CHUNK = 8
+#: Images of a task: enough to amortize the queue, few enough to spread a batch over workers.
+_LEAST, _MOST = 8, 16
 #: Buffers beyond those being filled: one in the consumer's hands, two ready for it.
 _SPARE = 3
 
@@ -25,9 +24,9 @@ _SPARE = 3
 class Chunk:
     """A part of one batch: positions of images, and the first row of the buffer that takes them.
 
-    A worker fills in the rest: `items` (the images at `positions`), `kept` (offsets into both of
-    images that loaded; image `kept[i]` lies in row `first + i`), `skipped` (of those that need no
-    decoding), `extracted` (by the feed, one for each kept), `given` (by the user, one for each
+    The image at `positions[i]` has row `first + i`. A worker fills in the rest: `items` (the images
+    at `positions`), `kept` (offsets into both of images that loaded), `skipped` (of those that need
+    no decoding), `extracted` (by the feed, one for each kept), `given` (by the user, one for each
     position, where the feed keeps them), `failures`, `marks` (ns, of one image after another: the
     start of each stage, then the end) and `worker`.
     """
@@ -54,9 +53,19 @@ class Chunk:
         self.failures.append(failure)
 
 
+def chunk_size(workers: int, batch_size: int) -> int:
+    """Images of a task at most, where so many workers share batches of this size."""
+    return min(max(batch_size // (2 * workers), _LEAST), _MOST)
+
+
+def being_filled(workers: int, batch_size: int) -> int:
+    """How many buffers have a task for every worker."""
+    return -(-workers * chunk_size(workers, batch_size) // batch_size)
+
+
 def buffers_for(workers: int, batch_size: int) -> int:
     """How many buffers keep every worker busy while the consumer holds one."""
-    return -(-workers * CHUNK // batch_size) + _SPARE
+    return being_filled(workers, batch_size) + _SPARE
 
 
 class Ring:
@@ -68,6 +77,7 @@ class Ring:
         most_open: batches that are open at a time, whatever the consumer holds; 0: as many as there
             are buffers.
         make_buffer: makes one more, where the consumer has all the others.
+        chunk: images of a task at most.
     """
 
     def __init__(
@@ -76,10 +86,12 @@ class Ring:
         batches: Sequence[Sequence[int]] | BatchSource,
         most_open: int = 0,
         make_buffer: Callable[[], npt.NDArray[Any]] | None = None,
+        chunk: int = _LEAST,
     ) -> None:
         self.buffers = list(buffers)
         self.source = ListedBatches(batches) if isinstance(batches, Sequence) else batches
         self._make_buffer, self._most_open = make_buffer, most_open or len(buffers)
+        self._chunk = chunk
         self._free = list(range(len(buffers)))[::-1]
         self._upcoming: Sequence[int] | None = None
         self._ended = False
@@ -125,7 +137,7 @@ class Ring:
         """About how many batches are complete, with `unprocessed` chunks in the result queue."""
         chunks = sum(len(done) for done in [*self._done.values()]) + unprocessed
         size = len(self.buffers[0]) if self.buffers else 1
-        return chunks // -(-size // CHUNK)
+        return chunks // -(-size // self._chunk)
 
     @property
     def exhausted(self) -> bool:
@@ -153,9 +165,10 @@ class Ring:
         if len(positions) > rows:
             raise ValueError(f"{len(positions)} images do not fit into a buffer of {rows}")
         # An empty batch is one empty chunk, so that it is delivered like any other.
-        starts = range(0, max(len(positions), 1), CHUNK)
+        n = self._chunk
+        starts = range(0, max(len(positions), 1), n)
         self._pending[batch], self._done[batch] = len(starts), []
-        return [Chunk(batch, buffer, start, positions[start : start + CHUNK]) for start in starts]
+        return [Chunk(batch, buffer, start, positions[start : start + n]) for start in starts]
 
 
 def compact(rows: npt.NDArray[Any], chunks: Sequence[Chunk]) -> int:
@@ -165,8 +178,10 @@ def compact(rows: npt.NDArray[Any], chunks: Sequence[Chunk]) -> int:
     """
     filled = 0
     for chunk in chunks:
-        kept = len(chunk.kept)
-        if filled != chunk.first:
-            rows[filled : filled + kept] = rows[chunk.first : chunk.first + kept]
-        filled += kept
+        if filled == chunk.first and len(chunk.kept) == len(chunk.positions):
+            filled += len(chunk.kept)
+            continue
+        for offset in chunk.kept:
+            rows[filled] = rows[chunk.first + offset]
+            filled += 1
     return filled

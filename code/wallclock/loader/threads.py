@@ -32,7 +32,7 @@ from wallclock.loader.prepare import (
     one_large,
     unlimited,
 )
-from wallclock.loader.ring import Chunk, Ring, buffers_for, compact
+from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.pixels import PixelArray
@@ -206,7 +206,8 @@ class ThreadLoader(LendingLoader):
         # with one more in turn, the ring would outgrow the cache that it fits into.
         n_held = buffers.spare if buffers.made else min(buffers.spare, 1)
         grows = buffers.spare and not buffers.made
-        self._ring = Ring(made, batches, len(made) - n_held, make_buffer if grows else None)
+        maker, images = make_buffer if grows else None, chunk_size(n_workers, size)
+        self._ring = Ring(made, batches, len(made) - n_held, maker, images)
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
         queues = self._tasks, self._results
@@ -348,7 +349,6 @@ class _Worker:
         if feed.keeps:
             chunk.given = [item.given for item in items]
         chunk.worker = self._number
-        row = chunk.first
         for offset, item in enumerate(items):
             if self.stopped:
                 return
@@ -365,7 +365,7 @@ class _Worker:
                 with self._one_large if item.pixels > LARGE_PIXELS else unlimited:
                     pixels = decode(item, data)
                     decoded = perf_counter_ns()
-                    resize_into(item, pixels, rows[row])
+                    resize_into(item, pixels, rows[chunk.first + offset])
                     if extract:
                         chunk.extracted.append(extract(data, item, pixels))
             except ImageError as error:
@@ -374,7 +374,6 @@ class _Worker:
                 continue
             marks += (began, was_read, decoded, perf_counter_ns())
             kept.append(offset)
-            row += 1
 
 
 def _as_runtime_error(error: StopIteration) -> RuntimeError:

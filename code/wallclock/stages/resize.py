@@ -175,12 +175,14 @@ class _Torch(Resizer):
         self._function(view, self._size, False, *scales, out=destination)
 
     def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
-        view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
         height, width = extent(pixels.shape[:2], full) if full else pixels.shape[:2]
+        (top, left), (rows, columns) = placement.start, placement.window
+        if placement.resized == (height, width):  # as thumbnails are for a model that crops them
+            return pixels[top : top + rows, left : left + columns]
+        view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
         # The function has no offset: what lies above and left of the window is made, too. The
         # source could be cut only where whole pixels of it make whole pixels of the result; and
         # torch copies a view that lacks columns, which takes as long as making them.
-        (top, left), (rows, columns) = placement.start, placement.window
         size = (
             _never_skipped(top + rows, pixels.shape[0], placement.resized[0]),
             _never_skipped(left + columns, pixels.shape[1], placement.resized[1]),

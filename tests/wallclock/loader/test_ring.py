@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallclock.errors import ImageError, NotReachedError
-from wallclock.loader.ring import CHUNK, Chunk, Ring, buffers_for, compact
+from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 
 
 @given(
@@ -17,15 +17,19 @@ from wallclock.loader.ring import CHUNK, Chunk, Ring, buffers_for, compact
     buffers=st.integers(1, 5),
     failed=st.sets(st.integers(0, 400)),
     seed=st.integers(0, 2**32 - 1),
+    workers=st.integers(1, 4),
 )
-def test_ordered_and_complete(sizes: list[int], buffers: int, failed: set[int], seed: int) -> None:
+def test_ordered_and_complete(
+    sizes: list[int], buffers: int, failed: set[int], seed: int, workers: int
+) -> None:
     rng = random.Random(seed)
     positions: list[list[int]] = []
     start = 0
     for size in sizes:
         positions.append(list(range(start, start + size)))
         start += size
-    ring = Ring([np.full((40, 1), -1) for _ in range(buffers)], positions)
+    made, chunk_of = [np.full((40, 1), -1) for _ in range(buffers)], chunk_size(workers, 40)
+    ring = Ring(made, positions, chunk=chunk_of)
     open_chunks: list[Chunk] = ring.open()
     taken = 0
     for batch in positions:
@@ -51,7 +55,7 @@ def test_ordered_and_complete(sizes: list[int], buffers: int, failed: set[int], 
 def work(ring: Ring, chunk: Chunk, failed: set[int]) -> None:
     for offset, position in enumerate(chunk.positions):
         if position not in failed:
-            ring.buffers[chunk.buffer][chunk.first + len(chunk.kept)] = position
+            ring.buffers[chunk.buffer][chunk.first + offset] = position
             chunk.kept.append(offset)
 
 
@@ -74,12 +78,14 @@ def test_a_batch_longer_than_a_buffer_is_refused() -> None:
 @pytest.mark.parametrize("batch_size", [1, 8, 64])
 @pytest.mark.parametrize("workers", [1, 2, 16])
 def test_rows_for_every_worker_and_three_batches(workers: int, batch_size: int) -> None:
-    assert (buffers_for(workers, batch_size) - 3) * batch_size >= workers * CHUNK
+    chunk = chunk_size(workers, batch_size)
+    assert (buffers_for(workers, batch_size) - 3) * batch_size >= workers * chunk
+    assert 8 <= chunk <= 16
 
 
 def test_only_whole_batches_are_ready() -> None:
     """Two chunks each; also of those that wait in the queue of results."""
-    ring = Ring([np.zeros((2 * CHUNK, 1))] * 2, [range(2 * CHUNK)] * 2)
+    ring = Ring([np.zeros((20, 1))] * 2, [range(20)] * 2, chunk=10)
     first, second, *_ = ring.open()
     assert (ring.ready(0), ring.ready(1), ring.ready(2)) == (0, 0, 1)
     ring.finish(first)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from harness.measures import psnr_db
 from tests import making
 from wallclock.errors import ImageError, UserError
+from wallclock.preprocess import Preprocess
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import decode, resize
 from wallclock.stages.decode.decoder import Scaling
@@ -113,3 +114,17 @@ class TestScaled:
     def test_another_size_than_listed_is_refused(self) -> None:
         with pytest.raises(ImageError, match="listed with 640 × 480"):
             resize.make("torch", "bilinear", 224).resize(making.picture(300, 300), (480, 640))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_what_is_of_the_right_size_is_sliced(interpolation: str) -> None:
+    """The pixels are those of a resize, which would change nothing."""
+    preprocess = Preprocess("shortest", (40, 40), (32, 24), interpolation)
+    pixels = making.picture(50, 40, seed=1)
+    resizer = resize.make("torch", interpolation, preprocess.canvas)
+    window = resizer.resize_window(pixels, preprocess.place(40, 50), (40, 50))
+    assert np.shares_memory(window, pixels)
+    whole = resize.make("torch", interpolation, (40, 50)).resize(pixels)
+    np.testing.assert_array_equal(window, whole[4:36, 13:37])
+    other = resizer.resize_window(pixels, preprocess.place(79, 99), (79, 99))  # 39.5 of 40 rows
+    assert not np.shares_memory(other, pixels)
