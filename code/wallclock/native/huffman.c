@@ -133,14 +133,18 @@ static HuffmanTable *least_used(HuffmanTable **tables)
     return *oldest;
 }
 
+/* `skipped`: the AC table that a DC table's skips are of. Two components may share the one but not
+ * the other, and then need a copy each. */
 static Status find_table(struct HuffmanCache *cache, bool is_ac, TableBytes from,
-                         HuffmanTable **found)
+                         const HuffmanTable *skipped, HuffmanTable **found)
 {
     if (!from.counts)
         return IRREGULAR;
     HuffmanTable **tables = cache->tables[is_ac];
     for (int i = 0; i < CACHED && tables[i]; i++) {
         HuffmanTable *table = *found = tables[i];
+        if (skipped && table->has_skips && table->skipped_serial != skipped->serial)
+            continue;
         if (table->size == from.size && !memcmp(table->bytes, from.counts, (size_t)from.size)) {
             table->last_use = ++cache->uses;
             return DECODED;
@@ -187,10 +191,11 @@ Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan, bool dc, bo
     for (int i = 0; i < scan->n; i++) {
         HuffmanTable *found[2] = {NULL, NULL};
         Status status = DECODED;
-        if (dc)
-            status = find_table(scratch->tables, false, frame->tables[0][scan->td[i]], &found[0]);
-        if (!status && ac)
-            status = find_table(scratch->tables, true, frame->tables[1][scan->ta[i]], &found[1]);
+        if (ac)
+            status = find_table(scratch->tables, true, frame->tables[1][scan->ta[i]], NULL, &found[1]);
+        if (!status && dc)
+            status = find_table(scratch->tables, false, frame->tables[0][scan->td[i]],
+                                extras && extras[i] & SKIPS ? found[1] : NULL, &found[0]);
         if (status)
             return status;
         if (extras)
