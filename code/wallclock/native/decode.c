@@ -4,7 +4,7 @@
 
 #include "jpeg.h"
 
-enum { ALIGNMENT = 64, READABLE = 64, KEPT = 16 << 20, WASTE = 4 };
+enum { ALIGNMENT = 64, READABLE = 64, KEPT = 16 << 20 };
 
 Scratch *scratch_new(void)
 {
@@ -28,10 +28,16 @@ void scratch_free(Scratch *scratch)
     free(scratch);
 }
 
+void scratch_trim(Scratch *scratch)
+{
+    for (Use use = 0; use < N_BLOCKS; use++)
+        if (scratch->blocks[use].size > KEPT)
+            scratch_drop(scratch, use);
+}
+
 void *scratch_take(Scratch *scratch, Use use, size_t size)
 {
-    size_t had = scratch->blocks[use].size;
-    if (had && size <= had && (had <= KEPT || had / WASTE <= size))
+    if (scratch->blocks[use].memory && size <= scratch->blocks[use].size)
         return scratch->blocks[use].memory;
     scratch_drop(scratch, use);
     if (size > PTRDIFF_MAX / 2)

@@ -17,6 +17,7 @@ static const Kernels GENERIC = {
 #ifdef HAVE_AVX2
 static Kernels of_avx2 = {
     .name = "avx2",
+    .avx2 = true,
     .idct = {[1] = idct_1, [2] = idct_2, [4] = idct_4, [8] = idct_8},
     .idct_pair = {[2] = idct_pair_2_avx2, [4] = idct_pair_4_avx2, [8] = idct_pair_8_avx2},
     .rgb_of_ycc = rgb_of_ycc_avx2,
@@ -34,7 +35,8 @@ void kernels_choose(void)
     const char *asked = getenv("WALLCLOCK_KERNELS");
     bool generic = asked && strcmp(asked, "generic") == 0;
     __builtin_cpu_init();
-    if (!generic && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) {
+    if (!generic && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
+        __builtin_cpu_supports("fma")) {
         /* In these processors pdep is a loop of microcode. */
         of_avx2.bmi2 = !__builtin_cpu_is("amdfam17h") && !__builtin_cpu_is("bdver4");
         kernels = &of_avx2;

@@ -19,7 +19,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__x86_64__)
 #define HAVE_AVX2
-#define AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
+#define AVX2 __attribute__((target("avx2,fma,bmi,bmi2,lzcnt,popcnt")))
 #define AVX2_INLINE INLINE AVX2
 #endif
 
@@ -49,7 +49,7 @@ typedef struct {
 Scratch *scratch_new(void);
 void scratch_free(Scratch *scratch);
 void *scratch_take(Scratch *scratch, Use use, size_t size);
-/* Frees the largest blocks, until no more is kept than is worth keeping. */
+/* Between images: frees blocks that are too large to keep. */
 void scratch_trim(Scratch *scratch);
 void huffman_cache_free(struct HuffmanCache *tables);
 void weight_cache_free(struct WeightCache *weights); /* NULL: nothing to do */

@@ -10,9 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef __x86_64__
+#ifdef HAVE_AVX2
 #include <immintrin.h>
-#define AVX2 __attribute__((target("avx2,fma")))
 #endif
 
 static int min(int a, int b)
@@ -151,7 +150,7 @@ static void round_weights(Weights *made, const double *exact)
 {
     const Axis *axis = &made->axis;
     for (int i = 0; i < axis->count; i++) {
-        int at = axis->mirror ? axis->count - 1 - i : i, first, n, begin = 0;
+        int at = axis->mirror ? axis->count - 1 - i : i, first, n;
         int16_t *rounded = made->weights + (size_t)at * made->stride;
         span_of(axis, axis->start + i, &first, &n);
         for (int j = 0; j < n; j++) {
@@ -160,12 +159,7 @@ static void round_weights(Weights *made, const double *exact)
         }
         while (n > 0 && rounded[n - 1] == 0)
             n--;
-        while (begin < n && rounded[begin] == 0)
-            begin++;
-        n -= begin;
-        memmove(rounded, rounded + begin, (size_t)n * sizeof *rounded);
-        memset(rounded + n, 0, (size_t)(made->stride - n) * sizeof *rounded);
-        made->first[at] = first + begin;
+        made->first[at] = first;
         made->n[at] = n;
         made->taps = max(made->taps, n);
     }
@@ -377,7 +371,7 @@ static void look_up(const uint8_t *pixels, int n, const Normalization *values, i
             memcpy(out + 2 * i, &values->levels.of_2[channel][pixels[i]], 2);
 }
 
-#ifdef __x86_64__
+#ifdef HAVE_AVX2
 
 AVX2 static __m256i load_lanes(const uint8_t *low, const uint8_t *high)
 {
@@ -563,7 +557,7 @@ typedef void Down(const uint8_t *const *, const int16_t *, int, int, int, uint8_
 
 static Across *across_for(const Weights *weights)
 {
-#ifdef __x86_64__
+#ifdef HAVE_AVX2
     if (kernels->avx2)
         return weights->n_steps ? step_across : run_across;
 #endif
@@ -573,7 +567,7 @@ static Across *across_for(const Weights *weights)
 
 static Down *down_for(void)
 {
-#ifdef __x86_64__
+#ifdef HAVE_AVX2
     if (kernels->avx2)
         return pairs_down;
 #endif
@@ -586,7 +580,7 @@ static void write_row(const Row *row, int y, const uint8_t *const *rgb, int n)
     const Normalization *values = row->normalization;
     void (*write_colours)(const uint8_t *const *, int, uint8_t *) = interleave;
     void (*write_levels)(const uint8_t *, int, const Normalization *, int, uint8_t *) = look_up;
-#ifdef __x86_64__
+#ifdef HAVE_AVX2
     if (kernels->avx2) {
         write_colours = interleave_16;
         write_levels = normalize_8;
