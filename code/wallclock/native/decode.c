@@ -52,48 +52,6 @@ void *scratch_take(Scratch *scratch, Use use, size_t size)
     return scratch->blocks[use].memory;
 }
 
-/* Of 16 lanes of a block's coefficients (a lane has every other row of one column): how much of
- * MOST_AC each may have. Low frequencies have most. */
-static const uint8_t lane_share[16] = {10, 14, 8, 5, 4, 3, 2, 2, 14, 8, 5, 4, 3, 2, 2, 2};
-enum { MOST_DC = 2047, MOST_SUM = 5900, MOST_AC = MOST_SUM - MOST_DC, SHARES = 88 };
-
-static void set_limits(Component *c)
-{
-    for (int lane = 0; lane < 16; lane++) {
-        int largest = 1;
-        for (int k = lane; k < BLOCK; k += 16)
-            if (k && c->quant[k] > largest)
-                largest = c->quant[k];
-        c->most[lane] = (int16_t)(MOST_AC * lane_share[lane] / SHARES / largest);
-    }
-}
-
-typedef int16_t Lanes __attribute__((vector_size(32)));
-
-/* Whether no arithmetic of an IDCT can leave 16 bits: its sums are at most 4 * 1.387 times the sum
- * of a block's dequantized coefficients, and each implementation overflows in its own way. (A block
- * of noise in black and white has 6500, photos rarely 2000.) */
-bool in_range(const Component *c, const int16_t *block)
-{
-    Lanes sum = {0}, beyond;
-    for (int row = 0; row < 4; row++) {
-        Lanes a = *(const Lanes *)(block + 16 * row), sign = a >> 15;
-        sum += (a ^ sign) - sign;
-    }
-    sum[0] -= (int16_t)abs(block[0]);
-    beyond = sum > *(const Lanes *)c->most;
-    uint64_t any[4];
-    memcpy(any, &beyond, sizeof any);
-    if (LIKELY(!(any[0] | any[1] | any[2] | any[3])))
-        return true;
-    int total = 0;
-    for (int k = 0; k < BLOCK; k++) {
-        int value = abs(block[k] * c->quant[k]);
-        total = value > MOST_SUM || total > MOST_SUM ? MOST_SUM + 1 : total + value;
-    }
-    return total <= MOST_SUM;
-}
-
 static void fill(uint8_t *out, ptrdiff_t stride, int n, uint8_t sample)
 {
     uint64_t row = sample * (uint64_t)0x0101010101010101;
@@ -119,10 +77,7 @@ bool put_blocks(const Component *c, int16_t (*blocks)[BLOCK], const uint8_t *end
             fill(out, c->stride, c->n, dc_sample(c, block[0]));
             continue;
         }
-        if (!in_range(c, block) || (pair && !in_range(c, blocks[i + 1])))
-            return false;
         (pair ? kernels->idct_pair : kernels->idct)[c->n](block, c->quant, out, c->stride);
-        memset(block, 0, (pair ? 2 : 1) * sizeof blocks[i]);
         if (pair) {
             i++;
             out += c->n;
@@ -175,7 +130,6 @@ static bool make_planes(Scratch *scratch, Frame *frame, int n, Planes *planes)
         Component *c = &frame->components[i];
         c->n = scaled_block(frame, c, n);
         c->stride = ((ptrdiff_t)c->padded_wide * c->n + ALIGNMENT - 1) & -ALIGNMENT;
-        set_limits(c);
         at[i] = size;
         size += (size_t)c->stride * (size_t)(c->padded_high * c->n);
     }

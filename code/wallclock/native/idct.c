@@ -33,8 +33,7 @@ static inline int32_t descale(uint32_t x, int shift)
 /* Dequantizes the rows of a block. Returns whether all below the first is zero: then, and only
  * then, libjpeg-turbo's first pass shifts where it otherwise saturates. `skipped`: a row that the
  * transform does not use, or 0. */
-static bool dequantize(const int16_t *coefficients, const int16_t *quant, int skipped,
-                       int16_t v[8][8])
+static bool dequantize(int16_t *coefficients, const int16_t *quant, int skipped, int16_t v[8][8])
 {
     int16_t below = 0;
     for (int k = 0; k < 8; k++)
@@ -43,6 +42,7 @@ static bool dequantize(const int16_t *coefficients, const int16_t *quant, int sk
             if (k > 0 && k != skipped)
                 below |= coefficients[8 * k + c];
         }
+    memset(coefficients, 0, sizeof(int16_t[64]));
     return below == 0;
 }
 
@@ -91,7 +91,7 @@ static void pass_8(int16_t v[8][8], int shift)
     }
 }
 
-void idct_8(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
+void idct_8(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
     int16_t v[8][8];
     if (dequantize(coefficients, quant, 0, v))
@@ -124,7 +124,7 @@ static void pass_4(int16_t v[8][8], int shift)
     }
 }
 
-void idct_4(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
+void idct_4(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
     int16_t v[8][8];
     if (dequantize(coefficients, quant, 4, v))
@@ -145,7 +145,7 @@ static inline uint32_t odd_2(const int16_t *x, int step)
            + (uint32_t)x[5 * step] * FIX(0.850430095) - (uint32_t)x[7 * step] * FIX(0.720959822);
 }
 
-void idct_2(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
+void idct_2(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
     int16_t v[8][8], rows[2][8] = {{0}};
     dequantize(coefficients, quant, 0, v);
@@ -168,10 +168,11 @@ void idct_2(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptr
 }
 
 /* Plain C in libjpeg-turbo, too: ten bits of the result count, by the mask of its table. */
-void idct_1(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
+void idct_1(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
     (void)stride;
     uint32_t sample = (uint32_t)descale((uint32_t)(coefficients[0] * quant[0]), 3);
+    memset(coefficients, 0, sizeof(int16_t[64]));
     *out = sample_of((int32_t)(sample << 22) >> 22);
 }
 
@@ -189,19 +190,19 @@ void fill_block(int16_t first, int16_t quant, uint8_t *out, ptrdiff_t stride, in
         memset(out + y * stride, sample, (size_t)n);
 }
 
-void idct_pair_8(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
+void idct_pair_8(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
     idct_8(coefficients, quant, out, stride);
     idct_8(coefficients + 64, quant, out + 8, stride);
 }
 
-void idct_pair_4(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
+void idct_pair_4(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
     idct_4(coefficients, quant, out, stride);
     idct_4(coefficients + 64, quant, out + 4, stride);
 }
 
-void idct_pair_2(const int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
+void idct_pair_2(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
     idct_2(coefficients, quant, out, stride);
     idct_2(coefficients + 64, quant, out + 2, stride);

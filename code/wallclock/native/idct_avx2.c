@@ -35,9 +35,7 @@ AVX2_INLINE __m256i narrow(Lanes low, Lanes high, int shift)
     return _mm256_packs_epi32((__m256i)(low >> shift), (__m256i)(high >> shift));
 }
 
-/* Dequantizes two blocks. False if one's first row is so large that libjpeg-turbo's shift of it
- * would not be what the transform makes of it (see `dequantize` in idct.c). */
-AVX2_INLINE bool load_pair(const int16_t *coefficients, const int16_t *quant, __m256i v[8])
+AVX2_INLINE void load_pair(const int16_t *coefficients, const int16_t *quant, __m256i v[8])
 {
     for (int k = 0; k < 8; k++) {
         __m128i left = _mm_load_si128((const __m128i *)(coefficients + 8 * k));
@@ -45,9 +43,21 @@ AVX2_INLINE bool load_pair(const int16_t *coefficients, const int16_t *quant, __
         __m128i row = _mm_load_si128((const __m128i *)(quant + 8 * k));
         v[k] = _mm256_mullo_epi16(_mm256_set_m128i(right, left), _mm256_set_m128i(row, row));
     }
-    __m256i shifted = _mm256_srai_epi16(_mm256_slli_epi16(v[0], PASS1_BITS), PASS1_BITS);
-    __m256i changed = _mm256_xor_si256(shifted, v[0]);
-    return _mm256_testz_si256(changed, changed);
+}
+
+/* Whether a block's first row may be so large that libjpeg-turbo's shift of it would not be what
+ * the transform makes of it (see `dequantize` in idct.c). */
+AVX2_INLINE bool may_overflow(__m256i first)
+{
+    __m256i shifted = _mm256_srai_epi16(_mm256_slli_epi16(first, PASS1_BITS), PASS1_BITS);
+    __m256i changed = _mm256_xor_si256(shifted, first);
+    return !_mm256_testz_si256(changed, changed);
+}
+
+AVX2_INLINE void clear_pair(int16_t *coefficients)
+{
+    for (int k = 0; k < 8; k++)
+        _mm256_store_si256((__m256i *)coefficients + k, _mm256_setzero_si256());
 }
 
 AVX2_INLINE void half_8(const __m256i v[8], Half half, int shift, Lanes out[8])
@@ -125,14 +135,16 @@ AVX2_INLINE void store_columns(const __m256i v[8], uint8_t *out, ptrdiff_t strid
     }
 }
 
-AVX2 void idct_pair_8_avx2(const int16_t *coefficients, const int16_t *quant, uint8_t *out,
+AVX2 void idct_pair_8_avx2(int16_t *coefficients, const int16_t *quant, uint8_t *out,
                          ptrdiff_t stride)
 {
     __m256i v[8];
-    if (!load_pair(coefficients, quant, v)) {
+    load_pair(coefficients, quant, v);
+    if (may_overflow(v[0])) {
         idct_pair_8(coefficients, quant, out, stride);
         return;
     }
+    clear_pair(coefficients);
     pass_8(v, CONST_BITS - PASS1_BITS);
     transpose(v);
     pass_8(v, CONST_BITS + PASS1_BITS + 3);
@@ -153,16 +165,18 @@ AVX2_INLINE void transform_4(__m256i x13, __m256i x57, __m256i x26, Lanes t0, La
     out[3] = t0 + t2 - o2;
 }
 
-AVX2 void idct_pair_4_avx2(const int16_t *coefficients, const int16_t *quant, uint8_t *out,
+AVX2 void idct_pair_4_avx2(int16_t *coefficients, const int16_t *quant, uint8_t *out,
                            ptrdiff_t stride)
 {
     enum { FIRST = CONST_BITS - PASS1_BITS + 1, SECOND = CONST_BITS + PASS1_BITS + 3 + 1 };
     __m256i v[8], columns[4], rows[4];
     Lanes sums[2][4];
-    if (!load_pair(coefficients, quant, v)) {
+    load_pair(coefficients, quant, v);
+    if (may_overflow(v[0])) {
         idct_pair_4(coefficients, quant, out, stride);
         return;
     }
+    clear_pair(coefficients);
     for (int half = LOW; half <= HIGH; half++)
         transform_4(interleave(v[1], v[3], half), interleave(v[5], v[7], half),
                     interleave(v[2], v[6], half), widen(v[0], half, CONST_BITS + 1, FIRST),
@@ -193,7 +207,7 @@ AVX2 void idct_pair_4_avx2(const int16_t *coefficients, const int16_t *quant, ui
     _mm_storeh_pd((double *)(void *)(out + 3 * stride), _mm_castsi128_pd(bottom));
 }
 
-AVX2 void idct_pair_2_avx2(const int16_t *coefficients, const int16_t *quant, uint8_t *out,
+AVX2 void idct_pair_2_avx2(int16_t *coefficients, const int16_t *quant, uint8_t *out,
                            ptrdiff_t stride)
 {
     enum { FIRST = CONST_BITS - PASS1_BITS + 2, SECOND = CONST_BITS + PASS1_BITS + 3 + 2 };
@@ -203,6 +217,7 @@ AVX2 void idct_pair_2_avx2(const int16_t *coefficients, const int16_t *quant, ui
     __m256i v[8];
     Lanes sums[2][2];
     load_pair(coefficients, quant, v);
+    clear_pair(coefficients);
     for (int half = LOW; half <= HIGH; half++) {
         Lanes even = widen(v[0], half, CONST_BITS + 2, FIRST);
         Lanes odd = dot(interleave(v[1], v[3], half), FIX(3.624509785), -FIX(1.272758580))

@@ -21,7 +21,6 @@ typedef struct {
     uint8_t *samples;
     ptrdiff_t stride;
     _Alignas(32) int16_t quant[BLOCK];      /* Qi, in natural order */
-    _Alignas(32) int16_t most[16];          /* see in_range */
     /* of progressive files: */
     int16_t *dc;                    /* one a block */
     int16_t *coefficients;          /* 64 a block, the first unused; NULL where no sample needs AC */
@@ -117,7 +116,6 @@ Status decode_progressive(Scratch *scratch, Frame *frame, Scan *scan);
 
 /* decode.c */
 void scratch_drop(Scratch *scratch, Use use);
-bool in_range(const Component *c, const int16_t *block);
 bool put_blocks(const Component *c, int16_t (*blocks)[BLOCK], const uint8_t *ends, int count,
                 uint8_t *out);
 

@@ -270,7 +270,7 @@ static Status check_script(const Scan *scan)
         return IRREGULAR;
     if (scan->low > 13 || (scan->high && scan->high != scan->low + 1))
         return IRREGULAR;
-    /* Sums of four coefficients stay within 16 bits: see in_range. */
+    /* A coefficient that no 8-bit image has. */
     if (!is_dc && scan->low > 3)
         return OUT_OF_RANGE;
     for (int i = 0; i < scan->n; i++) {
