@@ -70,17 +70,16 @@ static void fill(uint8_t *out, ptrdiff_t stride, int n, uint8_t sample)
 bool put_blocks(const Component *c, int16_t (*blocks)[BLOCK], const uint8_t *ends, int count,
                 uint8_t *out)
 {
-    for (int i = 0; i < count; i++, out += c->n) {
-        int16_t *block = blocks[i];
-        bool pair = c->n > 1 && i + 1 < count && (ends[i] > 1 || ends[i + 1] > 1);
-        if (!pair && ends[i] <= 1) {
-            fill(out, c->stride, c->n, dc_sample(c, block[0]));
-            continue;
-        }
-        (pair ? kernels->idct_pair : kernels->idct)[c->n](block, c->quant, out, c->stride);
-        if (pair) {
-            i++;
-            out += c->n;
+    for (int i = 0; i < count; i += 2, out += 2 * c->n) {
+        bool both = i + 1 < count;
+        if (both && (ends[i] > 1 || ends[i + 1] > 1)) {
+            kernels->idct_pair[c->n](blocks[i], c->quant, out, c->stride);
+        } else if (ends[i] > 1) {
+            kernels->idct[c->n](blocks[i], c->quant, out, c->stride);
+        } else {
+            fill(out, c->stride, c->n, dc_sample(c, blocks[i][0]));
+            if (both)
+                fill(out + c->n, c->stride, c->n, dc_sample(c, blocks[i + 1][0]));
         }
     }
     return true;
