@@ -52,39 +52,6 @@ void *scratch_take(Scratch *scratch, Use use, size_t size)
     return scratch->blocks[use].memory;
 }
 
-static void fill(uint8_t *out, ptrdiff_t stride, int n, uint8_t sample)
-{
-    uint64_t row = sample * (uint64_t)0x0101010101010101;
-    for (int y = 0; y < n; y++, out += stride) {
-        if (n == 8)
-            memcpy(out, &row, 8);
-        else if (n == 4)
-            memcpy(out, &row, 4);
-        else
-            memcpy(out, &row, 2);
-    }
-}
-
-/* Samples of `count` neighbouring blocks, which are zeroed where they were not; `ends`: 1 where
- * there is DC alone. */
-bool put_blocks(const Component *c, int16_t (*blocks)[BLOCK], const uint8_t *ends, int count,
-                uint8_t *out)
-{
-    for (int i = 0; i < count; i += 2, out += 2 * c->n) {
-        bool both = i + 1 < count;
-        if (both && (ends[i] > 1 || ends[i + 1] > 1)) {
-            kernels->idct_pair[c->n](blocks[i], c->quant, out, c->stride);
-        } else if (ends[i] > 1) {
-            kernels->idct[c->n](blocks[i], c->quant, out, c->stride);
-        } else {
-            fill(out, c->stride, c->n, dc_sample(c, blocks[i][0]));
-            if (both)
-                fill(out + c->n, c->stride, c->n, dc_sample(c, blocks[i + 1][0]));
-        }
-    }
-    return true;
-}
-
 /* How large a block becomes: chroma that is half as large is not scaled down as far, so that it
  * need not be upsampled (jpeg_calc_output_dimensions in libjpeg's jdmaster.c). */
 static int scaled_block(const Frame *frame, const Component *c, int n)

@@ -93,29 +93,30 @@ static void build_pairs(HuffmanTable *table)
 }
 
 /* `dc`: whose symbol comes first; NULL: none. */
-static void build_skips(Skip *skips, const HuffmanTable *dc, const HuffmanTable *ac)
+static void build_skips(uint32_t *skips, const HuffmanTable *dc, const HuffmanTable *ac)
 {
     for (uint32_t bits = 0; bits < 1 << SKIP_LOOKUP; bits++) {
-        Skip skip = {0};
-        int advance = 0;
+        int used = 0, advance = 0, end = 0, difference = 0;
         if (dc) {
             Symbol symbol = symbol_within(dc, bits, 0, SKIP_LOOKUP);
-            skip = (Skip){symbol.value, symbol.bits, 0};
+            difference = symbol.value;
+            used = symbol.bits;
             advance = 1;
         }
-        while (skip.bits || !dc) {
-            Symbol symbol = symbol_within(ac, bits, skip.bits, SKIP_LOOKUP);
-            if (!symbol.bits || (symbol.advance != END && advance + symbol.advance > BLOCK))
-                break;
-            skip.bits += symbol.bits;
-            if (symbol.advance == END) {
-                advance |= END;
+        while (!end && (used || !dc)) {
+            Symbol symbol = symbol_within(ac, bits, used, SKIP_LOOKUP);
+            end = symbol.advance == END;
+            if (!symbol.bits || (!end && advance + symbol.advance > BLOCK)) {
+                end = 0;
                 break;
             }
-            advance += symbol.advance;
+            used += symbol.bits;
+            advance += end ? 0 : symbol.advance;
         }
-        skip.advance = (uint8_t)advance;
-        skips[bits] = skip;
+        if (!used)
+            advance = BLOCK;
+        skips[bits] = (uint32_t)difference << SKIP_DIFFERENCE | (uint32_t)end << SKIP_END |
+                      (uint32_t)advance << SKIP_ADVANCE | (uint32_t)used;
     }
 }
 

@@ -63,13 +63,14 @@ typedef struct { int16_t value; uint8_t bits, advance; } Symbol;
 /* Up to two coefficients, perhaps with the end of the block behind them (END in `bits`). */
 typedef struct { int16_t first, second; uint8_t at_first, at_second, advance, bits; } Pair;
 
-/* As many whole symbols as fit: how far they advance in the block (with END if it ends there). */
-typedef struct { int16_t difference; uint8_t bits, advance; } Skip;
+/* As many whole symbols as fit: bits they take, how far they advance in the block (beyond it, if
+ * the first has no room), whether it ends there, and DC's difference. */
+enum { SKIP_ADVANCE = 8, SKIP_END = 15, SKIP_DIFFERENCE = 16 };
 
 typedef struct HuffmanTable {
     Symbol symbols[1 << LOOKUP];
     Pair pairs[1 << PAIR_LOOKUP];           /* AC, where asked for */
-    Skip skips[1 << SKIP_LOOKUP];           /* AC alone, or a DC symbol and the AC ones behind it */
+    uint32_t skips[1 << SKIP_LOOKUP];        /* AC alone, or a DC symbol and the AC ones behind it */
     uint32_t limit[18];                     /* first 16 bits of the first code that is longer */
     int offset[17];                         /* of the symbols of a length, less its first code */
     uint8_t values[256];
@@ -116,8 +117,6 @@ Status decode_progressive(Scratch *scratch, Frame *frame, Scan *scan);
 
 /* decode.c */
 void scratch_drop(Scratch *scratch, Use use);
-bool put_blocks(const Component *c, int16_t (*blocks)[BLOCK], const uint8_t *ends, int count,
-                uint8_t *out);
 
 /* Fills `bits`: at least 56 are valid then. Eight bytes are read at once, up to 8 behind the end. */
 INLINE void refill(Bits *bits)
@@ -203,6 +202,38 @@ INLINE uint8_t dc_sample(const Component *c, int dc)
     int value = (int)((unsigned)dc * (unsigned)c->quant[0] + 4) >> 3;
     value += 128;
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+}
+
+INLINE void fill_flat(uint8_t *out, ptrdiff_t stride, int n, uint8_t sample)
+{
+    uint64_t row = sample * (uint64_t)0x0101010101010101;
+    for (int y = 0; y < n; y++, out += stride) {
+        if (n == 8)
+            __builtin_memcpy(out, &row, 8);
+        else if (n == 4)
+            __builtin_memcpy(out, &row, 4);
+        else
+            __builtin_memcpy(out, &row, 2);
+    }
+}
+
+/* Samples of `count` neighbouring blocks, which are zeroed where they were not; `ends`: 1 where
+ * there is DC alone. */
+INLINE void put_blocks(const Component *c, int16_t (*blocks)[BLOCK], const uint8_t *ends, int count,
+                       uint8_t *out)
+{
+    for (int i = 0; i < count; i += 2, out += 2 * c->n) {
+        bool both = i + 1 < count;
+        if (both && (ends[i] > 1 || ends[i + 1] > 1)) {
+            kernels->idct_pair[c->n](blocks[i], c->quant, out, c->stride);
+        } else if (ends[i] > 1) {
+            kernels->idct[c->n](blocks[i], c->quant, out, c->stride);
+        } else {
+            fill_flat(out, c->stride, c->n, dc_sample(c, blocks[i][0]));
+            if (both)
+                fill_flat(out + c->n, c->stride, c->n, dc_sample(c, blocks[i + 1][0]));
+        }
+    }
 }
 
 #endif

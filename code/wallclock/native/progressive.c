@@ -318,7 +318,7 @@ static Status put_row(const Frame *frame, const Component *c, int y)
 {
     unsigned beyond = 0;
     const int16_t *dc = dc_of(c, 0, y);
-    int step = c->n == 8 ? 2 : 1;
+    int step = c->n > 1 ? 2 : 1;
     for (int x = 0; x < c->wide; x += step) {
         uint8_t *out = c->samples + ((ptrdiff_t)y * c->stride + x) * c->n, ends[2];
         int count = c->wide - x < step ? 1 : step;
@@ -337,8 +337,8 @@ static Status put_row(const Frame *frame, const Component *c, int y)
                 memset(blocks[i], 0, sizeof blocks[i]);
             blocks[i][0] = dc[x + i];
         }
-        if (wanted && !put_blocks(c, blocks, ends, count, out))
-            return OUT_OF_RANGE;
+        if (wanted)
+            put_blocks(c, blocks, ends, count, out);
     }
     return beyond ? OUT_OF_RANGE : DECODED;
 }
