@@ -12,18 +12,25 @@ static const Kernels GENERIC = {
     .column_sums = column_sums,
     .rgb_of_sums = rgb_of_sums,
     .separate = separate,
+    .resize_across = resize_across,
+    .resize_down = resize_down,
+    .join = join,
+    .normalize = normalize,
 };
 
 #ifdef HAVE_AVX2
 static Kernels of_avx2 = {
     .name = "avx2",
-    .avx2 = true,
     .idct = {[1] = idct_1, [2] = idct_2, [4] = idct_4, [8] = idct_8},
     .idct_pair = {[2] = idct_pair_2_avx2, [4] = idct_pair_4_avx2, [8] = idct_pair_8_avx2},
     .rgb_of_ycc = rgb_of_ycc_avx2,
     .column_sums = column_sums_avx2,
     .rgb_of_sums = rgb_of_sums_avx2,
     .separate = separate_avx2,
+    .resize_across = resize_across_avx2,
+    .resize_down = resize_down_avx2,
+    .join = join_avx2,
+    .normalize = normalize_avx2,
 };
 #endif
 

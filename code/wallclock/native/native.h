@@ -151,6 +151,21 @@ bool placement_fits(const Placement *placement, int width, int height);
 Window placement_needs(const Placement *placement);
 Status resize(Scratch *scratch, Source *source, const Placement *placement, const Row *row);
 
+/* resize.c: loops over the pixels of a row, of planes. */
+struct Weights;
+typedef void ResizeAcross(const struct Weights *weights, const uint8_t *const rgb[3], int channels,
+                          uint8_t *out, int plane);
+/* n rows to one, of `width` bytes, a multiple of 32; a zero is behind the weights. */
+typedef void ResizeDown(const uint8_t *const *rows, const int16_t *weights, int n, int precision,
+                        int width, uint8_t *out);
+typedef void Join(const uint8_t *const rgb[3], int n, uint8_t *out);
+typedef void Normalize(const uint8_t *pixels, int n, const Normalization *values, int channel,
+                       void *out);
+ResizeAcross resize_across, resize_across_avx2;
+ResizeDown resize_down, resize_down_avx2;
+Join join, join_avx2;
+Normalize normalize, normalize_avx2;
+
 /* colour.c: rows of n pixels (or of n columns of chroma). Up to 32 samples more may be written. */
 typedef void RgbOfYcc(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
                       uint8_t *r, uint8_t *g, uint8_t *b, int n);
@@ -168,7 +183,6 @@ Separate separate, separate_avx2;
 /* kernels.c: the inner loops, chosen once by CPUID; WALLCLOCK_KERNELS=generic forces the plain C. */
 typedef struct {
     const char *name;
-    bool avx2;                    /* and FMA */
     bool bmi2;                    /* fast pdep, shifts by a variable number of bits */
     Idct *idct[9];                /* by n; 1, 2, 4 and 8 are set */
     /* Two neighbouring blocks of one component, 128 coefficients to 2n samples a row: with AVX2
@@ -178,6 +192,10 @@ typedef struct {
     ColumnSums *column_sums;
     RgbOfSums *rgb_of_sums;
     Separate *separate;
+    ResizeAcross *resize_across;
+    ResizeDown *resize_down;
+    Join *join;
+    Normalize *normalize;
 } Kernels;
 extern const Kernels *kernels;
 void kernels_choose(void);
