@@ -13,15 +13,15 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from wallclock.errors import first_line
+from wallclock.fetch.request import Answer, Request
 from wallclock.fetch.retries import PermanentError, RequestError, TransientError
 from wallclock.fetch.s3 import Client, classify, refusal, refused
-from wallclock.fetch.transfers import Answer, Request
 
 _PROBE = "k"
 _AUTHORIZATION = "AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={}, Signature={}"
@@ -54,24 +54,27 @@ class _Form(NamedTuple):
     signed: list[str]
     scope: str
 
-    def sign(self, path: str, date: str, key: Any) -> dict[str, str]:
-        """The headers of a request that is signed (AWS Signature Version 4). `key`: frozen."""
-        headers = self.headers | {"x-amz-date": date}
-        signed = self.signed
+    def signer(self, date: str, key: Any) -> Callable[[str], tuple[str, ...]]:
+        """What makes the lines of headers for a path (AWS Signature Version 4). `key`: frozen."""
+        headers, signed = self.headers | {"x-amz-date": date}, self.signed
         if key.token:
             headers[_TOKEN] = key.token
             signed = sorted([*signed, _TOKEN])
-        lines = "".join([f"{name}:{headers[name]}\n" for name in signed])
+        canonical = "".join([f"{name}:{headers[name]}\n" for name in signed])
         names, scope = ";".join(signed), f"{date[:8]}/{self.scope}/aws4_request"
-        canonical = f"GET\n{path}\n\n{lines}\n{names}\n{headers['x-amz-content-sha256']}"
-        digest = hashlib.sha256(canonical.encode()).hexdigest()
-        text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{digest}".encode()
-        signature = hmac.digest(_signing_key(key.secret_key, scope), text, "sha256").hex()
-        headers["authorization"] = _AUTHORIZATION.format(key.access_key, scope, names, signature)
-        return headers
+        rest = f"\n\n{canonical}\n{names}\n{headers['x-amz-content-sha256']}"
+        secret, fixed = _signing_key(key.secret_key, scope), _lines(headers)
+        authorization = _AUTHORIZATION.format(key.access_key, scope, names, "")
+
+        def sign(path: str) -> tuple[str, ...]:
+            digest = hashlib.sha256(f"GET\n{path}{rest}".encode()).hexdigest()
+            text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{digest}".encode()
+            signature = hmac.digest(secret, text, "sha256").hex()
+            return (*fixed, f"authorization: {authorization}{signature}")
+
+        return sign
 
 
-@lru_cache(16)
 def _signing_key(secret: str, scope: str) -> bytes:
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):
@@ -102,13 +105,15 @@ class Objects:
         self._replies: list[Any] = []
         self._form: _Form | None = None
         self._is_known = False
+        #: What signs requests, in which second, and with which key.
+        self._sign: Callable[[str], tuple[str, ...]] | None = None
+        self._signs_at: tuple[float, Any] = 0, None
         client.boto.meta.events.register(_EVENT, self._intercept)
 
     def request(self, key: str, max_bytes: int) -> Request:
         """What gets an object. Raises RequestError: no credentials, or what can be no key."""
         if not self._is_known:
-            self._form = self._learn()
-            self._is_known = True
+            self._form, self._is_known, self._sign = self._learn(), True, None
         form = self._form
         if form is None or not key:
             sent = self._made_by_boto3(key)
@@ -117,11 +122,14 @@ class Objects:
             quoted = quote(key, "/~")
         except UnicodeError as error:
             raise PermanentError("a key that is no Unicode text") from error
-        headers = form.headers
-        if form.signed:
-            date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            headers = form.sign(form.path + quoted, date, self._credentials())
-        return Request(form.url + quoted, max_bytes, _lines(headers))
+        url = form.url + quoted
+        if not form.signed:
+            return Request(url, max_bytes, _lines(form.headers))
+        signs_at = time.time() // 1, self._credentials()
+        if not self._sign or signs_at != self._signs_at:
+            date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(signs_at[0]))
+            self._sign, self._signs_at = form.signer(date, signs_at[1]), signs_at
+        return Request(url, max_bytes, self._sign(form.path + quoted))
 
     def object_of(self, answer: Answer, key: str) -> bytes:
         """The body of an answer with an object.
@@ -155,10 +163,10 @@ class Objects:
         names = [name for name in match[2].split(";") if name != _TOKEN]
         form = _Form(url, path, headers, names, match[1])
         try:
-            ours = form.sign(parts.path, probe.headers["x-amz-date"], self._credentials())
+            sign = form.signer(probe.headers["x-amz-date"], self._credentials())
         except KeyError:  # a header that is not among those
             return None
-        return form if ours["authorization"] == authorization else None
+        return form if sign(parts.path)[-1] == f"authorization: {authorization}" else None
 
     def _credentials(self) -> Any:
         """Those of now: boto3 renews them before they end."""

@@ -13,6 +13,7 @@ from wallclock.errors import ImageError, UserError, first_line
 from wallclock.fetch.addresses import is_public
 from wallclock.fetch.objects import Objects
 from wallclock.fetch.reach import Reach, Tries
+from wallclock.fetch.request import Answer, Request
 from wallclock.fetch.retries import (
     ForbiddenError,
     PermanentError,
@@ -21,7 +22,7 @@ from wallclock.fetch.retries import (
     status_error,
 )
 from wallclock.fetch.s3 import Client, NoBucketError, connect
-from wallclock.fetch.transfers import Answer, Request, Transfers
+from wallclock.fetch.transfers import Transfers
 from wallclock.recipe import Limits
 
 #: GETs at a time, and redirects of one.

@@ -4,14 +4,14 @@ import io
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 from threading import Condition
 
 from wallclock.errors import UserError
 from wallclock.fetch.reach import Reach, Tries
 from wallclock.fetch.remote import Servers, host_of
+from wallclock.fetch.request import Answer
 from wallclock.fetch.retries import PermanentError, RefusedError, TransientError
-from wallclock.fetch.transfers import Answer, Transfers
+from wallclock.fetch.transfers import Transfers
 from wallclock.recipe import Limits
 
 #: Bytes that are read ahead; of an answer that is none of the file.
@@ -78,7 +78,7 @@ class RemoteFile(io.RawIOBase):
         self._result, self._from = None, self._n_received
         request = self._servers.request(self._url)
         rest = (f"Range: bytes={self._from}-", f"If-Match: {self._etag}") if self._from else ()
-        whole = replace(request, headers=(*request.headers, *rest), take=self._take, total_s=0)
+        whole = request._replace(headers=(*request.headers, *rest), take=self._take, total_s=0)
         self._transfers.submit(whole, self._end)
 
     def _is_of_file(self, status: int, headers: Mapping[str, str]) -> bool:

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from wallclock.fetch.request import Answer, Request
 from wallclock.fetch.retries import CertificateError, PermanentError, RequestError, pause_s
-from wallclock.fetch.transfers import Answer, Request, Transfers
 from wallclock.service.addresses import check, refusal
 from wallclock.service.module import ItemError
 from wallclock.service.settings import ClientSettings
+from wallclock.service.transfers import LoopTransfers
 
 T = TypeVar("T")
 S = TypeVar("S", bound=ClientSettings)
@@ -42,7 +43,7 @@ class HttpClient(Generic[S]):
     async def __aenter__(self) -> Self:
         # Where addresses are judged, even so, no proxy is asked: it would connect to any.
         judge = _permit if self._settings.allow_private else refusal
-        self._transfers = Transfers(self._connections, "wallclock", judge)
+        self._transfers = LoopTransfers(self._connections, "wallclock", judge)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -64,7 +65,7 @@ class HttpClient(Generic[S]):
                     raise ItemError(self.stage, str(error), is_final) from error
 
     async def _request(self, url: str, *headers: str, **options: Any) -> Answer:
-        settings, loop = self._settings, asyncio.get_running_loop()
+        settings = self._settings
         request = Request(
             url,
             headers=("Accept-Encoding: identity", *headers),
@@ -74,14 +75,14 @@ class HttpClient(Generic[S]):
             total_s=settings.total_s,
             **options,
         )
-        answer: asyncio.Future[Answer | Exception] = loop.create_future()
+        answer = asyncio.get_running_loop().create_future()
 
         def settle(result: Answer | Exception) -> None:
             if not answer.done():  # else nobody waits any more
                 answer.set_result(result)
 
-        self._transfers.submit(request, lambda got: loop.call_soon_threadsafe(settle, got))
-        result = await answer
+        self._transfers.submit(request, settle)
+        result: Answer | Exception = await answer
         if isinstance(result, CertificateError):
             raise PermanentError(str(result))
         if isinstance(result, Exception):

@@ -18,7 +18,7 @@ def resolving(addresses_of: Callable[[str], list[str]]) -> Iterator[None]:
 
     def prepared(self: Transfers, curl: Any, transfer: Any) -> None:
         prepare(self, curl, transfer)
-        parts = urlsplit(curl.getinfo(pycurl.EFFECTIVE_URL))
+        parts = urlsplit(transfer.request.url)
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         curl.setopt(pycurl.RESOLVE, [f"{host}:{port}:{','.join(addresses_of(host))}"])
 

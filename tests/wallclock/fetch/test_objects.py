@@ -24,10 +24,11 @@ from tests.threaded_server import FileHandler, ThreadedServer
 from tests.wallclock.fetch.client import KEY, REGION, SECRET, client_of, variables_of
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch.objects import Objects, is_verified
+from wallclock.fetch.request import Answer, Request
 from wallclock.fetch.retries import ForbiddenError, PermanentError, RefusedError, TransientError
 from wallclock.fetch.s3 import Client, NoBucketError
 from wallclock.fetch.sources import Source, SourceReader
-from wallclock.fetch.transfers import Answer, Request, Transfers
+from wallclock.fetch.transfers import Transfers
 from wallclock.recipe import Limits
 
 LIMIT = 1 << 20

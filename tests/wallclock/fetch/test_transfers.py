@@ -1,15 +1,11 @@
-"""Transfers over real sockets: bounds, broken answers, redirects, certificates, addresses."""
+"""Transfers over real sockets: bounds, broken answers, redirects."""
 
-import ipaddress
-import socketserver
-import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import pycurl
@@ -17,92 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wallclock.fetch.authority import Authority
+from tests.wallclock.fetch.raw_server import RawServer, ok, redirect, result_of, serving
 from tests.wallclock.fetch.resolving import resolving
 from wallclock.fetch import transfers as transfers_module
-from wallclock.fetch.curl_errors import failure_of
-from wallclock.fetch.retries import (
-    CertificateError,
-    NoSuchHostError,
-    PermanentError,
-    TransientError,
-)
-from wallclock.fetch.transfers import Answer, Request, Transfers
-
-#: What is sent for a path: bytes, or a function that sends them. The connection then ends.
-Replies = dict[str, bytes | Callable[[Any], None]]
-
-
-class RawServer(socketserver.ThreadingTCPServer):
-    """Sends bytes as they are given, over TLS where it has a `context`; keeps the requests."""
-
-    allow_reuse_address = daemon_threads = True
-
-    def __init__(self, replies: Replies, context: ssl.SSLContext | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), _RawHandler)
-        self.replies, self.context = replies, context
-        self.heads: list[bytes] = []
-        self.port: int = self.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def get_request(self) -> Any:
-        connection, address = super().get_request()
-        if self.context:  # shaken hands with in the connection's own thread
-            connection = self.context.wrap_socket(
-                connection, server_side=True, do_handshake_on_connect=False
-            )
-        return connection, address
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """The client went away."""
-
-
-class _RawHandler(socketserver.StreamRequestHandler):
-    server: RawServer
-
-    def handle(self) -> None:
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            if not (line := self.rfile.readline()):
-                return
-            head += line
-        self.server.heads.append(head)
-        reply = self.server.replies[head.split()[1].decode()]
-        if callable(reply):
-            reply(self.wfile)
-        else:
-            self.wfile.write(reply)
-
-
-@contextmanager
-def serving(replies: Replies, context: ssl.SSLContext | None = None) -> Iterator[RawServer]:
-    with RawServer(replies, context) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
+from wallclock.fetch.request import Answer, Request, failure_of
+from wallclock.fetch.retries import NoSuchHostError, PermanentError, TransientError
+from wallclock.fetch.transfers import Transfers
 
 
 @pytest.fixture(scope="module")
 def transfers() -> Iterator[Transfers]:
     with closing(Transfers(8, "tests/1")) as transfers:
         yield transfers
-
-
-def result_of(transfers: Transfers, url: str, max_bytes: int = 1000, **options: Any) -> Any:
-    """The answer, or the error, which is one line."""
-    try:
-        result: Any = transfers.ask(Request(url, max_bytes, **options))
-    except (PermanentError, TransientError) as error:
-        result = error
-    assert "\n" not in (str(result) if isinstance(result, Exception) else "")
-    return result
-
-
-def ok(body: bytes, *headers: str) -> bytes:
-    lines = "".join(f"{line}\r\n" for line in (*headers, f"Content-Length: {len(body)}"))
-    return f"HTTP/1.1 200 OK\r\n{lines}\r\n".encode("latin-1") + body
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -190,6 +112,7 @@ def endless(file: Any) -> None:
         file.write(b"x" * 100)
 
 
+@pytest.mark.parametrize("stops_at_limit", [True, False])
 @pytest.mark.parametrize(
     "reply",
     [
@@ -199,7 +122,11 @@ def endless(file: Any) -> None:
         endless,
     ],
 )
-def test_too_many_bytes(transfers: Transfers, reply: Any) -> None:
+def test_too_many_bytes(
+    transfers: Transfers, reply: Any, stops_at_limit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether libcurl stops there, or is too old."""
+    monkeypatch.setattr(transfers_module, "_STOPS_AT_LIMIT", stops_at_limit)
     with serving({"/": reply}) as server:
         error = result_of(transfers, f"{server.url}/", max_bytes=1000)
     assert isinstance(error, PermanentError)
@@ -282,8 +209,16 @@ def test_what_is_no_url(transfers: Transfers, url: str) -> None:
     assert str(error) == "not a URL"
 
 
-def to(location: bytes) -> bytes:
-    return b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location + b"\r\n\r\n"
+def test_nothing_of_a_request_is_in_the_next_one() -> None:
+    """Which has its handle, and may go to another host."""
+    with serving({"/": ok(b"body")}) as server, closing(Transfers(1, "tests/1")) as one:
+        plain, secret = Request(f"{server.url}/", 10), ("Authorization: secret",)
+        for request in (plain, plain._replace(body=b"posted", headers=secret), plain):
+            assert one.ask(request).body == b"body"
+    first, posted, last = server.heads
+    assert posted.startswith(b"POST ")
+    assert b"Authorization: secret\r\n" in posted
+    assert first == last
 
 
 @pytest.mark.parametrize(
@@ -298,7 +233,7 @@ def to(location: bytes) -> bytes:
 )
 def test_redirects(transfers: Transfers, location: bytes, path: str) -> None:
     with serving({path: ok(b"body")}) as server:
-        server.replies["/"] = to(location.replace(b"{port}", b"%d" % server.port))
+        server.replies["/"] = redirect(location.replace(b"{port}", b"%d" % server.port))
         assert result_of(transfers, f"{server.url}/", redirects=1).body == b"body"
         assert len(server.heads) == 2
         assert result_of(transfers, f"{server.url}/").status == 302
@@ -314,7 +249,7 @@ def test_redirects(transfers: Transfers, location: bytes, path: str) -> None:
     ],
 )
 def test_redirects_to_nowhere(transfers: Transfers, location: bytes, reason: str) -> None:
-    with serving({"/": to(location)}) as server:
+    with serving({"/": redirect(location)}) as server:
         error = result_of(transfers, f"{server.url}/", redirects=5)
         assert len(server.heads) == (6 if location == b"/" else 1)
     assert isinstance(error, PermanentError)
@@ -326,7 +261,7 @@ def test_each_url_is_checked(transfers: Transfers) -> None:
         if "b" in url:
             raise PermanentError("not there")
 
-    with serving({"/": to(b"/b")}) as server:
+    with serving({"/": redirect(b"/b")}) as server:
         error = result_of(transfers, f"{server.url}/", redirects=5, check=check)
         assert len(server.heads) == 1
     assert str(error) == "not there"
@@ -385,113 +320,3 @@ def test_nothing_of_a_transfer_stays(transfers: Transfers) -> None:
         assert arrived.wait(10)
         result_of(transfers, f"{server.url}/")  # the thread has left the call
     assert kept() is None
-
-
-@pytest.mark.parametrize(
-    ("name", "days", "is_trusted", "reason"),
-    [
-        ("images.test", 10, True, ""),
-        ("images.test", -1, True, "certificate has expired"),
-        ("others.test", 10, True, "no alternative certificate subject name"),
-        ("images.test", 10, False, "unable to get local issuer certificate"),
-    ],
-)
-def test_certificates(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    name: str,
-    days: int,
-    is_trusted: bool,
-    reason: str,
-) -> None:
-    authority = Authority(tmp_path)
-    trusted = authority if is_trusted else Authority(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(trusted.file))
-    with (
-        resolving(lambda _: ["127.0.0.1"]),
-        serving({"/": ok(b"body")}, authority.context(name, days)) as server,
-        closing(Transfers(1, "tests/1")) as transfers,
-    ):
-        result = result_of(transfers, f"https://images.test:{server.port}/")
-        assert len(server.heads) == (not reason)
-    if reason:
-        assert isinstance(result, CertificateError)
-        assert str(result).startswith(f"certificate: {reason}")
-    else:
-        assert result.body == b"body"
-
-
-def other_than_local(address: str) -> str:
-    """Of the tests' refusals: only 127.0.0.1 may be reached."""
-    allowed = ipaddress.ip_address(address) == ipaddress.ip_address("127.0.0.1")
-    return "" if allowed else f"{address} is refused"
-
-
-@contextmanager
-def guarded(addresses_of: Callable[[str], list[str]] = lambda host: [host]) -> Iterator[Transfers]:
-    with resolving(addresses_of), closing(Transfers(1, "tests/1", other_than_local)) as transfers:
-        yield transfers
-
-
-@pytest.mark.parametrize(
-    ("addresses", "refused"),
-    [
-        (["127.0.0.1"], ""),
-        (["127.0.0.2"], "127.0.0.2"),
-        (["127.0.0.2", "127.0.0.1"], ""),
-        (["10.0.0.1", "127.0.0.2"], "127.0.0.2"),
-        (["::1"], "::1"),
-        (["::ffff:127.0.0.2"], "::ffff:127.0.0.2"),
-    ],
-)
-def test_addresses_of_a_name(addresses: list[str], refused: str) -> None:
-    with serving({"/": ok(b"body")}) as server, guarded(lambda _: addresses) as transfers:
-        result = result_of(transfers, f"http://images.test:{server.port}/")
-        assert len(server.heads) == (not refused)
-    if refused:
-        assert isinstance(result, PermanentError)
-        assert str(result) == f"{refused} is refused"
-    else:
-        assert (result.body, result.address) == (b"body", "127.0.0.1")
-
-
-def test_an_address_that_is_allowed_and_does_not_answer() -> None:
-    with RawServer({}) as closed:
-        pass
-    with guarded(lambda _: ["127.0.0.2", "127.0.0.1"]) as transfers:
-        result = result_of(transfers, f"http://images.test:{closed.port}/")
-    assert isinstance(result, TransientError)
-
-
-def test_a_name_that_changes() -> None:
-    """What counts is the address that is connected to, each time."""
-    answers = iter([["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1"]])
-    with serving({"/": ok(b"body")}) as server, guarded(lambda _: next(answers)) as transfers:
-        url = f"http://images.test:{server.port}/"
-        results = [result_of(transfers, url) for _ in range(3)]
-    assert [getattr(result, "body", str(result)) for result in results] == [
-        b"body",
-        "127.0.0.2 is refused",
-        b"body",
-    ]
-
-
-def test_a_redirect_to_a_refused_address() -> None:
-    with serving({}) as server, guarded() as transfers:
-        server.replies["/"] = to(b"http://127.0.0.2:%d/secret" % server.port)
-        result = result_of(transfers, f"{server.url}/", redirects=5)
-        assert len(server.heads) == 1
-    assert str(result) == "127.0.0.2 is refused"
-
-
-def test_proxies(monkeypatch: pytest.MonkeyPatch, transfers: Transfers) -> None:
-    """Of the environment, for what is trusted; one would connect to any address."""
-    with serving({"http://images.test/": ok(b"proxied")}) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url)
-        for name in "no_proxy", "NO_PROXY":
-            monkeypatch.delenv(name, raising=False)
-        answer = result_of(transfers, "http://images.test/")
-        assert (answer.body, answer.address) == (b"proxied", "")
-        with guarded(lambda _: ["127.0.0.2"]) as untrusted:
-            assert str(result_of(untrusted, "http://images.test/")) == "127.0.0.2 is refused"
-        assert len(proxy.heads) == 1

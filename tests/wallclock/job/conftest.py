@@ -82,10 +82,12 @@ def reference(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Content
 class World:
     """What a reader meets: `away` has the names of images that it does not reach.
 
+    `untried` has those that it does not ask for, as it has given up their host, which had answered.
     It gives up once it has read so many: None for never. `asked`: how often it was asked since.
     """
 
     away: set[str] = field(default_factory=set)
+    untried: set[str] = field(default_factory=set)
     gives_up_after: int | None = None
     refuses: bool = False
     read: list[str] = field(default_factory=list)
@@ -94,12 +96,15 @@ class World:
     def change(self, *away: str, gives_up_after: int | None = None) -> None:
         """Of the next run."""
         self.away, self.gives_up_after, self.read = {*away}, gives_up_after, []
+        self.untried = set()
 
     def surround(self, patch: pytest.MonkeyPatch) -> None:
         """Put it between readers and their images."""
         lock, read = threading.Lock(), SourceReader.__call__
 
         def call(reader: SourceReader, item: Any) -> bytes:
+            if item.id in self.untried:
+                raise NotReachedError("read", "its host was not reached: HTTP 503", "untried")
             with lock:
                 if self.gives_up_after is not None and len(self.read) >= self.gives_up_after:
                     self.asked += 1

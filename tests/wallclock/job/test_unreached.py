@@ -126,6 +126,22 @@ def test_what_three_runs_did_not_reach_is_a_failure(
     assert world.read == []
 
 
+def test_what_was_not_tried_counts_no_run(
+    world: World, run: Run, reference: Content, tmp_path: Path
+) -> None:
+    """Its host was given up, which had answered: it never fails for that, and is taken up."""
+    out, name = tmp_path / "out", "20.jpg"
+    for is_tried, runs in ((False, 0), (True, 1), (False, 1), (True, 2), (False, 2), (False, 2)):
+        world.change(*[name] * is_tried)
+        world.untried = {name} - world.away
+        assert run(max_failures=DAMAGED).unreached == 1
+        assert unreached(out) == {name: runs}
+    world.change()
+    assert run(max_failures=DAMAGED).unreached == 0
+    assert world.read == [name]
+    assert content(out) == reference
+
+
 def test_nothing_but_dead_hosts(world: World, run: Run, images: Path) -> None:
     """In the end no image has a vector, for a reason that the error names."""
     names = [path.relative_to(images).as_posix() for path in images.rglob("*.*")]

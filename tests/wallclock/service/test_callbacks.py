@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
 from harness.testbed.serving import Handler, listening, send_parts
-from wallclock.fetch import transfers
+from wallclock.fetch import request as request_module
 from wallclock.service.callbacks import (
     SECRET,
     SIGNATURE,
@@ -97,7 +97,7 @@ def test_the_body_of_an_answer(
     length: int, sent: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read if it is short, so that the connection lives on; whatever it does, the status counts."""
-    monkeypatch.setattr(transfers, "_DRAIN_S", 60 if sent == length else 0.03)
+    monkeypatch.setattr(request_module, "_DRAIN_S", 60 if sent == length else 0.03)
     peers = set()
 
     async def parts() -> AsyncIterator[bytes]:
