@@ -69,7 +69,7 @@ typedef struct {
     Colours colours;
     int width, height;            /* of the image at this scale: ceil(full / denominator) */
     int across, down;             /* 1 or 2: by how much chroma is smaller than luma, still; RGB: 1 */
-    bool smooth;                  /* do_fancy of jdsample.c: the smallest IDCT is above 1 x 1 */
+    bool smooth;                  /* whether chroma gets jdsample.c's triangle filter ("fancy") */
 } Planes;
 
 /* markers.c. What a header says: enough for limits, scale and geometry; nothing is decoded. */

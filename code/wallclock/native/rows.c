@@ -146,7 +146,7 @@ bool source_of_planes(Scratch *scratch, const Planes *planes, const Window *wind
         source->row = row_of_samples;
     else if (planes->across == 1 && planes->down == 1)
         source->row = row_of_full_chroma;
-    else if (!planes->smooth || (planes->across == 2 && planes->planes[1].width <= 2))
+    else if (!planes->smooth)
         source->row = row_of_repeated_chroma;
     else
         source->row = planes->across == 2 ? row_between_columns : row_between_rows;
