@@ -19,7 +19,7 @@ def find() -> Any:
 def described() -> str:
     """Its kernels; or why there is none and what to do, in one line."""
     module, missing = _find()
-    return missing or str(module.KERNELS)
+    return missing or str(module.choose_kernels())
 
 
 @cache

@@ -15,8 +15,6 @@ Header: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int,
 #: status, and `time.perf_counter_ns` when decoding began, resizing began, and all was done.
 Filled: TypeAlias = tuple[int, int, int, int]
 
-#: The inner loops: "avx2", or "generic", which WALLCLOCK_KERNELS=generic forces.
-KERNELS: str
 #: Why an image is left to another decoder, by its status.
 STATUSES: tuple[str, ...]
 
@@ -111,4 +109,10 @@ def resize(
 
     c is 3, or 4, of which the last one is left out; or 1, into a row of 1 or of 3. The row is as
     for `Chunk.fill`. Raises ValueError: something does not fit.
+    """
+
+def choose_kernels() -> str:
+    """Choose the inner loops, as is done at import: "avx2" or "generic".
+
+    WALLCLOCK_KERNELS=generic forces the latter. No other thread may be in this module.
     """

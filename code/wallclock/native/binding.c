@@ -517,6 +517,13 @@ static PyObject *resize_pixels(PyObject *module, PyObject *args)
 
 /* --- the module ---------------------------------------------------------------------------- */
 
+static PyObject *choose_kernels(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    kernels_choose();
+    return PyUnicode_FromString(kernels->name);
+}
+
 static bool add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 {
     *type = (PyTypeObject *)PyType_FromSpec(spec);
@@ -538,6 +545,7 @@ static bool add_statuses(PyObject *module)
 
 static PyMethodDef functions[] = {{"open", open_chunk, METH_VARARGS, NULL},
                                   {"resize", resize_pixels, METH_VARARGS, NULL},
+                                  {"choose_kernels", choose_kernels, METH_NOARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT, .m_name = "_native", .m_size = -1, .m_methods = functions};
@@ -551,8 +559,7 @@ PyMODINIT_FUNC PyInit__native(void)
     if (module &&
         !(add_type(module, &plan_spec, &plan_type) && add_statuses(module) &&
           add_type(module, &normalization_spec, &normalization_type) &&
-          add_type(module, &chunk_spec, &chunk_type) &&
-          PyModule_AddStringConstant(module, "KERNELS", kernels->name) == 0))
+          add_type(module, &chunk_spec, &chunk_type)))
         Py_CLEAR(module);
     return module;
 }

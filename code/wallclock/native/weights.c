@@ -23,6 +23,10 @@ Axis axis_of(const Placement *placement, int direction)
     axis.count = down ? window->height : window->width;
     /* torch is given a scale for a window or a fraction, and divides by it; the last bit differs. */
     bool whole = axis.extent == axis.stored && axis.count == axis.resized;
+    if (is_skipped(&axis)) {
+        axis.extent = axis.stored; /* for a mirror, which each result goes through */
+        whole = true;
+    }
     axis.scale = whole ? axis.extent / axis.resized : 1 / (axis.resized / axis.extent);
     axis.support = (axis.filter == BICUBIC ? 2 : 1) * (axis.scale >= 1 ? axis.scale : 1);
     return axis;
