@@ -202,9 +202,9 @@ AVX2 void idct_pair_4_avx2(int16_t *coefficients, const int16_t *quant, uint8_t 
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     __m128i top = _mm256_castsi256_si128(bytes), bottom = _mm256_extracti128_si256(bytes, 1);
     _mm_storel_epi64((__m128i *)out, top);
-    _mm_storeh_pd((double *)(void *)(out + stride), _mm_castsi128_pd(top));
+    _mm_storel_epi64((void *)(out + stride), _mm_unpackhi_epi64(top, top));
     _mm_storel_epi64((__m128i *)(out + 2 * stride), bottom);
-    _mm_storeh_pd((double *)(void *)(out + 3 * stride), _mm_castsi128_pd(bottom));
+    _mm_storel_epi64((void *)(out + 3 * stride), _mm_unpackhi_epi64(bottom, bottom));
 }
 
 AVX2 void idct_pair_2_avx2(int16_t *coefficients, const int16_t *quant, uint8_t *out,

@@ -292,11 +292,11 @@ static Status decode_one(Scratch *scratch, Frame *frame, Scan *scan)
     if (status)
         return status;
     bool is_dc = scan->first == 0;
-    if (!is_dc && !scan->components[0]->coefficients)
-        return pass_over_scan(frame, scan);
     status = scan_tables(scratch, frame, scan, is_dc && !scan->high, !is_dc, NULL);
     if (status)
         return status;
+    if (!is_dc && !scan->components[0]->coefficients)
+        return pass_over_scan(frame, scan);
     if (!is_dc)
         return decode_scan(scratch, frame, scan, kernels->bmi2 ? ac_row_bmi2 : ac_row);
     if (scan->high)
