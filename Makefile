@@ -125,7 +125,7 @@ gpu-reference: $(READY) ## measure a machine with a GPU, in calls of nine minute
 
 ##@ development
 
-native: $(INSTALLED) ## compile the native module in the checkout
+native: $(READY) ## compile the native module in the checkout
 	@bash scripts/native.sh $(PY)
 
 lint: $(READY) ## ruff, mypy --strict

@@ -213,7 +213,10 @@ def test_kills_and_faults_are_part_of_ci() -> None:
 
 @pytest.mark.parametrize(
     "script",
-    [".ci/run", *(f"scripts/{name}.sh" for name in ("setup", "install", "setup-peers", "lock"))],
+    [
+        ".ci/run",
+        *(f"scripts/{name}.sh" for name in ("setup", "native", "install", "setup-peers", "lock")),
+    ],
 )
 def test_scripts_stop_at_the_first_error(script: str) -> None:
     assert "set -euo pipefail" in (ROOT / script).read_text(encoding="utf-8")

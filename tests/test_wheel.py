@@ -1,5 +1,6 @@
 """The wheel, installed where there is no checkout: the product and nothing else, and it works."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -24,15 +25,16 @@ VERSION_LINE = r"wallclock 0\.1\.0 \(native module: \w+\)\n"
 SITE = Path(sysconfig.get_path("purelib"))
 
 
-def build_wheel(folder: Path) -> Path:
+def build_wheel(folder: Path, **env: str) -> Path:
     """Built from a copy: setuptools would take what an earlier build has left in the checkout."""
     source = folder / "source"
-    shutil.copytree(ROOT / "code", source / "code", ignore=shutil.ignore_patterns("__pycache__"))
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(ROOT / "code", source / "code", ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
     command += ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
-    subprocess.run(command, check=True, cwd=folder, capture_output=True)
+    subprocess.run(command, check=True, cwd=folder, capture_output=True, env={**os.environ, **env})
     (path,) = folder.glob("*.whl")
     return path
 
@@ -128,7 +130,10 @@ def test_the_wheel_is_the_product(wheel: Path) -> None:
         names = set(archive.namelist())
     tops = {name.partition("/")[0] for name in names}
     assert "wallclock/trace/inside/bootstrap/sitecustomize.py" in names
-    name, version = wheel.name.split("-")[:2]
+    assert "wallclock/native/_native.abi3.so" in names
+    assert not [name for name in names if name.endswith((".c", ".h"))]
+    name, version, python, abi = wheel.name.split("-")[:4]
+    assert (python, abi) == ("cp311", "abi3")
     assert tops == {"wallclock", f"{name}-{version}.dist-info"}
     assert name == DISTRIBUTION.replace("-", "_")
 
@@ -154,6 +159,16 @@ def test_the_command(everything: Environment, images: Path) -> None:
     printed = everything.run(*command, "embed", "images", "vectors", "model=null", cwd=cwd)
     assert "3 vectors, 0 failed, 0 skipped in 1 part" in printed
     assert (cwd / "vectors" / "part-00000.parquet").is_file()
+
+
+def test_without_a_compiler(images: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "venv", build_wheel(tmp_path, CC="false"))
+    environment.add_all()
+    cwd = images.parent
+    missing = "not compiled: install gcc and Python's headers, then install again"
+    printed = environment.run("-m", "wallclock", "--version", cwd=cwd)
+    assert printed == f"wallclock 0.1.0 (native module: {missing})\n"
+    assert "0.jpg" in environment.run("-c", loop_of_the_readme(), cwd=cwd)
 
 
 def loop_of_the_readme() -> str:
