@@ -82,9 +82,10 @@ static bool parse_plan(Plan *plan, PyObject *args, PyObject *kwargs)
                                      &placement->resized_width, &n, &crop, &extent, &window,
                                      &mirror, &bicubic))
         return false;
-    plan->denominator = n = n == 1 || n == 2 || n == 4 || n == 8 ? n : 1;
-    plan->width = (plan->full_width - 1) / n + 1;
-    plan->height = (plan->full_height - 1) / n + 1;
+    bool is_scale = n == 1 || n == 2 || n == 4 || n == 8; /* else no pixels, which do not fit */
+    plan->denominator = n;
+    plan->width = is_scale && plan->full_width > 0 ? (plan->full_width - 1) / n + 1 : 0;
+    plan->height = is_scale && plan->full_height > 0 ? (plan->full_height - 1) / n + 1 : 0;
     placement->crop = (Window){0, 0, plan->width, plan->height};
     placement->window = (Window){0, 0, placement->resized_width, placement->resized_height};
     if (!parse_window(crop, &placement->crop) || !parse_window(window, &placement->window))
