@@ -167,43 +167,13 @@ void idct_2(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t
     }
 }
 
-/* Plain C in libjpeg-turbo, too: ten bits of the result count, by the mask of its table. */
-void idct_1(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
-{
-    (void)stride;
-    uint32_t sample = (uint32_t)descale((uint32_t)(coefficients[0] * quant[0]), 3);
-    memset(coefficients, 0, sizeof(int16_t[64]));
-    *out = sample_of((int32_t)(sample << 22) >> 22);
-}
-
-/* What all of them make of a block whose only coefficient is the first. */
-void fill_block(int16_t first, int16_t quant, uint8_t *out, ptrdiff_t stride, int n)
-{
-    int16_t block[64] = {first}, quants[64] = {quant};
-    int x = first * quant;
-    if (x < -4096 || x > 4091) { /* where they differ */
-        (n == 1 ? idct_1 : n == 2 ? idct_2 : n == 4 ? idct_4 : idct_8)(block, quants, out, stride);
-        return;
+#define PAIR(n)                                                                               \
+    void idct_pair_##n(int16_t *coefficients, const int16_t *quant, uint8_t *out,             \
+                       ptrdiff_t stride)                                                      \
+    {                                                                                         \
+        idct_##n(coefficients, quant, out, stride);                                           \
+        idct_##n(coefficients + 64, quant, out + n, stride);                                  \
     }
-    uint8_t sample = sample_of((x + 4) >> 3);
-    for (int y = 0; y < n; y++)
-        memset(out + y * stride, sample, (size_t)n);
-}
-
-void idct_pair_8(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
-{
-    idct_8(coefficients, quant, out, stride);
-    idct_8(coefficients + 64, quant, out + 8, stride);
-}
-
-void idct_pair_4(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
-{
-    idct_4(coefficients, quant, out, stride);
-    idct_4(coefficients + 64, quant, out + 4, stride);
-}
-
-void idct_pair_2(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride)
-{
-    idct_2(coefficients, quant, out, stride);
-    idct_2(coefficients + 64, quant, out + 2, stride);
-}
+PAIR(2)
+PAIR(4)
+PAIR(8)

@@ -6,7 +6,7 @@
 
 static const Kernels GENERIC = {
     .name = "generic",
-    .idct = {[1] = idct_1, [2] = idct_2, [4] = idct_4, [8] = idct_8},
+    .idct = {[2] = idct_2, [4] = idct_4, [8] = idct_8},
     .idct_pair = {[2] = idct_pair_2, [4] = idct_pair_4, [8] = idct_pair_8},
     .rgb_of_ycc = rgb_of_ycc,
     .column_sums = column_sums,
@@ -21,7 +21,7 @@ static const Kernels GENERIC = {
 #ifdef HAVE_AVX2
 static Kernels of_avx2 = {
     .name = "avx2",
-    .idct = {[1] = idct_1, [2] = idct_2, [4] = idct_4, [8] = idct_8},
+    .idct = {[2] = idct_2, [4] = idct_4, [8] = idct_8},
     .idct_pair = {[2] = idct_pair_2_avx2, [4] = idct_pair_4_avx2, [8] = idct_pair_8_avx2},
     .rgb_of_ycc = rgb_of_ycc_avx2,
     .column_sums = column_sums_avx2,

@@ -91,15 +91,13 @@ Status jpeg_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int deno
                    const Window *window, Planes *planes);
 
 /* idct.c. `coefficients` and `quant` are in natural order (not zigzag), 32-byte aligned. Samples of
- * one block, n x n for n = 1, 2, 4, 8, as libjpeg-turbo's accurate integer IDCT makes them on x86,
+ * one block, n x n for n = 2, 4, 8, as libjpeg-turbo's accurate integer IDCT makes them on x86,
  * for any coefficients: its vector code wraps and saturates, and so does this. (Its plain C, and
  * perhaps its code for ARM, differ where |coefficient * quant| summed over a block exceeds 2,100.)
  * The coefficients are zeroed, while they are in the cache. */
 typedef void Idct(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride);
-Idct idct_1, idct_2, idct_4, idct_8, idct_pair_2, idct_pair_4, idct_pair_8;
+Idct idct_2, idct_4, idct_8, idct_pair_2, idct_pair_4, idct_pair_8;
 Idct idct_pair_2_avx2, idct_pair_4_avx2, idct_pair_8_avx2;
-/* The same for a block whose only coefficient is the first. */
-void fill_block(int16_t first, int16_t quant, uint8_t *out, ptrdiff_t stride, int n);
 
 /* rows.c: an image as rows of separate R, G and B (or one of grey: all three pointers the same),
  * each valid until the next call; 64 bytes behind a row may be read. Rows are asked for in order. */
@@ -184,10 +182,9 @@ Separate separate, separate_avx2;
 typedef struct {
     const char *name;
     bool bmi2;                    /* fast pdep, shifts by a variable number of bits */
-    Idct *idct[9];                /* by n; 1, 2, 4 and 8 are set */
-    /* Two neighbouring blocks of one component, 128 coefficients to 2n samples a row: with AVX2
-     * several times as fast as two single ones. 2, 4 and 8 are set. */
-    Idct *idct_pair[9];
+    /* By n, which is 2, 4 or 8; and of two neighbouring blocks of one component, 128 coefficients
+     * to 2n samples a row, which with AVX2 is ten times as fast. */
+    Idct *idct[9], *idct_pair[9];
     RgbOfYcc *rgb_of_ycc;
     ColumnSums *column_sums;
     RgbOfSums *rgb_of_sums;

@@ -51,13 +51,7 @@ static void convert(Source *source, int y, const uint8_t *cb, const uint8_t *cr,
                         buffer(source, 1) + x, buffer(source, 2) + x, source->window.width);
 }
 
-static void row_of_full_chroma(Source *source, int y, const uint8_t *rgb[3])
-{
-    const Planes *image = source->image;
-    convert(source, y, plane_row(&image->planes[1], y), plane_row(&image->planes[2], y), rgb);
-}
-
-/* h2v1_upsample, h2v2_upsample and int_upsample: samples repeated. */
+/* fullsize_upsample, h2v1_upsample, h2v2_upsample and int_upsample: samples, perhaps repeated. */
 static void row_of_repeated_chroma(Source *source, int y, const uint8_t *rgb[3])
 {
     const Planes *image = source->image;
@@ -144,9 +138,7 @@ bool source_of_planes(Scratch *scratch, const Planes *planes, const Window *wind
     source->image = planes;
     if (planes->colours != YCBCR)
         source->row = row_of_samples;
-    else if (planes->across == 1 && planes->down == 1)
-        source->row = row_of_full_chroma;
-    else if (!planes->smooth)
+    else if (!planes->smooth || (planes->across == 1 && planes->down == 1))
         source->row = row_of_repeated_chroma;
     else
         source->row = planes->across == 2 ? row_between_columns : row_between_rows;
