@@ -22,7 +22,7 @@ from wallclock.fetch.urls import onward
 _LEAST_SPEED = 1000
 #: Seconds for a rest of a body on which nothing depends.
 _DRAIN_S = 1.0
-_STATUS, _HEADER = re.compile(r"HTTP/\S+ +(\d+)"), re.compile(r"^([^:\r\n]+):([^\r\n]*)", re.M)
+_STATUS = re.compile(r"HTTP/\S+ +(\d+)")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _USED_PROXY = getattr(pycurl, "USED_PROXY", None)  # which the oldest pycurl does not have
 _LOST = {
@@ -161,16 +161,20 @@ class Transfer:
 
 def _head_of(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
     """Status and headers of the last answer, of which others are provisional; 0: it is cut off."""
-    first = max((at for at, line in enumerate(lines) if line.startswith(b"HTTP/")), default=0)
-    head = lines[first:]
+    first = len(lines) - 1
+    while first > 0 and not lines[first].startswith(b"HTTP/"):
+        first -= 1
+    head, headers = lines[max(first, 0) :], {}
     if b"\r\n" not in head and b"\n" not in head:
         return 0, {}
     # Latin-1 takes any byte; `onward` makes UTF-8 of it again.
-    text = b"".join(head).decode("latin-1")
-    match = _STATUS.match(text)
-    headers = _HEADER.findall(text, len(head[0]))
-    status = int(match[1]) if match else 0
-    return status * (status >= 200), {name.lower(): value.strip() for name, value in headers}
+    status, *rest = b"".join(head).decode("latin-1").split("\n")
+    for line in rest:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.lower()] = value.strip()
+    match = _STATUS.match(status)
+    return int(match[1]) if match and int(match[1]) >= 200 else 0, headers
 
 
 def failure_of(code: int, text: str) -> RequestError:
