@@ -1,22 +1,21 @@
-"""HTTP transfers, many at a time, by libcurl's multi interface, in a thread.
+"""HTTP transfers, many at a time, by libcurl's multi interface, in an event loop.
 
 Nothing is tried twice here, and nothing is read without bounds: of bytes, of time, of slowness.
 `Reach` says what is to be tried again.
 """
 
+import asyncio
 import os
 import select
 import socket
 import threading
 import time
-from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
 from math import ceil, inf
-from operator import itemgetter
 from typing import Any, TypeVar
 
 import certifi
@@ -39,17 +38,23 @@ _T = TypeVar("_T")
 
 
 class Transfers:
-    """Connections that are shared with no others, in a thread of their own.
+    """Connections that are shared with no others, and what is on its way over them.
 
     Args:
         connections: transfers at a time; others wait.
         user_agent: that hosts are told.
         refusal: why an address may not be connected to, empty if it may; asked before each
             connection is made. None: any may, and the proxies of the environment are used.
+        loop: to run in; its thread alone may then ask. None: one in a thread of their own, which
+            takes the GIL from others for each answer.
     """
 
     def __init__(
-        self, connections: int, user_agent: str, refusal: Callable[[str], str] | None = None
+        self,
+        connections: int,
+        user_agent: str,
+        refusal: Callable[[str], str] | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._connections, self._user_agent, self._refusal = connections, user_agent, refusal
         self._certificates = _certificates()
@@ -58,22 +63,24 @@ class Transfers:
         self._multi.setopt(pycurl.M_MAXCONNECTS, connections)
         self._idle: list[Any] = []
         self._active: dict[Any, Transfer] = {}
+        #: What any thread has asked for; whether the loop will look at it without being told.
         self._waiting: deque[Transfer] = deque()
-        #: What other threads have asked for; what is due at a time, by which it is sorted.
         self._calls: deque[Callable[[], object]] = deque()
-        self._later: list[tuple[float, Callable[[], object]]] = []
-        self._check_at = 0.0
+        self._is_awake = False
+        #: Why nothing is sent any more, which is then the end of each request.
+        self.end: Exception | None = None
         self._selector = select.epoll()
         #: The sockets that libcurl waits for; the selector keeps those of idle connections, too.
         self._watched: set[int] = set()
-        self._awake, self._waker = socket.socketpair()
-        self._awake.setblocking(False)
-        self._waker.setblocking(False)
-        self._selector.register(self._awake, select.EPOLLIN)
-        self._sleeps = self._is_closed = False
-        #: Why nothing is sent any more, which is then the end of each request.
-        self.end: Exception | None = None
-        self._start()
+        self._check_at, self._alarm_at = 0.0, inf
+        self._alarm: asyncio.TimerHandle | None = None
+        self._loop = loop or asyncio.new_event_loop()
+        self._soon = self._loop.call_soon if loop else self._loop.call_soon_threadsafe
+        self._loop.add_reader(self._selector.fileno(), self._turn)
+        self._thread: threading.Thread | None = None
+        if not loop:
+            self._thread = threading.Thread(target=self._run, name="transfers", daemon=True)
+            self._thread.start()
 
     def submit(self, request: Request, done: Done) -> None:
         """Send a request; `done` gets the answer, or why there is none, in the thread."""
@@ -94,9 +101,8 @@ class Transfers:
         self.call(self._resume)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call something in the thread after so many seconds; at once, where it is closed."""
-        at = time.monotonic() + seconds
-        self.call(lambda: insort(self._later, (at, call), key=itemgetter(0)))
+        """Call something in the thread after so many seconds, unless it is closed by then."""
+        self.call(lambda: self._loop.call_later(seconds, call))
 
     def call(self, call: Callable[[], object]) -> None:
         """Call something in the thread, soon."""
@@ -105,11 +111,15 @@ class Transfers:
 
     def stop(self) -> None:
         """Give up what is on its way, and what comes: each gets a CancelledError."""
-        self._is_closed = self._sleeps = True
-        self._wake()
+        with suppress(RuntimeError):  # it was closed before
+            self._loop.call_soon_threadsafe(self._stop)
 
     def close(self) -> None:
         """Stop, and wait for the thread, but not for a name that is being looked up."""
+        if not self._thread:
+            self._stop()
+            threading.Thread(target=self._release, daemon=True).start()
+            return
         self.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join(_CLOSING_S)
@@ -117,63 +127,40 @@ class Transfers:
     def _wake(self) -> None:
         if self.end:
             self._end_rest(self.end)
-        elif self._sleeps:
-            self._sleeps = False
-            self._send_wake()
-
-    # --- a thread of its own, which others wake up -----------------------------------------------
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="transfers", daemon=True)
-        self._thread.start()
-
-    def _send_wake(self) -> None:
-        with suppress(OSError):  # full: it will wake
-            self._waker.send(b"\0")
-
-    def _run(self) -> None:
-        pause: float | None = 0
-        while not self.end:
-            pause = self._turn(pause)
-        self._release()
+        elif not self._is_awake:
+            self._is_awake = True
+            with suppress(RuntimeError):  # it is closed meanwhile, and has ended all
+                self._soon(self._turn)
 
     # --- in the thread ---------------------------------------------------------------------------
 
-    def _turn(self, pause: float | None) -> float | None:
-        """Wait, and do what is due; seconds until something is again, None: until it wakes."""
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._release()
+        self._loop.close()
+
+    def _turn(self) -> None:
+        """Do what is due, and see to it that the loop comes back in time."""
+        if self.end:
+            return
+        self._is_awake = False
         try:
-            if not self._is_closed:
-                self._wait(pause)
-                self._do_what_is_due()
-                return self._pause()
-            end: Exception = CancelledError("it was closed")
+            for descriptor, _ in self._selector.poll(0):
+                if descriptor in self._watched:
+                    self._multi.socket_action(descriptor, 0)
+                else:  # a connection that nothing uses: its server may have closed it
+                    with suppress(OSError):
+                        self._selector.unregister(descriptor)
+            while self._calls:
+                self._calls.popleft()()
+            self._advance(time.monotonic())
+            self._set_alarm()
         except BaseException as error:  # noqa: BLE001 - or all would wait for ever
             end = RuntimeError(f"the thread of the transfers has failed: {error!r}")
             end.__cause__ = error
-        self.end = end
-        self._waiting.extendleft(self._active.values())
-        self._end_rest(end)
-        return None
+            self._give_up(end)
 
-    def _wait(self, pause: float | None) -> None:
-        events = self._selector.poll(pause)
-        self._sleeps = False
-        for descriptor, _ in events:
-            if descriptor in self._watched:
-                self._multi.socket_action(descriptor, 0)
-            elif descriptor == self._awake.fileno():
-                with suppress(OSError):
-                    self._awake.recv(1 << 12)
-            else:  # a connection that nothing uses: its server may have closed it
-                with suppress(OSError):
-                    self._selector.unregister(descriptor)
-
-    def _do_what_is_due(self) -> None:
-        now = time.monotonic()
-        while self._later and self._later[0][0] <= now:
-            self._later.pop(0)[1]()
-        while self._calls:
-            self._calls.popleft()()
+    def _advance(self, now: float) -> None:
         self._begin(now)
         if self._multi.timeout() == 0:
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
@@ -188,16 +175,18 @@ class Transfers:
                 if why := transfer.why_late(curl.getinfo(pycurl.SIZE_DOWNLOAD_T), now):
                     self._end(curl, LATE, why)
 
-    def _pause(self) -> float | None:
-        self._sleeps = True  # from here on, who asks for something says so
-        if self._calls or (self._waiting and len(self._active) < self._connections):
-            return 0
-        now = time.monotonic()
-        due = [self._later[0][0] - now] if self._later else []
-        due += [self._check_at - now] if self._active else []
-        if (milliseconds := self._multi.timeout()) >= 0:
-            due.append(milliseconds / 1000)
-        return max(0.0, min(due)) if due else None
+    def _set_alarm(self) -> None:
+        now, milliseconds = time.monotonic(), self._multi.timeout()
+        due = self._check_at - now if self._active else inf
+        if self._waiting and len(self._active) < self._connections:
+            due = 0
+        elif milliseconds >= 0:
+            due = min(due, milliseconds / 1000)
+        if self._alarm_at <= now or now + due < self._alarm_at:
+            if self._alarm:
+                self._alarm.cancel()
+            self._alarm_at = now + due
+            self._alarm = self._loop.call_later(due, self._turn) if due < inf else None
 
     def _watch(self, events: int, descriptor: int, *_: Any) -> None:
         if events == pycurl.POLL_REMOVE:  # the next request may need it
@@ -288,11 +277,23 @@ class Transfers:
         else:
             transfer.done(result)
 
+    def _stop(self) -> None:
+        if not self.end:
+            self._give_up(CancelledError("it was closed"))
+        if self._thread:
+            self._loop.stop()
+
+    def _give_up(self, end: Exception) -> None:
+        self.end = end
+        self._loop.remove_reader(self._selector.fileno())
+        if self._alarm:
+            self._alarm.cancel()
+        self._waiting.extendleft(self._active.values())
+        self._end_rest(end)
+
     def _end_rest(self, end: Exception) -> None:
         """End what is left, in whatever thread it comes."""
         for call in _popped(self._calls.popleft):
-            call()
-        for _, call in _popped(self._later.pop):
             call()
         for transfer in _popped(self._waiting.popleft):
             transfer.done(end)
@@ -306,8 +307,6 @@ class Transfers:
         self._active.clear()
         self._multi.close()
         self._selector.close()
-        self._awake.close()
-        self._waker.close()
 
 
 def _popped(pop: Callable[[], _T]) -> Iterator[_T]:

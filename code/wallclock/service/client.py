@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from wallclock.fetch.request import Answer, Request
 from wallclock.fetch.retries import CertificateError, PermanentError, RequestError, pause_s
+from wallclock.fetch.transfers import Transfers
 from wallclock.service.addresses import check, refusal
 from wallclock.service.module import ItemError
 from wallclock.service.settings import ClientSettings
-from wallclock.service.transfers import LoopTransfers
 
 T = TypeVar("T")
 S = TypeVar("S", bound=ClientSettings)
@@ -43,7 +43,8 @@ class HttpClient(Generic[S]):
     async def __aenter__(self) -> Self:
         # Where addresses are judged, even so, no proxy is asked: it would connect to any.
         judge = _permit if self._settings.allow_private else refusal
-        self._transfers = LoopTransfers(self._connections, "wallclock", judge)
+        loop = asyncio.get_running_loop()
+        self._transfers = Transfers(self._connections, "wallclock", judge, loop)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.wallclock.fetch.raw_server import ok, serving
 from wallclock.fetch.request import Request
-from wallclock.service.transfers import LoopTransfers
+from wallclock.fetch.transfers import Transfers
 
 
 def silent(_: Any) -> None:
@@ -23,7 +23,10 @@ def test_all_is_done_in_the_loops_thread() -> None:
     before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
 
     async def ask(url: str) -> None:
-        transfers, results = LoopTransfers(2, "tests/1"), asyncio.Queue[Any]()
+        transfers, results = (
+            Transfers(2, "tests/1", loop=asyncio.get_running_loop()),
+            asyncio.Queue[Any](),
+        )
         for path in "/", "/", "/none", "/":
             transfers.submit(Request(url + path, 10), results.put_nowait)
         assert threading.active_count() == threads + 1  # the server
@@ -42,7 +45,7 @@ def test_all_is_done_in_the_loops_thread() -> None:
 @pytest.mark.parametrize("n_turns", [0, 3])
 def test_closing_ends_what_is_on_its_way(n_turns: int) -> None:
     async def close(url: str) -> list[Any]:
-        transfers, results = LoopTransfers(2, "tests/1"), list[Any]()
+        transfers, results = Transfers(2, "tests/1", loop=asyncio.get_running_loop()), list[Any]()
         for _ in range(4):
             transfers.submit(Request(url, 10), results.append)
         for _ in range(n_turns):
@@ -59,7 +62,10 @@ def test_closing_ends_what_is_on_its_way(n_turns: int) -> None:
 
 def test_an_error_in_a_callback_ends_all() -> None:
     async def fail(url: str) -> list[Any]:
-        transfers, results = LoopTransfers(2, "tests/1"), asyncio.Queue[Any]()
+        transfers, results = (
+            Transfers(2, "tests/1", loop=asyncio.get_running_loop()),
+            asyncio.Queue[Any](),
+        )
         transfers.submit(Request(f"{url}/silent", 10), results.put_nowait)
         transfers.submit(Request(f"{url}/", 10), lambda _: 1 // 0)
         ended = [await results.get()]
