@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef HAVE_AVX2
+#include <cpuid.h>
+#endif
+
 static const Kernels GENERIC = {
     .name = "generic",
     .idct = {[2] = idct_2, [4] = idct_4, [8] = idct_8},
@@ -32,6 +36,13 @@ static Kernels of_avx2 = {
     .join = join_avx2,
     .normalize = normalize_avx2,
 };
+
+/* A processor without it takes its code for another instruction. Old compilers cannot ask. */
+static bool has_lzcnt(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) && ecx & bit_LZCNT;
+}
 #endif
 
 const Kernels *kernels = &GENERIC;
@@ -44,7 +55,7 @@ void kernels_choose(void)
     bool generic = asked && strcmp(asked, "generic") == 0;
     __builtin_cpu_init();
     if (!generic && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
-        __builtin_cpu_supports("fma")) {
+        __builtin_cpu_supports("fma") && has_lzcnt()) {
         /* In these processors pdep is a loop of microcode. */
         of_avx2.bmi2 = !__builtin_cpu_is("amdfam17h") && !__builtin_cpu_is("bdver4");
         kernels = &of_avx2;
