@@ -14,7 +14,7 @@ try:
     from paper.usage import usage
     from wallclock import __version__
     from wallclock.errors import UserError
-    from wallclock.paths import print_any_text, text_of
+    from wallclock.outside import guard_screen, text_of, without_secrets
 except ModuleNotFoundError as error:
     fix = f"type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
     sys.exit(f"main.py: this Python lacks {error.name}; {fix}; or install requirements/dev.lock")
@@ -53,7 +53,7 @@ def refuse(error: UserError, status: int) -> NoReturn:
 
 def main() -> None:
     """Compose the settings here, or leave that to Hydra where one of its flags is given."""
-    print_any_text()
+    guard_screen()
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(usage(settings.CONF))
         return
@@ -77,5 +77,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    COMMAND = text_of(shlex.join(["python", *sys.argv]))
+    COMMAND = without_secrets(text_of(shlex.join(["python", *sys.argv])))
     main()

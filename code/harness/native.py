@@ -1,13 +1,11 @@
-"""The path of the shared libturbojpeg, and the libjpeg-turbo version of a compiled file."""
+"""The path of the shared libturbojpeg."""
 
 import ctypes
 import ctypes.util
 import os
-import re
 import sys
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
 #: The one line to type where libturbojpeg is missing.
 INSTALL_HINT = (
@@ -40,16 +38,3 @@ def find_libturbojpeg() -> str | None:
             ctypes.CDLL(path)
             return path
     return None
-
-
-@cache
-def libjpeg_turbo_version(path: str) -> str:
-    """The version in libjpeg-turbo's copyright string inside a compiled file, or 'unknown'.
-
-    The TurboJPEG 2 API does not report its version; every release has the string.
-    """
-    match = None
-    with suppress(OSError):
-        text = re.compile(rb"libjpeg-turbo version (\d+\.\d+(?:\.\d+)?)")
-        match = text.search(Path(path).read_bytes())
-    return match[1].decode() if match else "unknown"

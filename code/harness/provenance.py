@@ -22,7 +22,7 @@ import pynvml as nvml
 from harness import native
 from harness.digests import digest_of
 from wallclock.files import sha256_file
-from wallclock.machine import cpu_quota, gpus, nvml_handles, usable_cores
+from wallclock.machine import cpu_quota, gpus, libjpeg_turbo_version, nvml_handles, usable_cores
 
 #: The folder of the packages, and the checkout's.
 CODE = Path(__file__).resolve().parents[1]
@@ -116,7 +116,7 @@ def versions() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             installed[name] = metadata.version(name)
     shared = native.find_libturbojpeg()
-    turbojpeg = native.libjpeg_turbo_version(os.path.realpath(shared)) if shared else "absent"
+    turbojpeg = libjpeg_turbo_version(os.path.realpath(shared)) if shared else "absent"
     return installed | {
         "libturbojpeg": turbojpeg,
         "libjpeg-turbo in pillow": _bundled("PIL", "pillow.libs", "libjpeg*"),
@@ -192,7 +192,7 @@ def _bundled(module: str, folder: str, pattern: str) -> str:
         return "absent"
     site = Path(spec.origin).parent.parent
     files = sorted((site / folder).glob(pattern))
-    return native.libjpeg_turbo_version(str(files[0])) if files else "unknown"
+    return libjpeg_turbo_version(str(files[0])) if files else "unknown"
 
 
 def _opencv_jpeg() -> str:

@@ -28,8 +28,9 @@ from harness.protocols import registry
 from harness.records import Record
 from harness.spec import ALLOCATORS, Cell, Settings
 from harness.worker import work_dir
-from wallclock.errors import UserError, printable
+from wallclock.errors import UserError
 from wallclock.files import write_text
+from wallclock.outside import printable
 from wallclock.progress import format_duration
 
 #: CUDA then numbers GPUs as NVML does, whose names and clocks the records hold.

@@ -12,14 +12,14 @@ from paper import calculator, check, claims, diff, footnotes, packing, publish, 
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError
 from wallclock.files import write_text
-from wallclock.paths import print_any_text
+from wallclock.outside import guard_screen
 
 _DATA = provenance.ROOT / "data"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0, 1 where folders differ or it cannot be met, or 2 for a mistake."""
-    print_any_text()
+    guard_screen()
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options, Console()))

@@ -28,7 +28,7 @@ from paper.format import EMPTY
 from paper.terminal import print_table
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError, check_name, first_line
-from wallclock.paths import print_any_text
+from wallclock.outside import guard_screen
 from wallclock.summary import Indices, cosine, misplaced, unit_length
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Measure:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare two files; 0 within all limits, 3 outside one, 1 or 2 (mistyped) if it cannot be."""
-    print_any_text()
+    guard_screen()
     options = _parser().parse_args(arguments)
     path = options.out / "compare.csv"
     try:

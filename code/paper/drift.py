@@ -24,7 +24,7 @@ from paper.format import digits
 from paper.terminal import print_table
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError
-from wallclock.paths import print_any_text
+from wallclock.outside import guard_screen
 from wallclock.progress import CorpusProgress, bars
 from wallclock.summary import quantile
 
@@ -56,7 +56,7 @@ _NOTICEABLE_SHARE = 0.05
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare two folders; 0 whether or not they differ, 1 or 2 (mistyped) if it cannot be."""
-    print_any_text()
+    guard_screen()
     parser = OneLineParser(prog="python -m paper.drift", description=__doc__)
     parser.add_argument("--a", type=Path, required=True, help="the earlier folder")
     parser.add_argument("--b", type=Path, required=True, help="the later folder")

@@ -7,6 +7,7 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -16,7 +17,8 @@ from wallclock import __version__, native
 from wallclock.clock import collect_rarely
 from wallclock.constraints import Setting, describe, values_of
 from wallclock.errors import UserError, check_name, import_extra
-from wallclock.paths import print_any_text
+from wallclock.machine import check_address_space
+from wallclock.outside import guard_screen, printable
 from wallclock.trace import command as tracing
 
 #: Columns of the help: of a line, and before a setting's meaning.
@@ -27,7 +29,9 @@ _OF_EMBED = """\
 SRC: a folder; a list (.csv, .tsv, .jsonl, .parquet, .arrow) with a column path
 or url and perhaps id; a .txt with one a line; s3://bucket/prefix; a list's URL.
 OUT: a folder or s3://bucket/prefix: new, or from an earlier run of this job."""
-_OF_VERIFY = "OUT: a folder or s3://bucket/prefix that wallclock embed has finished."
+_OF_VERIFY = """\
+OUT: a folder or s3://bucket/prefix that wallclock embed has finished.
+SRC: of that job, where its URL has a password or a signature: OUT keeps none."""
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:
@@ -66,14 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     2 for a mistake in what was typed, for a source that is no list of images, and for a pretrained
     model that cannot be had.
     """
-    print_any_text()
+    guard_screen()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
         print(_overview(), file=sys.stderr)
         return 2
     name, rest = words[0], words[1:]
     if name in ("--help", "-h", "help"):
-        _print_help(_overview())
+        print(_overview())
         return 0
     if name == "--version":
         print(f"wallclock {__version__} (native module: {native.described()})")
@@ -86,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     usage = f"usage: wallclock {name} {command.usage}"
     try:
         if command.wants_help(rest):
-            _print_help(f"{usage}\n{command.summary}\n\n{command.explain(rest)}")
+            print(f"{usage}\n{command.summary}\n\n{command.explain(rest)}")
             return 0
         if len(rest) < command.n_required:
             print(f"{usage}; wallclock {name} --help lists the settings", file=sys.stderr)
@@ -94,15 +98,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(command, rest)
     except UserError as error:
         return _report(error)
-
-
-def _print_help(text: str) -> None:
-    """Print; that the reader closes the pipe early, as `head` does, is no error."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # The interpreter flushes standard output again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: UserError) -> int:
@@ -121,16 +116,25 @@ def _run(command: Command, words: Sequence[str]) -> int:
         return command.run(words)
     except _Stopped as stopped:
         return stopped.status
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "start new thread" not in str(error):
+            raise
+        fix = "set fewer workers= or a smaller batch=, or raise ulimit"
+        raise UserError(f"no memory, or no thread, is left; {fix}") from error
 
 
 def _stop(stopped: str, number: int, frame: FrameType | None) -> None:
     """Say how to go on; unwind, or end at the latest when the grace is over."""
     for ignored in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
-    os.write(2, f"\nwallclock: stopped; {stopped}\n".encode())
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _GRACE_S + 1)  # also where no thread can be started
+    with suppress(OSError):  # no room there, or it is closed
+        os.write(2, f"\nwallclock: stopped; {stopped}\n".encode())
     timer = threading.Timer(_GRACE_S, os._exit, [128 + number])
     timer.daemon = True
-    timer.start()
+    with suppress(RuntimeError):
+        timer.start()
     raise _Stopped(number)
 
 
@@ -140,19 +144,23 @@ def _stop(stopped: str, number: int, frame: FrameType | None) -> None:
 def _embed(words: Sequence[str]) -> int:
     from wallclock.job.settings import JobSettings
 
+    check_address_space()
     values = values_of(JobSettings, words[2:])
     start = _import_job("wallclock.job.start", "wallclock embed")
     console = _import_job("rich.console", "wallclock embed").Console(stderr=True)
     outcome = start.embed(words[0], words[1], console=console, **values)
-    print(f"wallclock: {outcome}")
+    print(f"wallclock: {printable(str(outcome), 1000)}")
     return 1 if outcome.unreached else 0
 
 
 def _verify(words: Sequence[str]) -> int:
     from wallclock.job.settings import VerifySettings
 
-    values = values_of(VerifySettings, words[1:])
-    verdict = _import_job("wallclock.job.verify", "wallclock verify").verify(words[0], **values)
+    check_address_space()
+    given = [word for word in words[1:2] if "://" in word or os.path.exists(word)]
+    values = values_of(VerifySettings, words[1 + len(given) :])
+    verify = _import_job("wallclock.job.verify", "wallclock verify").verify
+    verdict = verify(words[0], *given, **values)
     print(f"wallclock: {verdict}")
     return 1 if verdict.faults else 0
 
@@ -164,6 +172,7 @@ def _import_job(module: str, command: str) -> Any:
 
 
 def _serve(words: Sequence[str]) -> int:
+    check_address_space()
     start = import_extra("wallclock.service.start", "wallclock serve", "queue")
     status: int = start.serve(words[0], words[1:])
     # A thread may still be in a call that nothing waits for.
@@ -255,7 +264,7 @@ COMMANDS = {
         stopped="finished parts are kept; run the same command again to resume",
     ),
     "verify": Command(
-        usage="OUT [key=value ...]",
+        usage="OUT [SRC] [key=value ...]",
         summary="re-embed a sample with Pillow and compare; exits 1 on a mismatch",
         n_required=1,
         run=_verify,

@@ -17,7 +17,8 @@ from typing import Annotated, Any
 from wallclock import documents
 from wallclock.constraints import OneOf, Range
 from wallclock.documents import EACH
-from wallclock.errors import NoWeightsError, UserError, first_line, import_extra, printable
+from wallclock.errors import NoWeightsError, UserError, first_line, import_extra
+from wallclock.outside import printable
 from wallclock.pretrained import bounded, library
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 

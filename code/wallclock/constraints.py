@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from wallclock.errors import UsageError, check_name, printable
+from wallclock.errors import UsageError, check_name
+from wallclock.outside import printable
 
 T = TypeVar("T")
 

@@ -12,6 +12,8 @@ from functools import wraps
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
+from wallclock.outside import printable
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -25,14 +27,17 @@ _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 class UserError(Exception):
     """A request that cannot be met. The message names the cause and the fix, in one line."""
 
-    #: The exit status of a command that it ends.
-    status = 1
+    #: The exit status of a command that it ends, and the most characters of its message.
+    status, most = 1, 380
+
+    def __init__(self, message: object) -> None:
+        super().__init__(printable(str(message), self.most))
 
 
 class UsageError(UserError):
     """What was typed is no command, no setting, or no value of one."""
 
-    status = 2
+    status, most = 2, 2000  # it may list all settings
 
 
 class SourceError(UserError):
@@ -80,7 +85,7 @@ class ImageError(Exception):
 
     def __init__(self, stage: str, reason: str) -> None:
         # An address says nothing, and would make failures.csv differ from run to run.
-        self.stage, self.reason = stage, _OBJECT.sub("", reason)
+        self.stage, self.reason = stage, printable(_OBJECT.sub("", reason))
         super().__init__(stage, self.reason)  # with which it is made again, where it is pickled
 
     def __str__(self) -> str:
@@ -129,7 +134,7 @@ def reason_of(error: Exception) -> str:
 
 def describe(failure: Mapping[str, str]) -> str:
     """'a.jpg, in decode: truncated JPEG': a failure as records hold it, for a message."""
-    return f"{failure['id']}, in {failure['stage']}: {failure['reason']}"
+    return f"{printable(failure['id'])}, in {failure['stage']}: {failure['reason']}"
 
 
 def first_line(error: BaseException) -> str:
@@ -141,15 +146,6 @@ def first_line(error: BaseException) -> str:
         type(error).__name__
     ]
     return printable(" ".join([first, *rest[:1]]) if first.endswith(":") else first)
-
-
-def printable(text: str, most: int = 200) -> str:
-    r"""Text from outside as one line of at most `most` characters; control characters as `\x1b`."""
-    shown = "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text[: most + 1]
-    )
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def check_name(name: str, valid: Iterable[str], kind: str) -> str:

@@ -4,11 +4,11 @@ import errno
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from wallclock.errors import UserError
 
@@ -48,6 +48,8 @@ def why_unwritable(error: BaseException, path: Path) -> str:
 def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file next to `path` that replaces it when the block ends without an error.
 
+    Its mode is the umask's. A link at `path` is replaced, too, not followed.
+
     A crash or a full disk leaves the old file or none, never a partial one. With `sync` the bytes
     are on disk before the rename, which also survives a power cut; without, many small files that
     can be made again cost no flush each.
@@ -55,20 +57,18 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
     Raises UserError: the disk is full, or the file over the limit of a file's size.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    name = ""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:12]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
+        with temporary.open(mode.replace("w", "x"), **text) as handle:  # type: ignore[call-overload]
             yield handle
             handle.flush()
             if sync:
                 os.fsync(handle.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        temporary.replace(path)
     except BaseException as error:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
+        with suppress(OSError):
+            temporary.unlink()
         if why := why_unwritable(error, path):
             raise UserError(why) from error
         raise

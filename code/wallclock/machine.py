@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,8 @@ from wallclock.recipe import Recipe
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 _OLDEST_DRIVER = {12: 525, 13: 580}
 _OLDER_WHEELS = "`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu128 make setup LOCK=paper`"
+#: Of address space, of which little is memory: all libraries, and what serves a core.
+_LIBRARIES_BYTES, _THREAD_BYTES = 3 << 30, 1 << 28
 #: Bytes to and from swap that are worth a word: a machine at rest writes out some pages, too.
 SWAPPING = 100 * 2**20
 
@@ -25,6 +28,18 @@ def usable_cores() -> int:
     """The cores that this process may use: its affinity, or fewer where a cgroup grants less."""
     available, quota = len(os.sched_getaffinity(0)), cpu_quota()
     return min(available, math.ceil(quota)) if quota else available
+
+
+def check_address_space() -> None:
+    """Raise UserError where `ulimit -v` leaves too little for torch's libraries and the threads.
+
+    A thread that cannot be started may leave the process hanging, which no signal would end.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    needed = _LIBRARIES_BYTES + usable_cores() * _THREAD_BYTES
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        why = f"ulimit -v is {limit / 1e9:.1f} GB, and {needed / 1e9:.1f} GB are needed"
+        raise UserError(f"{why}: raise it; a cgroup limits memory itself")
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
@@ -211,3 +226,16 @@ class ProcessTree:
             except self.psutil.NoSuchProcess:
                 del self._sampled[pid]
         return usage
+
+
+@cache
+def libjpeg_turbo_version(path: str) -> str:
+    """The version in libjpeg-turbo's copyright string inside a compiled file, or 'unknown'.
+
+    The TurboJPEG 2 API does not report its version; every release has the string.
+    """
+    match = None
+    with suppress(OSError):
+        text = re.compile(rb"libjpeg-turbo version (\d+\.\d+(?:\.\d+)?)")
+        match = text.search(Path(path).read_bytes())
+    return match[1].decode() if match else "unknown"

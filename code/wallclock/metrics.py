@@ -21,6 +21,7 @@ import numpy as np
 from wallclock.clock import StageProfiler
 from wallclock.errors import UserError, import_extra
 from wallclock.machine import ProcessTree, gpu_readings, nvml_handles, swapped_bytes
+from wallclock.outside import without_secrets
 
 #: Upper bounds of the histogram's buckets, in seconds.
 BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-5, 3) for digit in (1, 2.5, 5))
@@ -87,7 +88,8 @@ class Exporter:
     """
 
     def __init__(self, loop: Loop, info: Mapping[str, str]) -> None:
-        self._loop, self._info = loop, info
+        self._loop = loop
+        self._info = {name: without_secrets(value) for name, value in info.items()}
         self._histograms = dict[str, _Histogram]()
         self._lock, self._open = Lock(), ExitStack()
         self._processes = ProcessTree()

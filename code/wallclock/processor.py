@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from wallclock import checkpoint
-from wallclock.errors import UserError, first_line, import_extra, printable, reason_of
+from wallclock.errors import UserError, first_line, import_extra, reason_of
+from wallclock.outside import printable
 from wallclock.preprocess import FILTERS, Preprocess, Size
 from wallclock.pretrained import quiet
 from wallclock.recipe import IMAGENET, ModelSpec, Statistics

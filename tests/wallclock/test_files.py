@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -64,10 +65,27 @@ def test_write_bytes_and_digest(data: bytes) -> None:
         assert [path.name for path in target.parent.iterdir()] == ["file"]
 
 
-def test_text_is_utf8_with_lf_and_mode_644(tmp_path: Path) -> None:
+def test_text_is_utf8_with_lf(tmp_path: Path) -> None:
     write_text(tmp_path / "a", "ü\nx\n")
     assert (tmp_path / "a").read_bytes() == b"\xc3\xbc\nx\n"
-    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o022, 0o002])
+def test_the_mode_is_the_umasks(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "a", "x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_a_link_is_replaced(tmp_path: Path) -> None:
+    write_text(tmp_path / "other", "old")
+    (tmp_path / "a").symlink_to("other")
+    write_text(tmp_path / "a", "new")
+    assert (tmp_path / "other").read_text() == "old"
+    assert not (tmp_path / "a").is_symlink()
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, OSError])

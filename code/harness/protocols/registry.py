@@ -50,7 +50,7 @@ TIMED = (
     "wallclock.loader",
     "wallclock.machine",
     "wallclock.orientation",
-    "wallclock.paths",
+    "wallclock.outside",
     "wallclock.preprocess",
     "wallclock.stages",
     "wallclock.summary",

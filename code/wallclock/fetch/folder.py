@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wallclock.formats import HEAD_BYTES, sniff
-from wallclock.paths import text_of
+from wallclock.outside import text_of
 
 #: A file with such a name is listed even if its content is no image.
 _NAMES = "jpg jpeg jpe jfif png webp gif bmp tif tiff avif jp2 j2k j2c jpc jpx heic heif hif"

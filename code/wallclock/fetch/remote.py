@@ -23,6 +23,7 @@ from wallclock.fetch.retries import (
 )
 from wallclock.fetch.s3 import Client, NoBucketError, connect
 from wallclock.fetch.transfers import Transfers
+from wallclock.outside import printable
 from wallclock.recipe import Limits
 
 #: GETs at a time, and redirects of one.
@@ -33,7 +34,7 @@ _MOST_REFUSED = 16
 
 def host_of(url: str) -> str:
     """The host of a URL, or its bucket."""
-    return re.split("[/?#]", url, maxsplit=3)[2].rpartition("@")[2].lower()
+    return printable(re.split("[/?#]", url, maxsplit=3)[2].rpartition("@")[2].lower())
 
 
 class Servers:

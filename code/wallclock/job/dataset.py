@@ -40,12 +40,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wallclock import documents
-from wallclock.errors import UserError, first_line, printable
+from wallclock.errors import UserError, first_line
 from wallclock.files import pretty_json, sha256_file
 from wallclock.infer.finite import rows_not_finite
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
-from wallclock.paths import path_of, text_of
+from wallclock.outside import path_of, printable, text_of, without_secrets
 from wallclock.recipe import Count, Positive
 from wallclock.stages.pixels import Vectors
 
@@ -80,11 +80,13 @@ _Object = Mapping[str, Any]
 _ABOUT: documents.Schema = {
     "format": int,
     "complete": bool,
+    "has_whole_source": bool,
     **dict.fromkeys(("source", "settings.model", "images", "weights", "reuse"), str),
     **dict.fromkeys(("settings", "identity", "identity.model", "identity.recipe"), _Object),
     **dict.fromkeys(("identity.n", "identity.shard"), Positive),
     **dict.fromkeys(("identity.recipe.dtype", "identity.recipe.preprocess"), str),
     "carries": tuple[str, ...],
+    "versions": Mapping[str, str],
     "counts": Mapping[str, Count],
 }
 _NEEDED = ("format", "complete", "source", "settings", "identity", "n", "shard", "images")
@@ -294,7 +296,7 @@ class Dataset:
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write what it is."""
         self.store.write(CONFIG, _CONFIG.encode())
-        about = _with_paths(about, text_of)
+        about = _with_paths(about, lambda text: without_secrets(text_of(text)))
         self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}).encode())
 
     def row_file(self, number: int) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from wallclock.errors import UserError, printable
+from wallclock.errors import UserError
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
+from wallclock.outside import printable
 from wallclock.recipe import ModelSpec, Recipe
 
 #: Of a recipe, what does not change a vector; of a model; of the settings, what does beside them.

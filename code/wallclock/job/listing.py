@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -31,9 +31,18 @@ from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job.dataset import ABOUT, THREADS, THUMBNAILS, Dataset, open_existing
 from wallclock.job.lists import read_list
-from wallclock.job.texts import CHUNK, add_to_digest, chunks, repeated
+from wallclock.job.texts import (
+    CHUNK,
+    add_to_digest,
+    chunks,
+    public,
+    public_ids,
+    public_places,
+    repeated,
+)
 from wallclock.job.thumbnails import Member, members
 from wallclock.loader.items import Unreadable
+from wallclock.outside import printable, without_secrets
 from wallclock.recipe import Limits
 
 #: A name below a list from elsewhere: no root, no scheme however it is spelled, no control code.
@@ -49,7 +58,7 @@ _FILES = 512
 
 @dataclass(frozen=True)
 class Items(Sequence[Source]):
-    """The images of a job in order.
+    """The images of a job in order. Only `where` and `root` have the secrets of URLs.
 
     `ids`, `where`, `versions`: Arrow columns of string, binary and string. `root` goes before each
     `where`. A version changes with the image's bytes: size and time of a file, a store's ETag;
@@ -81,9 +90,9 @@ class Items(Sequence[Source]):
         return Source(identity, self.open_one(where) if self.open_one else where)
 
     def digest(self) -> str:
-        """sha256 over ids, places and versions, in order."""
-        digest = sha256(self.root)
-        for column in (self.ids, self.where, self.versions):
+        """sha256 over ids, places and versions, in order: the same where URLs are signed anew."""
+        digest = sha256(os.fsencode(without_secrets(os.fsdecode(self.root))))
+        for column in (self.ids, public_places(self.where), self.versions):
             add_to_digest(digest, column)
         return digest.hexdigest()
 
@@ -118,9 +127,12 @@ def list_items(src: str, limit: int | None = None, limits: Limits | None = None)
     if not len(items):
         raise SourceError(f"no image in {src}: no {KINDS} file, no line of a list")
     if twice := repeated(items.ids):
-        times = f"{src} has the id {twice[0]!r} {twice[1]} times"
+        times = f"{src} has the id '{printable(twice[0])}' {twice[1]} times"
         raise SourceError(f"{times}; give each image an id of its own")
-    return items
+    table = items.carried
+    if table is not None:
+        table = pa.table([*map(public, table.columns)], schema=table.schema)
+    return replace(items, ids=public_ids(items.ids), carried=table)
 
 
 def _thumbnails(dataset: Dataset, root: bytes, limit: int | None) -> Items:

@@ -64,10 +64,12 @@ def _read(extension: str, file: BinaryIO) -> Any:
     head = file.read(_HEAD)
     file.seek(0)
     if head.startswith(b"PAR1") or extension in _PARQUET:
-        return pq.read_table(file, page_checksum_verification=True)
+        with _arrows_own(file) as again:
+            return pq.read_table(again, page_checksum_verification=True)
     is_arrow = head.startswith(b"ARROW1")
     if is_arrow or extension in _ARROW:
-        table = (pa.ipc.open_file if is_arrow else pa.ipc.open_stream)(file).read_all()
+        with _arrows_own(file) as again:
+            table = (pa.ipc.open_file if is_arrow else pa.ipc.open_stream)(again).read_all()
         table.validate(full=True)  # Arrow trusts what it reads, which has no checksums
         return table
     if extension not in _FORMATS:
@@ -81,6 +83,15 @@ def _read(extension: str, file: BinaryIO) -> Any:
         rows, most = _rows(_lines(file, head), extension in _TABLES), CHUNK
     tables = [_table(some) for some in chunks(rows, most)]
     return pa.concat_tables(tables or [pa.table({"path": []})], promote_options="permissive")
+
+
+def _arrows_own(file: BinaryIO) -> Any:
+    """The file, opened again by Arrow.
+
+    Its threads may still read when it has raised. On a file of Python's they would wait for the
+    interpreter, which may be at its end: the process would hang or abort.
+    """
+    return pa.OSFile(f"/dev/fd/{file.fileno()}")
 
 
 # --- text ---------------------------------------------------------------------------------------
@@ -114,8 +125,7 @@ def _unquoted(file: BinaryIO) -> Any:
     texts = arrow.ConvertOptions(column_types={f"f{at}": pa.string() for at in range(len(names))})
     numbered = arrow.ReadOptions(autogenerate_column_names=True)
     split = arrow.ParseOptions(delimiter=mark, quote_char=False)
-    # A file of Arrow's own: its threads may still read when a line has already been refused.
-    with suppress(pa.ArrowInvalid), pa.OSFile(f"/dev/fd/{file.fileno()}") as again:
+    with suppress(pa.ArrowInvalid), _arrows_own(file) as again:
         table = arrow.read_csv(again, numbered, split, texts)
         table = table.rename_columns([column[0].as_py() for column in table.columns])[1:]
         return table.select([at for at, name in enumerate(table.column_names) if name])

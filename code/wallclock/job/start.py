@@ -1,13 +1,10 @@
 """One start of a job: is OUT this job's, what is missing, and then the run."""
 
 import os
-import platform
 import random
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +24,15 @@ from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
 from wallclock.job.settings import RANDOM, JobSettings, Resolved
 from wallclock.job.stores import at
+from wallclock.job.versions import changes, described, versions
 from wallclock.machine import SWAPPING, swapped_bytes
-from wallclock.paths import text_of
+from wallclock.outside import printable, text_of, without_secrets
 from wallclock.progress import format_duration, format_rate
 
 #: Of a source without a vector, the images that the last line shows.
 _SHOWN = 2
 #: Images among which one of another host is looked for.
 _LOOKED_AT = 32
-#: Distributions whose versions a dataset names.
-_LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transformers", "pyarrow")
 
 
 @dataclass(frozen=True)
@@ -148,13 +144,15 @@ def _run(
             if dataset.about["complete"] and len(dataset.committed()) == counts.get("parts"):
                 return _with_vectors(Outcome(store.out, counts, Tally()), items, dataset)
         dataset.remove_leftovers()
+        if changed := changes(dataset, versions()):
+            print_line(console, changed)
         job = _job(settings, resolved, items, dataset, earlier, place)
         plan = job.plan()
         weights, labels = place.prepare(job, plan)
         identity = {**identity, "weights": weights}
         _check(dataset, earlier, identity, settings)
         carried = () if items.carried is None else items.carried.schema
-        about = _about(src, settings, identity, labels, carried)
+        about = _about(src, settings, identity, labels, carried) | described(dataset)
         return _with_vectors(_embed_missing(place, job, plan, about), items, dataset)
 
 
@@ -253,14 +251,14 @@ def _with_vectors(outcome: Outcome, items: Items, dataset: Dataset) -> Outcome:
     reason = next(failures)["reason"]
     is_windows = "\\" in shown and "://" not in shown
     fix = "; write / for the backslashes of Windows" if is_windows else ""
-    raise UserError(f"{outcome}; no image has a vector, the first: {shown} ({reason}){fix}")
+    raise UserError(f"no image has a vector, the first: {shown} ({reason}){fix}; {outcome}")
 
 
 def _print_others(items: Items, console: Console) -> None:
     """Print what is skipped beside the images of the source: at most three names."""
     if not items.others:
         return
-    n, names = len(items.others), ", ".join(items.others[:3])
+    n, names = len(items.others), ", ".join(printable(name, 80) for name in items.others[:3])
     are, more = ("file is no image" if n == 1 else "files are no images"), ", …" if n > 3 else ""
     print_line(console, f"skipped: {n:,} {are}: {names}{more}")
 
@@ -284,17 +282,13 @@ def _about(
     ran: Mapping[str, str],
     carried: Iterable[Any],
 ) -> dict[str, Any]:
-    versions = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
     vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
     place = place_of(src)
     return {
         "source": place if is_url(place) else os.path.realpath(os.path.expanduser(place)),
+        "has_whole_source": not is_url(place) or without_secrets(place) == place,
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),
         "schema": {"vector": vector, **{item.name: str(item.type) for item in (*ROWS, *carried)}},
-        "versions": versions,
     }

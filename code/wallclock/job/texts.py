@@ -1,12 +1,16 @@
 """Columns of millions of texts, without an object for each."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
 from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from wallclock.outside import values_without_secrets
 
 #: Rows that are looked at together: a bound on the memory.
 CHUNK = 65_536
@@ -47,3 +51,47 @@ def repeated(column: Any) -> tuple[str, int] | None:
     if not len(several):
         return None
     return several[0]["values"].as_py(), several[0]["counts"].as_py()
+
+
+# --- secrets ------------------------------------------------------------------------------------
+
+#: What every URL with a secret has.
+_SUSPECT = r"(?i)[@=]|%(?:40|3d|25)"
+_DIGITS = 12
+
+
+def public(column: Any) -> Any:
+    """A column of a list, whose texts lose the secrets of their URLs."""
+    kind = column.type
+    if kind in (pa.string(), pa.large_string()):
+        return public_places(column)
+    if "string" not in str(kind):
+        return column
+    with suppress(pa.ArrowException, ValueError, OverflowError):  # it cannot be carried either
+        values = column.to_pylist()
+        if (changed := values_without_secrets(values)) != values:
+            return pa.chunked_array([pa.array(changed, kind)])
+    return column
+
+
+def public_places(column: Any) -> Any:
+    """As `public`, of a column of texts or of the system's bytes."""
+    suspects = pc.match_substring_regex(column, _SUSPECT).fill_null(False).combine_chunks()
+    if not pc.any(suspects).as_py():
+        return column
+    changed = values_without_secrets(column.filter(suspects).to_pylist())
+    return pc.replace_with_mask(column, suspects, pa.array(changed, column.type))
+
+
+def public_ids(ids: Any) -> Any:
+    """As `public`; of ids that would become equal, those that have lost something get a digest."""
+    shown = public_places(ids)
+    changed = pc.not_equal(shown, ids)
+    if not pc.any(changed).as_py():
+        return ids
+    counts = pc.value_counts(shown)
+    several = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    alike = pc.and_(changed, pc.is_in(shown, value_set=several)).combine_chunks()
+    pairs = zip(shown.filter(alike).to_pylist(), ids.filter(alike).to_pylist(), strict=True)
+    marked = [f"{text}#{sha256(whole.encode()).hexdigest()[:_DIGITS]}" for text, whole in pairs]
+    return pc.replace_with_mask(shown, alike, pa.array(marked, pa.string()))

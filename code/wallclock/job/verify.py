@@ -1,4 +1,4 @@
-"""`wallclock verify OUT [n=64]`: are the vectors there, of the right images, and right?
+"""`wallclock verify OUT [SRC] [n=64]`: are the vectors there, of the right images, and right?
 
 Every byte of the dataset is compared with the recorded checksums (`integrity.py`). A random sample
 is embedded again by a plain loop, one image at a time: Pillow, the model's own image processor and
@@ -66,10 +66,11 @@ class Verdict:
         return f"{compared}: {cosines}; {'; '.join(self.faults) or 'no fault'}"
 
 
-def verify(out: str | Path, **values: Any) -> Verdict:
+def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
     """Check a complete dataset.
 
     Args:
+        src: of its job, where OUT does not have all of it: passwords and signatures are left out.
         values: the fields of `VerifySettings`.
 
     Raises:
@@ -81,6 +82,9 @@ def verify(out: str | Path, **values: Any) -> Verdict:
         raise UserError(f"{unreached:,} images were not reached; run `wallclock embed` again")
     if dataset is None or not dataset.about["complete"]:
         raise UserError(f"{out} holds no complete dataset; run `wallclock embed` to its end first")
+    if not (src or dataset.about.get("has_whole_source", True)):
+        why = f"{out} does not keep the password or signature in the URL of SRC"
+        raise UserError(f"{why}; give SRC, too: wallclock verify OUT SRC")
     limits = _limits_of(dataset)
     if damaged := [*integrity.faults(dataset, integrity.check_bytes)]:
         return Verdict(0, 0, 1.0, 1.0, _summary(damaged))
@@ -91,7 +95,7 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     if not len(rows):
         return Verdict(0, 0, 1.0, 1.0, faults)
     stored, hashes = _stored(dataset, numbers, rows)
-    reference, digests, source = _embedded_again(dataset, ids.take(rows))
+    reference, digests, source = _embedded_again(dataset, str(src), ids.take(rows))
     same = np.array([digests.get(name) == sha for name, sha in hashes])
     names = [name for (name, _), is_same in zip(hashes, same, strict=True) if is_same]
     if not names:
@@ -171,7 +175,7 @@ def _stored(
 
 
 def _embedded_again(
-    dataset: Dataset, ids: Any
+    dataset: Dataset, src: str, ids: Any
 ) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, str], str]:
     """Vector and sha256 by id, of those that are still in the source and that Pillow decodes.
 
@@ -179,7 +183,7 @@ def _embedded_again(
     """
     identity = dataset.about["identity"]
     settings = build(JobSettings, dataset.about["settings"], "")
-    items = list_items(dataset.about["source"], settings.limit, settings.limits())
+    items = list_items(src or dataset.about["source"], settings.limit, settings.limits())
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
     resolved = settings.resolved("cpu")
     model = resolved.model

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-from wallclock.errors import ImageError, image_errors, printable
+from wallclock.errors import ImageError, image_errors
 from wallclock.fetch.folder import EXTENSIONS, id_of, is_image_name
 from wallclock.loader.items import Record
+from wallclock.outside import printable
 
 _BLOCK = tarfile.BLOCKSIZE
 #: Bytes that are read at a time; the most of a header about another one, and of the end.

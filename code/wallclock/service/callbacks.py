@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from wallclock.errors import printable
 from wallclock.fetch.retries import TransientError, status_error
 from wallclock.fetch.urls import sendable
+from wallclock.outside import printable
 from wallclock.service.addresses import PORTS
 from wallclock.service.client import HttpClient
 from wallclock.service.settings import CallbackSettings

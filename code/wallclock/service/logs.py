@@ -6,6 +6,10 @@ from typing import Any
 
 import orjson
 
+from wallclock.outside import printable
+
+#: Characters of a line of a field, and lines of a traceback.
+_MOST, _LINES = 400, 200
 _log = logging.getLogger("wallclock.service")
 
 
@@ -22,12 +26,19 @@ class _Lines(logging.Formatter):
         line = {
             "time": f"{at}.{record.msecs:03.0f}Z",
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
+            "event": printable(record.getMessage(), _MOST),
+            **{name: _public(value) for name, value in getattr(record, "fields", {}).items()},
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+            line["traceback"] = _public(self.formatException(record.exc_info))
+        return orjson.dumps(line, default=lambda value: _public(str(value))).decode()
+
+
+def _public(value: Any) -> Any:
+    """A field without secrets and control characters; a traceback keeps its lines."""
+    if isinstance(value, str):
+        return "\n".join(printable(line, _MOST) for line in value.split("\n")[:_LINES])
+    return value
 
 
 def set_up(level: str) -> None:

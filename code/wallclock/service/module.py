@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from wallclock.errors import UserError
+from wallclock.outside import printable
 
 
 class ItemError(Exception):
@@ -21,7 +22,7 @@ class ItemError(Exception):
     def __init__(self, stage: str, reason: str, permanent: bool = False) -> None:
         self.stage, self.permanent = stage, permanent
         # A queue takes neither control characters nor what is no Unicode text.
-        self.reason = "".join(c if c.isprintable() else "?" for c in " ".join(reason.split()))
+        self.reason = printable(" ".join(reason.split()))
         super().__init__(f"{stage}: {self.reason}")
 
 

@@ -37,8 +37,8 @@ _JSON = "application/x-amz-json-1.0"
 #: Seconds of a call, beside those that a receive waits for messages; and to connect.
 _TIMEOUT = aiohttp.ClientTimeout(30, sock_connect=5)
 _REGION = re.compile(r"(?:^|\.)sqs[.-](?:fips\.)?([a-z0-9-]+)\.")
-#: SQS allows ten attributes on a message, and a reason is read by people.
-_MAX_ATTRIBUTES, _MAX_REASON = 10, 1_000
+#: SQS allows ten attributes on a message.
+_MAX_ATTRIBUTES = 10
 #: Codes of refusals that pass, and what mends the others.
 _PASSING = re.compile("Throttl|OverLimit|TooMany|Timeout")
 _CURES = (
@@ -168,7 +168,7 @@ class Queue:
 
     async def bury(self, message: Message, error: ItemError) -> None:
         """Send a message to the dead-letter queue with stage and reason. Raises QueueError."""
-        why = {"wallclock.stage": error.stage, "wallclock.reason": error.reason[:_MAX_REASON]}
+        why = {"wallclock.stage": error.stage, "wallclock.reason": error.reason}
         texts = {k: {"DataType": "String", "StringValue": v or "-"} for k, v in why.items()}
         kept = islice((message.attributes or {}).items(), _MAX_ATTRIBUTES - len(texts))
         values: dict[str, Any] = {"MessageAttributes": {**dict(kept), **texts}}

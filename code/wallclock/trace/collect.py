@@ -54,7 +54,8 @@ def collect(folder: Path, ended: Ended) -> Trace:
     busy = [file.words[layout.DEVICE_BUSY_NS] for file in files if file.words[layout.HAS_DEVICE]]
     devices = [file.device for file in files if file.device]
     return Trace(
-        command=ended.command,
+        # Without the program's own words, which may be anyone's secrets.
+        command=ended.command[: 2 if ended.command[0] == "-m" else 1],
         exit_code=ended.exit_code,
         wall_s=(ended.ended_ns - ended.started_ns) / 1e9,
         first_image_s=(min(firsts) - ended.started_ns) / 1e9 if firsts else None,

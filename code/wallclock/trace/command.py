@@ -3,11 +3,12 @@
 import argparse
 import os
 import resource
-import shutil
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -72,12 +73,9 @@ def trace(words: Sequence[str]) -> int:
         _check_writable(path)
     page = import_extra("wallclock.trace.page", "wallclock trace", "embed")
     console = import_extra("rich.console", "wallclock trace", "embed").Console(stderr=True)
-    folder = Path(tempfile.mkdtemp(prefix="wallclock-trace-"))
-    try:
+    with _temporary_folder() as folder:
         ended = run(request.program, folder, request.seconds, records_paths=request.tries)
         traced, paths = collect(folder, ended), image_paths(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     page.report(traced, console)
     trial = None
     if request.tries:
@@ -90,6 +88,23 @@ def trace(words: Sequence[str]) -> int:
     if request.html is not None:
         page.write_html(traced, request.html, trial)
     return _end_alike(ended)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that is removed when the block ends, or this process, were it by `kill -9`."""
+    folder = tempfile.mkdtemp(prefix="wallclock-trace-")
+    # It waits for the end of its input. A process of the program may be making a file.
+    script = 'read -r _; rm -rf "$0" || { sleep 1; rm -rf "$0"; }'
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script, folder],
+        stdin=subprocess.PIPE,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
+    ):
+        yield Path(folder)
 
 
 def _check_writable(path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from wallclock.errors import printable
 from wallclock.files import pretty_json, write_text
+from wallclock.outside import printable, values_without_secrets
 from wallclock.trace.findings import Findings, image_cells, say_interval, stage_cells
 from wallclock.trace.fixes import Fixes, Predicted
 from wallclock.trace.record import Trace
@@ -157,7 +157,7 @@ def _print_table(
 def write_json(trace: Trace, path: Path, trial: Trial | Untried | None = None) -> None:
     """Write the numbers of a trace as JSON, in one step. Raises OSError: it cannot be written."""
     tried = {} if trial is None else {"try": trial.as_json()}
-    text = pretty_json({**as_json(trace), **tried})
+    text = pretty_json(values_without_secrets({**as_json(trace), **tried}))
     # A path that is no UTF-8 is a lone surrogate in Python, and an escape in JSON.
     write_text(Path(path), text.encode("utf-8", "backslashreplace").decode())
 

@@ -23,7 +23,7 @@ from wallclock.errors import UserError
 from wallclock.fetch import folder
 from wallclock.job import embed, listing
 from wallclock.job.listing import list_items
-from wallclock.paths import path_of
+from wallclock.outside import path_of
 
 
 def test_folder(images: Path) -> None:

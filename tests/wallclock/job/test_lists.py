@@ -352,3 +352,33 @@ def test_no_name_is_utf8(env: dict[str, str], tmp_path: Path) -> None:
     about = json.loads(Path(out, "_dataset.json").read_bytes())
     assert about["source"] == f"{tmp_path}/in\\xffä"
     assert sorted(content(out).rows) == ["a\\xfe.jpg", "ä.jpg"]
+
+
+@pytest.mark.parametrize("extension", ["csv", "parquet", "arrow", "feather"])
+def test_arrow_reads_a_file_of_its_own(
+    extension: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads may go on after an error; on one of Python's they would hang the exit."""
+    path, table = tmp_path / f"list.{extension}", pa.table({"path": ["a.jpg", "b.jpg"]})
+    if extension == "csv":
+        path.write_text("path\na.jpg\nb.jpg\n")
+    elif extension == "parquet":
+        pq.write_table(table, path)
+    else:
+        make = pa.ipc.new_file if extension == "feather" else pa.ipc.new_stream
+        with make(path, table.schema) as writer:
+            writer.write_table(table)
+    given = []
+    for module, name in ((pq, "read_table"), (pa.ipc, "open_file"), (pa.ipc, "open_stream")):
+        monkeypatch.setattr(module, name, _noting(given, getattr(module, name)))
+    monkeypatch.setattr("pyarrow.csv.read_csv", _noting(given, pacsv.read_csv))
+    assert list_items(str(path)).ids.to_pylist() == ["a.jpg", "b.jpg"]
+    assert [type(source) for source in given] == [pa.OSFile]
+
+
+def _noting(given: list[Any], read: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(source: Any, *args: Any, **values: Any) -> Any:
+        given.append(source)
+        return read(source, *args, **values)
+
+    return noted

@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.wallclock.job.conftest import QUICK, Content, content
+from wallclock.__main__ import main
 
 
 def command(src: Path, out: Path, **settings: object) -> list[str]:
@@ -72,3 +74,38 @@ def test_stopped_and_started_again(
     assert "39 vectors, 2 failed, 0 skipped in 3 parts" in printed
     assert (out / "part-00000.parquet").stat().st_mtime_ns == before
     assert content(out) == reference
+
+
+def test_a_full_disk_behind_standard_error(
+    images: Path, reference: Content, tmp_path: Path
+) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command(images, tmp_path / "out"), env=env, stderr=full, stdout=full, check=False
+        )
+    assert done.returncode == 0
+    assert content(tmp_path / "out") == reference
+
+
+def test_too_little_address_space_is_one_line(images: Path, tmp_path: Path) -> None:
+    """Where a thread cannot be started, the interpreter may wait for it for ever."""
+    limited = ["bash", "-c", 'ulimit -v 2000000; exec "$@"', "-"]
+    process = start([*limited, *command(images, tmp_path / "out")])
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert errors.startswith("wallclock: ulimit -v is 2.0 GB, and ")
+    assert errors.count("\n") == 1
+
+
+def test_no_thread_left_is_one_line(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("wallclock.loader.joinable_thread.JoinableThread.start", refuse)
+    assert main(command(images, tmp_path / "out")[3:]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("wallclock: no memory, or no thread, is left; set fewer workers=")

@@ -150,4 +150,5 @@ def test_refused_result_is_no_failure_of_its_image(tmp_path: Path) -> None:
 
 def test_a_reason_that_is_no_unicode_text_can_be_sent() -> None:
     error = ItemError("preprocess", "no file \udcff.jpg\n here")
-    assert error.reason.encode() == b"no file ?.jpg here"
+    assert error.reason == r"no file \xff.jpg here"
+    assert ItemError("download", "http://u:p@h/?token=1: refused").reason == "http://h/: refused"

@@ -258,6 +258,6 @@ def test_what_an_answer_says_of_each_entry() -> None:
     asyncio.run(calls())
     attributes = received[1]["MessageAttributes"]
     assert [*attributes] == [*map(str, range(8)), "wallclock.stage", "wallclock.reason"]
-    assert attributes["wallclock.reason"]["StringValue"] == "x" * 1000
+    assert len(attributes["wallclock.reason"]["StringValue"]) == 200
     names = [(call.get("MessageGroupId"), call.get("MessageDeduplicationId")) for call in received]
     assert names[1:] == [(None, None), ("g", "m"), ("m", "m")]

@@ -19,6 +19,7 @@ from harness import native, provenance
 from tests import making
 from wallclock.check import validate
 from wallclock.errors import ImageError, Unavailable
+from wallclock.machine import libjpeg_turbo_version
 from wallclock.recipe import Limits
 from wallclock.stages import decode
 from wallclock.stages.decode.decoder import Scaling
@@ -221,10 +222,10 @@ def test_libjpeg_turbo_version_is_read_from_the_file() -> None:
     path = native.find_libturbojpeg()
     if path is None:
         pytest.skip(f"libturbojpeg is absent: {native.INSTALL_HINT}")
-    version = native.libjpeg_turbo_version(os.path.realpath(path))
+    version = libjpeg_turbo_version(os.path.realpath(path))
     assert [part.isdecimal() for part in version.split(".")] in ([True] * 2, [True] * 3)
-    assert native.libjpeg_turbo_version(sys.executable) == "unknown"
-    assert native.libjpeg_turbo_version("/nonexistent") == "unknown"
+    assert libjpeg_turbo_version(sys.executable) == "unknown"
+    assert libjpeg_turbo_version("/nonexistent") == "unknown"
 
 
 SCALING = [name for name, decoder in decode.DECODERS.items() if decoder.scales]

@@ -6,6 +6,9 @@ import pty
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,12 +70,14 @@ def finish(running: "subprocess.Popen[str]", given: str = "") -> tuple[int, str,
 
 
 def test_the_report_and_the_files(folder: Path) -> None:
-    words = ("--json", "t.json", "--html=t.html", "program.py", "read", "--json")
+    words = ("--json", "t.json", "--html=t.html", "program.py", "read", "--token", "S3CRET")
     status, stdout, stderr = finish(start(folder, *words), "a line\n")
-    assert (status, stdout) == (0, "ready ['--json'] a line\n\n")
+    assert (status, stdout) == (0, "ready ['--token', 'S3CRET'] a line\n\n")
     assert "PIL" in stderr
-    assert json.loads((folder / "t.json").read_text(encoding="utf-8"))
-    assert "<html" in (folder / "t.html").read_text(encoding="utf-8")
+    json_text, page = ((folder / name).read_text(encoding="utf-8") for name in ("t.json", "t.html"))
+    assert json.loads(json_text)["program"]["command"] == ["program.py"]
+    assert "<html" in page
+    assert "S3CRET" not in json_text + page + stderr
     assert not list((folder / "temporary").iterdir())
 
 
@@ -112,6 +117,22 @@ def test_a_signal_goes_to_the_program(how: str, number: int, status: int, folder
     assert "3 images" in stderr
     assert stderr.count("Traceback") == (1 if number == signal.SIGINT else 0)
     assert not list((folder / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+def test_killed_it_leaves_no_folder(kill: Callable[[int, int], None], folder: Path) -> None:
+    running = start(folder, "program.py", "sleep")
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready [] \n"
+    assert list((folder / "temporary").iterdir())
+    kill(running.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while list((folder / "temporary").iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)  # the program outlives its trace
+    running.communicate()
 
 
 def test_seconds(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from wallclock.errors import printable
 from wallclock.trace.words import count, digits, keep_together, percent, times
 
 
@@ -65,7 +64,3 @@ def test_numbers_stay_with_their_unit() -> None:
         "2",
         "workers",
     ]
-
-
-def test_what_cannot_be_printed_is_escaped() -> None:
-    assert printable("a\x1b[31m\n\udcffé") == r"a\x1b[31m\n\udcffé"

@@ -8,12 +8,14 @@ from typing import Protocol
 import numpy as np
 from rich.console import Console
 
+from wallclock.errors import UserError
 from wallclock.infer.network import open_embedder
 from wallclock.job.estimate import estimate, loading_processes
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Progress, Run, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.loader.threads import worker_count
+from wallclock.outside import printable
 from wallclock.predict.model import Pipeline, Prediction
 from wallclock.progress import CorpusProgress, bars, format_duration
 
@@ -80,7 +82,8 @@ def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
 
 def print_line(console: Console, line: str) -> None:
     """Print a line as this command's."""
-    console.print(f"wallclock: {line}", highlight=False, markup=False, soft_wrap=True)
+    shown = printable(line, UserError.most)
+    console.print(f"wallclock: {shown}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _planned(plan: Plan, expected: Prediction, vector: int) -> str:

@@ -3,11 +3,12 @@
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,11 +18,16 @@ from wallclock.files import write_bytes
 from wallclock.job.stores.interface import FOLDERS, Say, full_disk
 
 LOCK, PUBLISHING = ".lock", ".publishing"
+#: How the names of a dataset's files and folders begin.
+_OWN = ("part-", "_", ".")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A `Store` whose parts are written below a hidden name, flushed, and renamed."""
+    """A `Store` whose parts are written below a hidden name, flushed, and renamed.
+
+    No link in it is followed: it may lead anywhere.
+    """
 
     out: Path
 
@@ -30,7 +36,10 @@ class Folder:
         """The kernel releases the lock, also of a process killed -9."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
-            file = (self.out / LOCK).open("a")
+            for name in os.listdir(self.out):
+                if name.startswith(_OWN):
+                    self._at(name)
+            file = self._open(LOCK)
         except OSError as error:
             raise UserError(f"{self.out} cannot be written: {error.strerror}") from error
         with file:
@@ -42,19 +51,20 @@ class Folder:
             yield
 
     def read(self, name: str) -> bytes:
-        return (self.out / name).read_bytes()
+        return self._at(name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        write_bytes(self.out / name, data)
+        write_bytes(self._at(name), data)
 
     def remove(self, name: str) -> None:
-        (self.out / name).unlink(missing_ok=True)
+        self._at(name).unlink(missing_ok=True)
 
     def names(self, prefix: str) -> Iterator[str]:
+        self._at(prefix.rpartition("/")[0])
         return (path.relative_to(self.out).as_posix() for path in self.out.glob(f"{prefix}*"))
 
     def open(self, row: str) -> Any:
-        return pa.OSFile(os.fsencode(self.out / row))  # of a str it takes UTF-8 alone
+        return pa.OSFile(os.fsencode(self._at(row)))  # of a str it takes UTF-8 alone
 
     @contextmanager
     def piece(self, row: str, name: str) -> Iterator[Path | None]:
@@ -65,12 +75,32 @@ class Folder:
         return path.stat().st_size if path else None
 
     def _path(self, name: str) -> Path | None:
-        path = self.out / name
+        path = self._at(name)
         if path.is_file():
             return path
         # Of a dataset that was copied from a bucket.
         part, _, extension = path.name.partition(".")
-        return next(path.parent.glob(f"{part}.*.{extension}"), None)
+        copied = next(path.parent.glob(f"{part}.*.{extension}"), None)
+        return copied and self._at(copied.relative_to(self.out).as_posix())
+
+    def _at(self, name: str) -> Path:
+        """Where a file or folder is. Raises UserError: it, or its folder, is a link or a device."""
+        path = self.out / name
+        for at in (path.parent, path) if "/" in name else (path,):
+            with suppress(FileNotFoundError):
+                mode = at.lstat().st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    kind = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
+                    raise UserError(f"{at} is {kind}, which no job opens; remove it")
+        return path
+
+    def _open(self, name: str) -> IO[str]:
+        """A file of no bytes, to lock."""
+
+        def opener(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+        return open(self._at(name), "a", encoding="ascii", opener=opener)
 
     @contextmanager
     def staging(self, part: str) -> Iterator[Path]:
@@ -86,32 +116,33 @@ class Folder:
         last = Path(row)
         written.remove(last)
         with self._publishing():
-            for path in () if (self.out / last).exists() else (*written, last):
-                folder = (self.out / path).parent
-                if not folder.is_dir():
-                    folder.mkdir()
+            for path in () if self._at(row).exists() else (*written, last):
+                target = self._at(path.as_posix())
+                if not target.parent.is_dir():
+                    target.parent.mkdir()
                     _sync(self.out)
-                os.replace(staged / path, self.out / path)
-                _sync(folder)
+                os.replace(staged / path, target)
+                _sync(target.parent)
 
     def remove_leftovers(self) -> None:
         """Remove temporary files, and files of parts that were not committed."""
         with self._publishing():
             for path in self.out.glob(".*.tmp"):
-                if path.is_dir():  # under another name no process can still publish from it
+                if path.is_dir() and not path.is_symlink():
+                    # Under another name no process can still publish from it.
                     shutil.rmtree(path.rename(path.with_suffix(".old.tmp")), ignore_errors=True)
                 else:
                     path.unlink()
             rows = self.out.glob("part-*.parquet")
             committed = {path.name.partition(".")[0] for path in rows}
-            for place in (self.out, *(self.out / name for name in FOLDERS)):
+            for place in (self.out, *map(self._at, FOLDERS)):
                 for path in place.glob("part-[0-9]*"):
                     if path.name.partition(".")[0] not in committed:
                         path.unlink()
 
     @contextmanager
     def _publishing(self) -> Iterator[None]:
-        with (self.out / PUBLISHING).open("a") as file:
+        with self._open(PUBLISHING) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

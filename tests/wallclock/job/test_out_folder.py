@@ -1,0 +1,101 @@
+"""What a job writes into a folder: by the umask, through no link, and what made it."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.wallclock.job.conftest import QUICK
+from wallclock.errors import UserError
+from wallclock.job import embed, versions
+from wallclock.job.verify import verify
+
+Run = Callable[..., Any]
+#: All that a dataset has, thumbnails and unreached images apart.
+NAMES = (
+    *("_dataset.json", ".huggingface.yaml", ".lock", ".publishing", "part-00000.parquet"),
+    *("_checksums", "_failures", "_checksums/part-00000.json", "_failures/part-00000.jsonl"),
+)
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o002])
+def test_the_umask(umask: int, run: Run, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        run(keep="thumbnails")
+    finally:
+        os.umask(before)
+    paths = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in paths}
+    assert modes == {(True, 0o777 & ~umask), (False, 0o666 & ~umask)}
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *((name, "link") for name in NAMES),
+        *(("_thumbnails", "link"), ("part-00009.parquet", "dangling link"), (".lock", "pipe")),
+    ],
+)
+def test_no_link_is_followed(name: str, what: str, run: Run, tmp_path: Path) -> None:
+    """Neither by a job nor by its check: each names it, and what it leads to stays as it is."""
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    run()
+    original = out / name
+    if original.exists():
+        shutil.move(original, elsewhere)
+    elif what == "link":
+        elsewhere.mkdir()
+        (elsewhere / "part-00007.jsonl").write_text("kept")
+    if what == "dangling link":
+        shutil.rmtree(elsewhere, ignore_errors=True)
+        elsewhere.unlink(missing_ok=True)
+    if what == "pipe":
+        os.mkfifo(original)
+    else:
+        original.symlink_to(elsewhere)
+    before = {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")}
+    kind = "no regular file" if what == "pipe" else "a symbolic link"
+    with pytest.raises(UserError, match=rf"out/{name} is {kind}, which no job opens; remove it$"):
+        run()
+    if name in NAMES[4:] or name == "_dataset.json":
+        with pytest.raises(UserError, match=f"out/{name} is {kind}"):
+            verify(out)
+    assert {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")} == before
+
+
+# --- versions -----------------------------------------------------------------------------------
+
+
+def test_a_job_goes_on_with_other_versions(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line says so, and the dataset knows all that made it; what changes no vector is silent."""
+    out = tmp_path / "out"
+
+    def run(**changed: str) -> str:
+        with monkeypatch.context() as patch, (tmp_path / "said").open("w+") as said:
+            found = versions.versions() | changed
+            patch.setattr(versions, "versions", lambda: found)
+            patch.setattr("wallclock.job.start.versions", lambda: found)
+            embed(images, out, console=Console(file=said, width=400), **QUICK)
+            said.seek(0)
+            return "".join(line for line in said if "goes on with" in line)
+
+    now = versions.versions()
+    assert {"torch", "simplejpeg", "pillow", "libjpeg-turbo in simplejpeg"} <= {*now}
+    assert all(number[0].isdecimal() for number in now.values())
+    assert not run(torch="1.0", pyarrow="1.0")
+    (out / "part-00000.parquet").unlink()
+    assert f"was begun with torch 1.0 and goes on with torch {now['torch']}: " in run()
+    (out / "part-00001.parquet").unlink()
+    assert not run(), "it has been said"
+    assert not run(pillow="1.0"), "it is complete"
+    about = json.loads((out / "_dataset.json").read_text())
+    assert about["versions"] == now
+    assert [earlier["torch"] for earlier in about["earlier_versions"]] == ["1.0"]

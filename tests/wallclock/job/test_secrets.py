@@ -1,0 +1,171 @@
+"""Passwords and signatures of URLs: they open the images, and are in nothing that a job writes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests import making
+from tests.conftest import ROOT
+from tests.threaded_server import FileHandler, ThreadedServer
+from tests.wallclock.job.conftest import QUICK, World, content
+from wallclock.errors import SourceError, UserError
+from wallclock.job import embed
+from wallclock.job.listing import list_items
+from wallclock.job.verify import verify
+
+N = 6
+
+
+class Store(FileHandler):
+    """Images, and a list of them, for whoever has today's signature."""
+
+    day = 1
+
+    def answer(self) -> None:
+        name, _, query = self.path.partition("?")
+        status, body = 200, making.jpeg(64, 48, sum(map(ord, name)))
+        if f"X-Amz-Signature=S3CRET{self.day}" not in query:
+            status, body = 403, b""
+        elif name == "/list.txt":
+            body = "".join(f"{line}\n" for line in lines("", self.day)).encode()
+        elif name == "/3.jpg":
+            body = b"no image"
+        self.reply(status, {"Content-Length": str(len(body))}, body)
+
+
+def signed(url: str, day: int) -> str:
+    return f"{url}?X-Amz-Date={day}&w=9&X-Amz-Signature=S3CRET{day}"
+
+
+def lines(endpoint: str, day: int) -> list[str]:
+    root = endpoint.replace("http://", "http://user:S3CRET@")
+    return [signed(f"{root}/{at}.jpg".lstrip("/"), day) for at in range(N)]
+
+
+@pytest.fixture
+def store() -> Iterator[ThreadedServer]:
+    Store.day = 1
+    with ThreadedServer(Store) as server:
+        yield server
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_signed_anew_they_are_the_same_images(
+    store: ThreadedServer, world: World, tmp_path: Path
+) -> None:
+    """Unreached ones are taken up by their new URLs; a complete job is complete."""
+    src, out = tmp_path / "list.csv", tmp_path / "out"
+
+    def run(day: int) -> Any:
+        Store.day = day
+        rows = (f"{url},{at},from {url}\n" for at, url in enumerate(lines(store.endpoint, day)))
+        src.write_text("url,number,note\n" + "".join(rows))
+        return embed(src, out, **{**QUICK, "shard": 4})
+
+    ids = [f"{store.endpoint}/{at}.jpg?w=9" for at in range(N)]
+    world.change(ids[2])
+    outcome = run(1)
+    assert outcome.unreached == 1
+    assert "S3CRET" not in str(outcome)
+    world.change()
+    outcome = run(2)
+    assert (outcome.unreached, outcome.tally.images) == (0, 1)
+    assert str(run(3)).startswith("complete already")
+    made = content(out)
+    assert [*made.rows] == [*ids[:2], *ids[4:], ids[2]]
+    assert [name for name, _ in made.failures] == [ids[3]]
+    table = pa.concat_tables(pq.read_table(path) for path in sorted(out.glob("part-*")))
+    assert table["note"].to_pylist() == [f"from {name}" for name in table["id"].to_pylist()]
+    assert table["number"].to_pylist()[:2] == ["0", "1"]
+    assert b"S3CRET" not in everything_in(out)
+    assert not verify(out).faults
+
+
+def test_a_signed_list(store: ThreadedServer, tmp_path: Path, capfd: Any) -> None:
+    """`verify` takes SRC from who calls it, as OUT has not all of it."""
+    src, out = signed(f"{store.endpoint}/list.txt", 1), tmp_path / "out"
+    src = src.replace("http://", "http://user:S3CRET@")
+    words = [sys.executable, "-m", "wallclock"]
+    settings = [f"{name}={value}" for name, value in QUICK.items()]
+    assert command(*words, "embed", src, str(out), *settings) == 0
+    assert (
+        json.loads((out / "_dataset.json").read_text())["source"]
+        == f"{store.endpoint}/list.txt?w=9"
+    )
+    assert command(*words, "verify", str(out)) == 1
+    said = capfd.readouterr()
+    assert "give SRC, too: wallclock verify OUT SRC" in said.err
+    assert command(*words, "verify", str(out), src, "n=3") == 0
+    Store.day = 2
+    assert command(*words, "verify", str(out), src) == 1
+    said = "".join(capfd.readouterr())
+    assert "3 vectors embedded again" in said
+    assert "HTTP 403" in said
+    assert "S3CRET" not in said
+    assert b"S3CRET" not in everything_in(out)
+
+
+def command(*words: str) -> int:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
+    return subprocess.run(words, env=env, check=False).returncode
+
+
+def test_ids_that_would_become_one(tmp_path: Path) -> None:
+    """They keep a digest; two that were one are refused, as ever."""
+    src = tmp_path / "list.txt"
+    urls = [
+        "http://h/a.jpg",
+        "http://h/a.jpg?sig=1",
+        "http://h/a.jpg?sig=2",
+        "http://h/b.jpg?sig=1",
+    ]
+    src.write_text("\n".join(urls))
+    ids = list_items(str(src)).ids.to_pylist()
+    assert (ids[0], ids[3]) == ("http://h/a.jpg", "http://h/b.jpg")
+    assert len({*ids}) == 4
+    assert all(name.startswith("http://h/a.jpg#") for name in ids[1:3])
+    assert list_items(str(src)).ids.to_pylist() == ids
+    src.write_text("\n".join([*urls, urls[1]]))
+    with pytest.raises(SourceError, match=r"has the id 'http://h/a\.jpg' 2 times"):
+        list_items(str(src))
+
+
+@pytest.mark.parametrize(
+    ("column", "kept"),
+    [
+        (pa.array(["http://u:S3CRET@h/", None]), ["http://h/", None]),
+        (pa.array(["http://u:S3CRET@h/", "b"]).dictionary_encode(), ["http://h/", "b"]),
+        (pa.array([["?sig=S3CRET", "b"], None]), [["", "b"], None]),
+        (pa.array([{"a": "?sig=S3CRET"}, {"a": None}]), [{"a": ""}, {"a": None}]),
+        (
+            pa.array([[("k", "?sig=S3CRET")], []], pa.map_(pa.string(), pa.string())),
+            [[("k", "")], []],
+        ),
+        (pa.array([b"?sig=bytes", b""]), [b"?sig=bytes", b""]),
+        (pa.array([1.5, float("inf")]), [1.5, float("inf")]),
+    ],
+)
+def test_columns_that_are_carried_along(column: Any, kept: list[Any], tmp_path: Path) -> None:
+    table = pa.table({"path": ["a.jpg", "b.jpg"], "other": column})
+    pq.write_table(table, tmp_path / "list.parquet")
+    carried = list_items(str(tmp_path / "list.parquet")).carried
+    assert carried["other"].to_pylist() == kept
+    assert carried.schema.field("other").type == column.type
+
+
+def test_messages_of_any_error() -> None:
+    assert str(UserError("http://u:p@h/?token=1 is gone")) == "http://h/ is gone"
+    error = UserError(f"{'x' * 9000}\n\x1b; give another OUT")
+    assert len(str(error)) <= 380
+    assert str(error).endswith(r"\n\x1b; give another OUT")
