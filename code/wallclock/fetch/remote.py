@@ -34,7 +34,8 @@ _MOST_REFUSED = 16
 
 def host_of(url: str) -> str:
     """The host of a URL, or its bucket."""
-    return printable(re.split("[/?#]", url, maxsplit=3)[2].rpartition("@")[2].lower())
+    host = re.split("[/?#]", url, maxsplit=3)[2].rpartition("@")[2].lower()
+    return host if host.isprintable() else printable(host)
 
 
 class Servers:

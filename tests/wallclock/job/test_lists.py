@@ -368,7 +368,7 @@ def test_arrow_reads_a_file_of_its_own(
         make = pa.ipc.new_file if extension == "feather" else pa.ipc.new_stream
         with make(path, table.schema) as writer:
             writer.write_table(table)
-    given = []
+    given: list[Any] = []
     for module, name in ((pq, "read_table"), (pa.ipc, "open_file"), (pa.ipc, "open_stream")):
         monkeypatch.setattr(module, name, _noting(given, getattr(module, name)))
     monkeypatch.setattr("pyarrow.csv.read_csv", _noting(given, pacsv.read_csv))
