@@ -93,7 +93,7 @@ static void build_pairs(HuffmanTable *table)
 }
 
 /* `dc`: whose symbol comes first; NULL: none. */
-static void build_skips(uint32_t *skips, const HuffmanTable *dc, const HuffmanTable *ac)
+static void build_skips(int32_t *skips, const HuffmanTable *dc, const HuffmanTable *ac)
 {
     for (uint32_t bits = 0; bits < 1 << SKIP_LOOKUP; bits++) {
         int used = 0, advance = 0, end = 0, difference = 0;
@@ -115,8 +115,8 @@ static void build_skips(uint32_t *skips, const HuffmanTable *dc, const HuffmanTa
         }
         if (!used)
             advance = BLOCK;
-        skips[bits] = (uint32_t)difference << SKIP_DIFFERENCE | (uint32_t)end << SKIP_END |
-                      (uint32_t)advance << SKIP_ADVANCE | (uint32_t)used;
+        skips[bits] = (int32_t)((uint32_t)end << 31 | ((uint32_t)difference & 0x7FFF) << SKIP_DIFFERENCE
+                                | (uint32_t)advance << SKIP_ADVANCE | (uint32_t)used);
     }
 }
 

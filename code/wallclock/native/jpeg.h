@@ -64,13 +64,13 @@ typedef struct { int16_t value; uint8_t bits, advance; } Symbol;
 typedef struct { int16_t first, second; uint8_t at_first, at_second, advance, bits; } Pair;
 
 /* As many whole symbols as fit: bits they take, how far they advance in the block (beyond it, if
- * the first has no room), whether it ends there, and DC's difference. */
-enum { SKIP_ADVANCE = 8, SKIP_END = 15, SKIP_DIFFERENCE = 16 };
+ * the first has no room), DC's difference (15 bits), and whether the block ends there (the sign). */
+enum { SKIP_ADVANCE = 8, SKIP_DIFFERENCE = 16 };
 
 typedef struct HuffmanTable {
     Symbol symbols[1 << LOOKUP];
     Pair pairs[1 << PAIR_LOOKUP];           /* AC, where asked for */
-    uint32_t skips[1 << SKIP_LOOKUP];        /* AC alone, or a DC symbol and the AC ones behind it */
+    int32_t skips[1 << SKIP_LOOKUP];        /* AC alone, or a DC symbol and the AC ones behind it */
     uint32_t limit[18];                     /* first 16 bits of the first code that is longer */
     int offset[17];                         /* of the symbols of a length, less its first code */
     uint8_t values[256];
@@ -189,11 +189,11 @@ INLINE bool mcus_wanted(const Frame *frame, int x, int end, int y)
            y >= frame->first_row;
 }
 
-/* Not 0: a DC coefficient that no 8-bit image has. */
+/* Not 0: a DC coefficient that no 8-bit image has. (The first one is found before any product is
+ * too large for 32 bits.) */
 INLINE unsigned dc_beyond(const Component *c, int dc)
 {
-    unsigned value = (unsigned)dc * (unsigned)c->quant[0];
-    return ((unsigned)dc + 2048) >> 12 | (value + 2048) >> 12;
+    return ((unsigned)dc * (unsigned)c->quant[0] + 2048) >> 12;
 }
 
 /* The sample of a block of DC alone, at every scale. */
