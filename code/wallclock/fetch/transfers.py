@@ -77,9 +77,10 @@ class Transfers:
         self._loop = loop or asyncio.new_event_loop()
         self._soon = self._loop.call_soon if loop else self._loop.call_soon_threadsafe
         self._loop.add_reader(self._selector.fileno(), self._turn)
-        self._thread: threading.Thread | None = None
-        if not loop:
-            self._thread = threading.Thread(target=self._run, name="transfers", daemon=True)
+        self._owns_loop = loop is None
+        target = self._run if self._owns_loop else self._release
+        self._thread = threading.Thread(target=target, name="transfers", daemon=True)
+        if self._owns_loop:
             self._thread.start()
 
     def submit(self, request: Request, done: Done) -> None:
@@ -116,9 +117,10 @@ class Transfers:
 
     def close(self) -> None:
         """Stop, and wait for the thread, but not for a name that is being looked up."""
-        if not self._thread:
+        if not self._owns_loop:
             self._stop()
-            threading.Thread(target=self._release, daemon=True).start()
+            if not self._thread.ident:
+                self._thread.start()
             return
         self.stop()
         if threading.current_thread() is not self._thread:
@@ -280,7 +282,7 @@ class Transfers:
     def _stop(self) -> None:
         if not self.end:
             self._give_up(CancelledError("it was closed"))
-        if self._thread:
+        if self._owns_loop:
             self._loop.stop()
 
     def _give_up(self, end: Exception) -> None:
