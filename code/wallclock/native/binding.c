@@ -187,11 +187,13 @@ static bool open_row(PyObject *object, const Window *window, const Normalization
         return false;
     const Py_ssize_t *shape = view->shape, *strides = view->strides;
     int chw = normalization != NULL, channels = view->ndim == 3 ? (int)shape[chw ? 0 : 2] : 0;
+    size_t size = (size_t)(chw ? normalization->bytes : 1);
     const char *formats = chw ? (normalization->bytes == 4 ? "f" : "eH") : "B";
     const char *format = view->format ? view->format : "B";
-    if (channels && (channels == 3 || (channels == 1 && !chw)) && shape[chw] == window->height &&
+    if ((channels == 3 || (channels == 1 && !chw)) && shape[chw] == window->height &&
         shape[chw + 1] == window->width && strides[2] == view->itemsize &&
-        (chw || strides[1] == channels) && strchr(formats, format[0]) && !format[1]) {
+        (chw || strides[1] == channels) && format[0] && strchr(formats, format[0]) && !format[1] &&
+        ((uintptr_t)view->buf | (size_t)strides[0] | (size_t)strides[1]) % size == 0) {
         *row = (Row){view->buf, channels, strides[chw], chw ? strides[0] : 0, normalization};
         return true;
     }

@@ -99,6 +99,13 @@ def test_plans_and_rows_that_do_not_fit(module: Any) -> None:
     for plans, rows in (([], []), ([plan], []), ([plan, plan], [row, row])):
         with pytest.raises(ValueError, match="1 plans and rows"):
             chunk.fill(plans, rows)
+    values = module.Normalization(np.zeros((3, 256), np.float32), (0, 0, 0), (1, 1, 1))
+    unaligned = np.zeros(3 * 30 * 40 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(3, 30, 40)
+    for other in (row, unaligned, np.zeros((3, 30, 40), np.float16), np.zeros((30, 40, 3), "f")):
+        with pytest.raises(ValueError, match="px"):
+            chunk.fill([plan], [other], values)
+    with pytest.raises(TypeError):
+        chunk.fill([plan], [row], 3)
     row.flags.writeable = False
     with pytest.raises((ValueError, BufferError), match="read-only"):
         chunk.fill([plan], [row])
