@@ -1,10 +1,10 @@
 /* Inverse DCTs (T.81, A.3.3): libjpeg-turbo's accurate integer ones, to n x n samples a block.
  *
  * jidctint.c and jidctred.c have the algorithm (Loeffler, Ligtenberg and Moschytz). Repeated here,
- * to the bit, is their vector code for x86, which keeps 16 bits between its steps: products with
- * the quantizer wrap around, so do sums of two inputs, and what the first pass leaves is saturated.
- * So the samples are libjpeg-turbo's for any coefficients, also those that no image has, and
- * nobody needs to check their range.
+ * to the bit, is their vector code, which keeps 16 bits between its steps: products with the
+ * quantizer wrap around, so do sums of two inputs, and what the first pass leaves is saturated. So
+ * the samples are libjpeg-turbo's for any coefficients, also those that no image has, and nobody
+ * needs to check their range.
  */
 #include "native.h"
 
@@ -13,10 +13,17 @@
 enum { CONST_BITS = 13, PASS1_BITS = 2 };
 #define FIX(x) ((int)((x) * (1 << CONST_BITS) + 0.5))
 
+/* What a pass leaves; and of the first column of a 2 x 2 transform, what is not saturated. */
+#ifdef __aarch64__ /* NEON code cuts both off. */
+static inline int16_t saturate_16(int32_t x) { return (int16_t)x; }
+static inline int32_t kept(int32_t x) { return (int16_t)x; }
+#else
 static inline int16_t saturate_16(int32_t x)
 {
     return (int16_t)(x < INT16_MIN ? INT16_MIN : x > INT16_MAX ? INT16_MAX : x);
 }
+static inline int32_t kept(int32_t x) { return x; }
+#endif
 
 static inline uint8_t sample_of(int32_t x)
 {
@@ -149,7 +156,7 @@ void idct_2(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t
 {
     int16_t v[8][8], rows[2][8] = {{0}};
     dequantize(coefficients, quant, 0, v);
-    uint32_t first[2]; /* column 0, which is not saturated */
+    uint32_t first[2];
     for (int c = 0; c < 8; c += 1 + (c > 0)) {
         uint32_t even = (uint32_t)v[0][c] << (CONST_BITS + 2), odd = odd_2(v[0] + c, 8);
         int32_t sums[2] = {descale(even + odd, CONST_BITS - PASS1_BITS + 2),
@@ -157,7 +164,7 @@ void idct_2(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t
         for (int y = 0; y < 2; y++) {
             rows[y][c] = saturate_16(sums[y]);
             if (c == 0)
-                first[y] = (uint32_t)sums[y] << (CONST_BITS + 2);
+                first[y] = (uint32_t)kept(sums[y]) << (CONST_BITS + 2);
         }
     }
     for (int y = 0; y < 2; y++) {

@@ -91,10 +91,10 @@ Status jpeg_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int deno
                    const Window *window, Planes *planes);
 
 /* idct.c. `coefficients` and `quant` are in natural order (not zigzag), 32-byte aligned. Samples of
- * one block, n x n for n = 2, 4, 8, as libjpeg-turbo's accurate integer IDCT makes them on x86,
- * for any coefficients: its vector code wraps and saturates, and so does this. (Its plain C, and
- * perhaps its code for ARM, differ where |coefficient * quant| summed over a block exceeds 2,100.)
- * The coefficients are zeroed, while they are in the cache. */
+ * one block, n x n for n = 2, 4, 8, as libjpeg-turbo's accurate integer IDCT makes them, for any
+ * coefficients: its vector code wraps and saturates, and so does this. (Its plain C differs where
+ * |coefficient * quant| summed over a block exceeds 2,100.) The coefficients are zeroed, while they
+ * are in the cache. */
 typedef void Idct(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride);
 Idct idct_2, idct_4, idct_8, idct_pair_2, idct_pair_4, idct_pair_8;
 Idct idct_pair_2_avx2, idct_pair_4_avx2, idct_pair_8_avx2;
