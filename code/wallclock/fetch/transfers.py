@@ -57,7 +57,8 @@ class Transfers:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._connections, self._user_agent, self._refusal = connections, user_agent, refusal
-        self._certificates = _certificates()
+        trusted = os.environ.get("SSL_CERT_FILE") or os.environ.get("AWS_CA_BUNDLE")
+        self._certificates = trusted or certifi.where()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_MAXCONNECTS, connections)
@@ -180,7 +181,7 @@ class Transfers:
     def _set_alarm(self) -> None:
         now, milliseconds = time.monotonic(), self._multi.timeout()
         due = self._check_at - now if self._active else inf
-        if self._waiting and len(self._active) < self._connections:
+        if self._calls or (self._waiting and len(self._active) < self._connections):
             due = 0
         elif milliseconds >= 0:
             due = min(due, milliseconds / 1000)
@@ -211,10 +212,10 @@ class Transfers:
             curl = self._idle.pop() if self._idle else self._new()
             try:
                 self._prepare(curl, transfer)
-            except PermanentError as refusal:
-                transfer.done(refusal)
-            except (pycurl.error, ValueError):
-                transfer.done(PermanentError("not a URL"))
+            except (PermanentError, pycurl.error, ValueError) as error:
+                self._idle.append(curl)
+                is_said = isinstance(error, PermanentError)
+                transfer.done(error if is_said else PermanentError("not a URL"))
             else:
                 transfer.fast_at = now
                 transfer.ends_at = min(transfer.ends_at, now + (transfer.request.total_s or inf))
@@ -270,7 +271,7 @@ class Transfers:
         self._multi.remove_handle(curl)
         result = transfer.result(curl, code, text)
         transfer.chunks.clear()  # the handle has it
-        if code or transfer.request.take:
+        if code or transfer.request.take or not _STOPS_AT_LIMIT:  # it has more of it
             curl.close()
         else:
             self._idle.append(curl)
@@ -316,8 +317,3 @@ def _popped(pop: Callable[[], _T]) -> Iterator[_T]:
     with suppress(IndexError):
         while True:
             yield pop()
-
-
-def _certificates() -> str:
-    """The file of the certificates that are trusted."""
-    return os.environ.get("SSL_CERT_FILE") or os.environ.get("AWS_CA_BUNDLE") or certifi.where()
