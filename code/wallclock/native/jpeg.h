@@ -182,11 +182,9 @@ INLINE bool decode_dc(Bits *bits, const HuffmanTable *table, int *difference)
     return true;
 }
 
-/* Whether pixels depend on some of MCUs x to `end` of row y. */
-INLINE bool mcus_wanted(const Frame *frame, int x, int end, int y)
+INLINE uint8_t *samples_of(const Component *c, int x, int y)
 {
-    return x < frame->end_column && end > frame->first_column && y < frame->end_row &&
-           y >= frame->first_row;
+    return c->samples + (ptrdiff_t)y * c->n * c->stride + (ptrdiff_t)x * c->n;
 }
 
 /* Not 0: a DC coefficient that no 8-bit image has. (The first one is found before any product is

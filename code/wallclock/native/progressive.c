@@ -314,31 +314,63 @@ static Status check_complete(const Frame *frame)
     return DECODED;
 }
 
-static Status put_row(const Frame *frame, const Component *c, int y)
+/* One or two neighbouring blocks. Of those that are flat no coefficient is touched, not even to put
+ * DC among them: it would be a cache miss a block. */
+INLINE void put_pair(const Component *c, int x, int y, int count)
+{
+    size_t at = (size_t)y * (size_t)c->wide + (size_t)x;
+    const int16_t *dc = dc_of(c, x, y);
+    uint8_t *out = samples_of(c, x, y), ends[2];
+    int16_t (*blocks)[BLOCK] = (void *)(c->coefficients + at * BLOCK);
+    if (!(c->known[at] | c->known[at + (size_t)count - 1])) {
+        for (int i = 0; i < count; i++)
+            fill_flat(out + i * c->n, c->stride, c->n, dc_sample(c, dc[i]));
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        blocks[i][0] = dc[i];
+        ends[i] = c->known[at + (size_t)i] ? BLOCK : 1;
+    }
+    put_blocks(c, blocks, ends, count, out);
+}
+
+/* Zeroes what no sample depended on. */
+static void clear(const Component *c, int y, int x, int end)
+{
+    for (; x < end && c->n > 1; x++) {
+        size_t at = (size_t)y * (size_t)c->wide + (size_t)x;
+        if (c->known[at])
+            memset(c->coefficients + at * BLOCK, 0, BLOCK * sizeof(int16_t));
+    }
+}
+
+static void put_row(const Frame *frame, const Component *c, int y)
+{
+    const int16_t *dc = dc_of(c, 0, y);
+    int from = frame->first_column * c->h, to = frame->end_column * c->h;
+    if (y < frame->first_row * c->v || y >= frame->end_row * c->v)
+        from = to = 0;
+    to = to < c->wide ? to : c->wide;
+    for (int x = from; x < to && c->n == 1; x++)
+        *samples_of(c, x, y) = dc_sample(c, dc[x]);
+    for (int x = from; x < to && c->n > 1; x += 2)
+        put_pair(c, x, y, to - x < 2 ? 1 : 2);
+    clear(c, y, 0, from);
+    clear(c, y, to, c->wide);
+}
+
+static Status put_samples(const Frame *frame)
 {
     unsigned beyond = 0;
-    const int16_t *dc = dc_of(c, 0, y);
-    int step = c->n > 1 ? 2 : 1;
-    for (int x = 0; x < c->wide; x += step) {
-        uint8_t *out = c->samples + ((ptrdiff_t)y * c->stride + x) * c->n, ends[2];
-        int count = c->wide - x < step ? 1 : step;
-        if (c->n == 1) {
-            *out = dc_sample(c, dc[x]);
-            beyond |= dc_beyond(c, dc[x]);
-            continue;
+    for (int i = 0; i < frame->n_components; i++) {
+        const Component *c = &frame->components[i];
+        for (int y = 0; y < c->high; y++) {
+            const int16_t *dc = dc_of(c, 0, y);
+            for (int x = 0; x < c->wide; x++)
+                beyond |= dc_beyond(c, dc[x]);
         }
-        size_t at = (size_t)y * (size_t)c->wide + (size_t)x;
-        int16_t (*blocks)[BLOCK] = (void *)(c->coefficients + at * BLOCK);
-        bool wanted = mcus_wanted(frame, x / c->h, (x + count - 1) / c->h + 1, y / c->v);
-        for (int i = 0; i < count; i++) {
-            beyond |= dc_beyond(c, dc[x + i]);
-            ends[i] = c->known[at + (size_t)i] ? BLOCK : 1;
-            if (!wanted && ends[i] > 1)
-                memset(blocks[i], 0, sizeof blocks[i]);
-            blocks[i][0] = dc[x + i];
-        }
-        if (wanted)
-            put_blocks(c, blocks, ends, count, out);
+        for (int y = 0; y < c->high && !beyond; y++)
+            put_row(frame, c, y);
     }
     return beyond ? OUT_OF_RANGE : DECODED;
 }
@@ -384,9 +416,8 @@ Status decode_progressive(Scratch *scratch, Frame *frame, Scan *scan)
     }
     if (!status)
         status = check_complete(frame);
-    for (int i = 0; i < frame->n_components && !status; i++)
-        for (int y = 0; y < frame->components[i].high && !status; y++)
-            status = put_row(frame, &frame->components[i], y);
+    if (!status)
+        status = put_samples(frame);
     if (status)
         scratch_drop(scratch, COEFFICIENTS);
     return status;

@@ -111,11 +111,6 @@ INLINE int decode_block(Bits *bits, const HuffmanTable *dc, const HuffmanTable *
     return k;
 }
 
-INLINE uint8_t *samples_of(const Component *c, int x, int y)
-{
-    return c->samples + (ptrdiff_t)y * c->n * c->stride + (ptrdiff_t)x * c->n;
-}
-
 /* A run of MCUs of which no sample needs more than DC: components 0 to `components`. */
 enum { MOST_SKIPPED = 10, MOST_BLOCKS = 6 };
 typedef struct {
