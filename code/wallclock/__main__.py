@@ -23,6 +23,8 @@ from wallclock.trace import command as tracing
 
 #: Columns of the help: of a line, and before a setting's meaning.
 _WIDTH, _INDENT = 80, 27
+#: Characters of a last line.
+_MOST = 2000
 #: Seconds from a signal until the process ends in any case; commits are atomic.
 _GRACE_S = 4.0
 _OF_EMBED = """\
@@ -149,7 +151,7 @@ def _embed(words: Sequence[str]) -> int:
     start = _import_job("wallclock.job.start", "wallclock embed")
     console = _import_job("rich.console", "wallclock embed").Console(stderr=True)
     outcome = start.embed(words[0], words[1], console=console, **values)
-    print(f"wallclock: {printable(str(outcome), 1000)}")
+    print(f"wallclock: {printable(str(outcome), _MOST)}")
     return 1 if outcome.unreached else 0
 
 
@@ -161,7 +163,7 @@ def _verify(words: Sequence[str]) -> int:
     values = values_of(VerifySettings, words[1 + len(given) :])
     verify = _import_job("wallclock.job.verify", "wallclock verify").verify
     verdict = verify(words[0], *given, **values)
-    print(f"wallclock: {verdict}")
+    print(f"wallclock: {printable(str(verdict), _MOST)}")
     return 1 if verdict.faults else 0
 
 

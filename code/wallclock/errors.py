@@ -89,7 +89,7 @@ class ImageError(Exception):
         super().__init__(stage, self.reason)  # with which it is made again, where it is pickled
 
     def __str__(self) -> str:
-        return ": ".join(filter(None, (self.image, self.stage, self.reason)))
+        return ": ".join(filter(None, (printable(self.image), self.stage, self.reason)))
 
 
 class NotReachedError(ImageError):

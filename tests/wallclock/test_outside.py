@@ -1,5 +1,7 @@
 """Text from outside: what a person sees of it, and what of a URL is nobody's business."""
 
+import json
+import logging
 import string
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from wallclock.outside import printable, without_secrets
+from wallclock.service.logs import _Lines
 
 SECRET = "S3CRET"
 #: Whole parameters of a URL; and what only means the same beside a signature.
@@ -141,3 +144,12 @@ def run_python(program: str, output: Any) -> "subprocess.CompletedProcess[bytes]
         env={"PYTHONPATH": str(ROOT / "code"), "PYTHONIOENCODING": "ascii"},
         check=False,
     )
+
+
+def test_a_log_of_the_service_has_no_secrets() -> None:
+    """Of its own fields, and of what other libraries log."""
+    said = "at http://u:%s@h/"
+    record = logging.LogRecord("aiohttp", logging.ERROR, "", 0, said, (SECRET,), None)
+    record.fields = {"reason": f"\x9b ?sig={SECRET}", "traceback": f"a\nb ?token={SECRET}"}
+    line = json.loads(_Lines().format(record))
+    assert (line["event"], line["reason"], line["traceback"]) == ("at http://h/", r"\x9b ", "a\nb ")

@@ -28,6 +28,7 @@ from wallclock.job.dataset import ABOUT, DamagedPartError, Dataset, open_existin
 from wallclock.job.listing import list_items
 from wallclock.job.reference import Reference
 from wallclock.job.settings import JobSettings, Resolved, VerifySettings
+from wallclock.outside import printable
 from wallclock.preprocess import preprocess_of
 from wallclock.stages.forward.networks import digest_of, load_network
 from wallclock.summary import cosine, misplaced, unit_length
@@ -135,7 +136,7 @@ def _judge(
     if centered is not None and centered < least_centered:
         faults.append(f"less their mean, cosines below {least_centered} (median): other pixels")
     if moved := _rows_of_other_images(ours, right, found):
-        faults.append(f"{len(moved)} nearer to another image's, as {names[moved[0]]}")
+        faults.append(f"{len(moved)} nearer to another image's, as {printable(names[moved[0]])}")
     return Verdict(len(ours), 0, found, lowest, tuple(faults), centered)
 
 
