@@ -13,9 +13,10 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from wallclock.errors import first_line
@@ -41,7 +42,8 @@ _EXPRESS = ".s3express-"
 _ENCRYPTION = "x-amz-server-side-encryption"
 
 
-class _Form(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Form:
     """What the requests for all objects of a bucket have in common, as boto3 makes them.
 
     `url`, `path`: as far as the key. `headers`: by their names in lower case. `signed`: the names
@@ -75,6 +77,11 @@ class _Form(NamedTuple):
         return sign
 
 
+@lru_cache(16)
+def _signer(form: _Form, second: int, key: Any) -> Callable[[str], tuple[str, ...]]:
+    return form.signer(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second)), key)
+
+
 def _signing_key(secret: str, scope: str) -> bytes:
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):
@@ -105,15 +112,12 @@ class Objects:
         self._replies: list[Any] = []
         self._form: _Form | None = None
         self._is_known = False
-        #: What signs requests, in which second, and with which key.
-        self._sign: Callable[[str], tuple[str, ...]] | None = None
-        self._signs_at: tuple[float, Any] = 0, None
         client.boto.meta.events.register(_EVENT, self._intercept)
 
     def request(self, key: str, max_bytes: int) -> Request:
         """What gets an object. Raises RequestError: no credentials, or what can be no key."""
         if not self._is_known:
-            self._form, self._is_known, self._sign = self._learn(), True, None
+            self._form, self._is_known = self._learn(), True
         form = self._form
         if form is None or not key:
             sent = self._made_by_boto3(key)
@@ -125,11 +129,8 @@ class Objects:
         url = form.url + quoted
         if not form.signed:
             return Request(url, max_bytes, _lines(form.headers))
-        signs_at = time.time() // 1, self._credentials()
-        if not self._sign or signs_at != self._signs_at:
-            date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(signs_at[0]))
-            self._sign, self._signs_at = form.signer(date, signs_at[1]), signs_at
-        return Request(url, max_bytes, self._sign(form.path + quoted))
+        sign = _signer(form, int(time.time()), self._credentials())
+        return Request(url, max_bytes, sign(form.path + quoted))
 
     def object_of(self, answer: Answer, key: str) -> bytes:
         """The body of an answer with an object.

@@ -35,7 +35,7 @@ class RemoteFile(io.RawIOBase):
         self._transfers = Transfers(1, limits.user_agent)
         self._chunks = deque[bytes]()
         self._n_received = self._n_waiting = self._from = 0
-        self._etag, self._is_paused = "", False
+        self._etag, self._is_closing = "", False
         self._result: Answer | Exception | None = None
         self._changed = Condition()
         self._ask()
@@ -61,14 +61,16 @@ class RemoteFile(io.RawIOBase):
             if n < len(chunk):
                 self._chunks.appendleft(chunk[n:])
             self._n_waiting -= n
-            if self._is_paused and self._n_waiting < _AHEAD // 2:
-                self._is_paused = False
-                self._transfers.resume()
+            if self._n_waiting < _AHEAD // 2:
+                self._changed.notify_all()
         return n
 
     def close(self) -> None:
         """Close the connection."""
         if not self.closed:
+            with self._changed:
+                self._is_closing = True
+                self._changed.notify_all()
             self._transfers.close()
             self._servers.close()
         super().close()
@@ -114,13 +116,12 @@ class RemoteFile(io.RawIOBase):
 
     # --- in the thread of the transfers ----------------------------------------------------------
 
-    def _take(self, status: int, headers: Mapping[str, str], data: bytes) -> bool | None:
+    def _take(self, status: int, headers: Mapping[str, str], data: bytes) -> bool:
         if not self._is_of_file(status, headers):
-            return None
+            return False
         with self._changed:
-            if self._n_waiting >= _AHEAD:
-                self._is_paused = True
-                return False
+            while self._n_waiting >= _AHEAD and not self._is_closing:
+                self._changed.wait()
             if not self._n_received and not headers.get("etag", "W/").startswith("W/"):
                 self._etag = headers["etag"]
             self._chunks.append(data)

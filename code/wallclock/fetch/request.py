@@ -1,6 +1,7 @@
 """One request over HTTP: its bounds, and what comes of it."""
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -41,8 +42,8 @@ class Request(NamedTuple):
 
     `headers`: lines. `redirects`: how many are followed; None: they are answers. `check`: raises
     PermanentError for a URL that may not be requested; also asked for the target of each redirect.
-    `take`: gets status, headers and a piece of the body, in the thread, without bounds; False: not
-    now (`Transfers.resume`); None: it is none of its. `total_s`: 0 for no bound.
+    `take`: gets status, headers and a piece of the body, in the thread, without bounds, and may
+    wait; False: it is none of its. `total_s`: 0 for no bound.
     """
 
     url: str
@@ -51,7 +52,7 @@ class Request(NamedTuple):
     body: bytes | None = None
     redirects: int | None = None
     check: Callable[[str], object] | None = None
-    take: Callable[[int, Mapping[str, str], bytes], bool | None] | None = None
+    take: Callable[[int, Mapping[str, str], bytes], bool] | None = None
     connect_s: float = 5.0
     silent_s: float = 10.0
     total_s: float = 120.0  # redirects included
@@ -98,12 +99,10 @@ class Transfer:
 
     def receive(self, data: bytes) -> int | None:
         """Take a piece of the body, where libcurl must not keep it."""
-        taken = self.request.take and self.request.take(*_head_of(self.lines), data)
-        if taken is False:
-            self.fast_at = inf  # it is not slow, but has to wait
-            return int(pycurl.WRITEFUNC_PAUSE)
-        if not taken:
+        began = time.monotonic()
+        if not (self.request.take and self.request.take(*_head_of(self.lines), data)):
             self.chunks.append(data)
+        self.fast_at += time.monotonic() - began  # it was not slow, but had to wait
         return -1 if self._is_too_long() else None
 
     def why_late(self, n_bytes: float, now: float) -> str:

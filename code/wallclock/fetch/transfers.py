@@ -98,10 +98,6 @@ class Transfers:
             raise result
         return result
 
-    def resume(self) -> None:
-        """Go on with the requests whose `take` has returned False."""
-        self.call(self._resume)
-
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call something in the thread after so many seconds, unless it is closed by then."""
         self.call(lambda: self._loop.call_later(seconds, call))
@@ -200,11 +196,6 @@ class Transfers:
             self._selector.modify(descriptor, _EVENTS[events])
         except OSError:  # it is new
             self._selector.register(descriptor, _EVENTS[events])
-
-    def _resume(self) -> None:
-        for curl, transfer in [*self._active.items()]:
-            transfer.fast_at = time.monotonic()
-            curl.pause(pycurl.PAUSE_CONT)
 
     def _begin(self, now: float) -> None:
         while self._waiting and len(self._active) < self._connections:

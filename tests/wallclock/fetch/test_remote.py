@@ -14,7 +14,7 @@ import pytest
 
 from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock.errors import ImageError, NotReachedError, UserError
-from wallclock.fetch import reach, remote, sources
+from wallclock.fetch import reach, remote, remote_file, sources, transfers
 from wallclock.fetch.remote_file import RemoteFile
 from wallclock.fetch.retries import JITTER
 from wallclock.fetch.sources import Source, SourceReader
@@ -330,6 +330,23 @@ class TestRemoteFile:
             pytest.raises(OSError, match=f"HTTP {status}"),
         ):
             file.read()
+
+    @pytest.mark.parametrize("reads_all", [True, False])
+    def test_it_is_not_read_far_ahead(
+        self, monkeypatch: pytest.MonkeyPatch, reads_all: bool
+    ) -> None:
+        """And is closed at once, though its thread waits to be read."""
+        most, step = 100_000, 50_000
+        monkeypatch.setattr(remote_file, "_AHEAD", most)
+        monkeypatch.setattr(transfers, "_BUFFER_BYTES", step)
+        with self.serving('"e"', []) as server:
+            file, read = RemoteFile(f"{server.endpoint}/a.tar", Limits()), b""
+            while len(read) < (len(self.data) if reads_all else 1):
+                read += file.read(step) or b""
+                assert file._n_waiting < most + step
+            assert self.data.startswith(read)
+            file.close()
+            assert not file._transfers._thread.is_alive()
 
     @pytest.mark.parametrize("etag", ["", 'W/"e"'])
     def test_without_an_etag_it_cannot(self, etag: str) -> None:

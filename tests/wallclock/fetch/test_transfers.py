@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pycurl
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 from tests.wallclock.fetch.raw_server import RawServer, ok, redirect, result_of, serving
 from tests.wallclock.fetch.resolving import resolving
+from wallclock.fetch import request as request_module
 from wallclock.fetch import transfers as transfers_module
-from wallclock.fetch.request import Answer, Request, failure_of
+from wallclock.fetch.request import Answer, Request, Transfer, failure_of
 from wallclock.fetch.retries import NoSuchHostError, PermanentError, TransientError
 from wallclock.fetch.transfers import Transfers
 
@@ -187,6 +189,21 @@ def test_time_limits(transfers: Transfers, reply: Any, limits: Any, reason: str)
         assert isinstance(results[0], TransientError)
     else:
         assert [len(result.body) for result in results] == [100000] * 4
+
+
+def test_who_has_to_wait_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes a body may be busy for longer than a server may be silent."""
+    clock = [1000.0]
+    monkeypatch.setattr(request_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def take(*_: Any) -> bool:
+        clock[0] += 60
+        return True
+
+    transfer = Transfer(Request("", 10, take=take, silent_s=10), print, fast_at=clock[0])
+    transfer.receive(b"x")
+    assert transfer.why_late(1, clock[0] + 9) == ""
+    assert transfer.why_late(1, clock[0] + 11).startswith("silent, or slower")
 
 
 def test_nobody_there(transfers: Transfers) -> None:
