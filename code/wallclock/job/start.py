@@ -144,7 +144,8 @@ def _run(
             if dataset.about["complete"] and len(dataset.committed()) == counts.get("parts"):
                 return _with_vectors(Outcome(store.out, counts, Tally()), items, dataset)
         dataset.remove_leftovers()
-        if changed := changes(dataset, versions()):
+        made = [dataset, earlier] if earlier else [dataset]
+        for changed in filter(None, (changes(each, versions()) for each in made)):
             print_line(console, changed)
         job = _job(settings, resolved, items, dataset, earlier, place)
         plan = job.plan()
@@ -152,7 +153,7 @@ def _run(
         identity = {**identity, "weights": weights}
         _check(dataset, earlier, identity, settings)
         carried = () if items.carried is None else items.carried.schema
-        about = _about(src, settings, identity, labels, carried) | described(dataset)
+        about = _about(src, settings, identity, labels, carried) | described(*made)
         return _with_vectors(_embed_missing(place, job, plan, about), items, dataset)
 
 

@@ -29,11 +29,16 @@ def versions() -> dict[str, str]:
     return found
 
 
-def described(dataset: Dataset) -> dict[str, Any]:
-    """What the description of a dataset that goes on says of versions, earlier ones included."""
-    now, earlier = versions(), list(dataset.about.get("earlier_versions", ()))
-    if changes(dataset, now):
-        earlier.append(dataset.about["versions"])
+def described(*made: Dataset) -> dict[str, Any]:
+    """What the description of a dataset says of versions: those of now, and of the parts there are.
+
+    `made`: the dataset, and perhaps the one that it takes vectors from.
+    """
+    now, earlier = versions(), list[Mapping[str, str]]()
+    for dataset in made:
+        earlier += dataset.about.get("earlier_versions", ())
+        if changes(dataset, now) and dataset.about["versions"] not in earlier:
+            earlier.append(dataset.about["versions"])
     return {"versions": now, "earlier_versions": earlier}
 
 
@@ -44,6 +49,5 @@ def changes(dataset: Dataset, now: Mapping[str, str]) -> str:
     if not names or not dataset.committed():
         return ""
     was = ", ".join(f"{name} {before[name]}" for name in names)
-    goes_on = ", ".join(f"{name} {now.get(name, 'none')}" for name in names)
-    why = f"{dataset.out} was begun with {was} and goes on with {goes_on}"
-    return f"{why}: its vectors may differ in their last digits; for equal ones give another OUT"
+    has = ", ".join(f"{name} {now.get(name, 'none')}" for name in names)
+    return f"{dataset.out} has vectors of {was}; this run has {has}: vectors may differ slightly"

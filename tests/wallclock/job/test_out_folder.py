@@ -78,24 +78,25 @@ def test_a_job_goes_on_with_other_versions(
     """A line says so, and the dataset knows all that made it; what changes no vector is silent."""
     out = tmp_path / "out"
 
-    def run(**changed: str) -> str:
+    def run(made: Path = out, reuse: str = "", **changed: str) -> str:
         with monkeypatch.context() as patch, (tmp_path / "said").open("w+") as said:
             found = versions.versions() | changed
             patch.setattr(versions, "versions", lambda: found)
             patch.setattr("wallclock.job.start.versions", lambda: found)
-            embed(images, out, console=Console(file=said, width=400), **QUICK)
+            embed(images, made, console=Console(file=said, width=400), **QUICK, reuse=reuse)
             said.seek(0)
-            return "".join(line for line in said if "goes on with" in line)
+            return "".join(line for line in said if "this run has" in line)
 
     now = versions.versions()
     assert {"torch", "simplejpeg", "pillow", "libjpeg-turbo in simplejpeg"} <= {*now}
     assert all(number[0].isdecimal() for number in now.values())
     assert not run(torch="1.0", pyarrow="1.0")
     (out / "part-00000.parquet").unlink()
-    assert f"was begun with torch 1.0 and goes on with torch {now['torch']}: " in run()
+    assert f"out has vectors of torch 1.0; this run has torch {now['torch']}: " in run()
     (out / "part-00001.parquet").unlink()
     assert not run(), "it has been said"
     assert not run(pillow="1.0"), "it is complete"
     about = json.loads((out / "_dataset.json").read_text())
     assert about["versions"] == now
     assert [earlier["torch"] for earlier in about["earlier_versions"]] == ["1.0"]
+    assert "out has vectors of pillow " in run(tmp_path / "other", str(out), pillow="1.0")
