@@ -39,7 +39,8 @@ AVX2_INLINE void across_steps(const Weights *weights, const uint8_t *const *rgb,
                 half[0] = add_half(half[0], step, 0, pixels);
                 if (far)
                     pixels = load_lanes(rgb[channel], step->base[1]);
-                half[far] = add_half(half[far], step, 1, pixels);
+                if (far || weights->taps > 2) /* an enlargement has two: a sixth of the time */
+                    half[far] = add_half(half[far], step, 1, pixels);
             }
         for (int channel = 0; channel < channels; channel++) {
             __m256i *half = halves[channel];

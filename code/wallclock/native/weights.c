@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHED = 32, KEPT_BYTES = 1 << 16 };
+enum { CACHED = 64, KEPT_BYTES = 1 << 16 };
 struct WeightCache {
     Weights *of[CACHED];          /* in the order in which they were made, but for gaps */
     int next;
