@@ -33,7 +33,7 @@ help: ## list the targets
 	  n = split(text, parts, " \\| "); printf "  make %-14s%s\n", a[1], parts[1]; \
 	  if (n > 1) printf "%21s%s\n", "", parts[2]}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## .venv from the lock, and libturbojpeg | LOCK=paper: the paper's versions; PYTHON=/path/to/python3.11
+setup: $(READY) ## .venv from the lock, the native module | LOCK=paper: the paper's versions; PYTHON=/path/to/python3.11
 
 ifdef READY
 $(INSTALLED): $(LOCKED) requirements/hashes.txt pyproject.toml scripts/setup.sh
