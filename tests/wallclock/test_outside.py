@@ -8,11 +8,13 @@ import sys
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
+from wallclock.job.texts import public
 from wallclock.outside import printable, without_secrets
 from wallclock.service.logs import _Lines
 
@@ -55,9 +57,12 @@ def test_a_url_loses_its_secrets_and_nothing_else(pair: tuple[str, str]) -> None
     assert without_secrets(without) == without
     said = "HTTP 403: {} (see {}): give another".format
     assert without_secrets(said(whole, whole)) == said(without, without)
+    column = {whole: without, said(whole, ""): said(without, "")}
     if "/#b@" not in whole:
         outer = "http://proxy/?u={}&w=1"
-        assert without_secrets(outer.format(quote(whole, ""))) == outer.format(quote(without, ""))
+        column[outer.format(quote(whole, ""))] = outer.format(quote(without, ""))
+    assert [*map(without_secrets, column)] == [*column.values()]
+    assert public(pa.chunked_array([[*column]])).to_pylist() == [*column.values()]
 
 
 @given(st.text())

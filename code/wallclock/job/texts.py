@@ -55,8 +55,8 @@ def repeated(column: Any) -> tuple[str, int] | None:
 
 # --- secrets ------------------------------------------------------------------------------------
 
-#: What every URL with a secret has.
-_SUSPECT = r"(?i)[@=]|%(?:40|3d|25)"
+#: What every URL with a secret has, and few names of files have.
+_SUSPECT = r"(?is)[?&#\\].*=|//.*@|%.*(?:3d|40)"
 _DIGITS = 12
 
 
