@@ -96,11 +96,9 @@ class Remote:
     """
 
     def __init__(self, limits: Limits, reach: Reach, expects_some: bool = True) -> None:
-        self._limits, self._reach = limits, reach
-        self._transfers = Transfers(_AT_ONCE, limits.user_agent)
-        #: Of URLs that others wrote, which share no connection with the rest.
-        self._strangers: Transfers | None = None
-        if limits.origin is not None:
+        self._reach = reach
+        self._transfers = self._strangers = Transfers(_AT_ONCE, limits.user_agent)
+        if limits.origin is not None:  # what others wrote shares no connection with the rest
             refusal = partial(_refusal, limits.origin)
             self._strangers = Transfers(_AT_ONCE, limits.user_agent, refusal)
         self._servers = Servers(limits.max_bytes)
@@ -128,7 +126,7 @@ class Remote:
     def stop(self) -> None:
         """Give up what is on its way."""
         self._any_allowed, self._held, self._is_stopped = True, {}, True
-        for transfers in filter(None, (self._strangers, self._transfers)):
+        for transfers in (self._strangers, self._transfers):
             transfers.stop()
         for get in [*self._open]:  # the thread may be waiting for credentials
             self._end(get, CancelledError())
@@ -136,7 +134,7 @@ class Remote:
     def close(self) -> None:
         """Stop, and close the connections."""
         self.stop()
-        for transfers in filter(None, (self._strangers, self._transfers)):
+        for transfers in (self._strangers, self._transfers):
             transfers.close()
         self._servers.close()
 
@@ -144,24 +142,21 @@ class Remote:
 
     def _send(self, get: _Get) -> None:
         try:
-            self._ask(get)
-        except Exception as error:  # noqa: BLE001 - of boto3's sources of credentials, too
-            self._fail(get, error)
-
-    def _ask(self, get: _Get) -> None:
-        if self._transfers.end:
-            raise self._transfers.end
-        # What is to tell whether its host answers does not wait until the host has rested.
-        pause_s = 0.0 if get is self._witness else self._reach.pause_s(get.tries.host)
-        if pause_s and not get.tries.n:
-            self._transfers.later(pause_s, partial(self._send, get))
-        else:
+            if self._transfers.end:
+                raise self._transfers.end
+            # What is to tell whether its host answers does not wait until the host has rested.
+            pause_s = 0.0 if get is self._witness else self._reach.pause_s(get.tries.host)
+            if pause_s and not get.tries.n:
+                self._transfers.later(pause_s, partial(self._send, get))
+                return
             request, receive = self._servers.request(get.url), partial(self._receive, get)
-            if self._strangers and not get.url.startswith("s3://"):
+            if self._strangers is self._transfers or get.url.startswith("s3://"):
+                self._transfers.submit(request, receive)
+            else:
                 call = self._transfers.call
                 self._strangers.submit(request, lambda result: call(partial(receive, result)))
-            else:
-                self._transfers.submit(request, receive)
+        except Exception as error:  # noqa: BLE001 - of boto3's sources of credentials, too
+            self._fail(get, error)
 
     def _receive(self, get: _Get, result: Answer | Exception) -> None:
         try:
@@ -199,11 +194,8 @@ class Remote:
             self._end(get, final)
 
     def _answered(self, get: _Get) -> None:
-        self._reach.answered(get.tries.host)
-        self._allow()
-
-    def _allow(self) -> None:
         """From now on, a refusal is one image's."""
+        self._reach.answered(get.tries.host)
         self._any_allowed = True
         held, self._held = self._held, {}
         for get, error in held.items():
