@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import making
 from tests.wallclock.native.conftest import Guarded
 from wallclock.preprocess import Placement
 from wallclock.stages import normalize, resize
@@ -104,6 +105,41 @@ def test_pixels_are_those_of_torch(module: Any, case: Case) -> None:
 def test_a_mirrored_result(module: Any, case: Case) -> None:
     expected = case.by_torch()[:, ::-1]
     assert np.array_equal(resized(module, case, expected.shape[2], mirror=True), expected)
+
+
+@st.composite
+def crops(draw: st.DrawFn, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    rows, columns = draw(st.integers(1, size[0])), draw(st.integers(1, size[1]))
+    top, left = draw(st.integers(0, size[0] - rows)), draw(st.integers(0, size[1] - columns))
+    return top, left, rows, columns
+
+
+@settings(max_examples=200)
+@given(data=st.data(), full=st.tuples(st.integers(1, 200), st.integers(1, 200)))
+def test_only_what_a_row_depends_on_is_decoded(
+    module: Any, data: st.DataObject, full: tuple[int, int]
+) -> None:
+    """Of a file, a part has the pixels that the same part of the whole image has."""
+    n, bicubic = data.draw(st.sampled_from([1, 2, 4, 8])), data.draw(st.booleans())
+    file = making.encode(
+        noise((*full, 3), data.draw(st.integers(0, 2**32))),
+        subsampling=data.draw(st.sampled_from([0, 1, 2])),
+        progressive=data.draw(st.booleans()),
+        mode=data.draw(st.sampled_from(["RGB", "L"])),
+    )
+    size = -(-full[0] // n), -(-full[1] // n)
+    whole = np.empty((*size, 3), np.uint8)
+    plan = module.Plan(full, size, denominator=n)
+    assert module.open([file], 1 << 20).fill([plan], [whole])[0][0] == 0
+    top, left, rows, columns = crop = data.draw(crops(size))
+    part = np.ascontiguousarray(whole[top : top + rows, left : left + columns])
+    to = data.draw(st.tuples(st.integers(1, 100), st.integers(1, 100)))
+    case = Case(part, (rows, columns), 1, to, data.draw(crops(to)), bicubic)
+    options = {"denominator": n, "crop": crop, "window": case.window, "bicubic": bicubic}
+    row = np.empty((*case.window[2:], 3), np.uint8)
+    plan = module.Plan(full, to, **options)
+    assert module.open([file], 1 << 20).fill([plan], [row])[0][0] == 0
+    assert np.array_equal(row, case.by_torch())
 
 
 @given(
