@@ -5,7 +5,7 @@ written as the system's own documentation has it (`harness.systems`): a list of 
 files of ids and vectors. The model takes no time, so that what is compared is the loading. A rate
 is that of the steady part, `pass_s`. It lasts `least_s` for every system: a shorter pass is run
 again with as many images as that takes, so that faster systems get more of them (`n_images`).
-`startup_s` is what comes before, `job_s` all. `share_of_ours`: of `wallclock embed` on Ray Data.
+`startup_s` is what comes before, `job_s` all. `share_of_ours`: of `wallclock embed` on Ray.
 `cost_over_one_process`: what that loses of the rate of one process without Ray. Both are over all
 pairs of repeats.
 

@@ -38,6 +38,28 @@ class Nodes:
         self._process.stdin.flush()
         assert self._process.stdout.readline() == "added\n"
 
+    @contextmanager
+    def joined(self, env: Mapping[str, str], hidden: str = "") -> Iterator[None]:
+        """Another node with its own environment, which does not see a folder."""
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
+        command += [f"--address={self.address}", f"--object-store-memory={_STORE_BYTES}"]
+        if hidden:
+            hide = 'mount -t tmpfs none "$0" && exec "$@"'
+            command = ["unshare", "--mount", "sh", "-c", hide, hidden, *command]
+        environment = {**os.environ, **HEALTH, **env}
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                assert any("Ray runtime started" in line for line in process.stdout), "no node"
+                yield
+            finally:
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    with suppress(psutil.Error):
+                        child.kill()
+                process.kill()
+
     def processes(self, title: str) -> list[psutil.Process]:
         """Of the cluster, those whose command line has the words."""
         matches = []

@@ -1,4 +1,4 @@
-"""`wallclock embed` in one process, or on Ray Data (`job/cluster.py`)."""
+"""`wallclock embed` in one process, or on Ray (`job/place/cluster.py`)."""
 
 import sys
 from collections.abc import Mapping

@@ -43,8 +43,9 @@ class Shard:
     gave_up: bool = False
     #: Rows whose vectors have not arrived.
     waiting: int = 0
-    #: Whether all its batches were loaded.
+    #: Whether all its batches were loaded, and whether an image was read.
     loaded: bool = False
+    any_read: bool = False
 
     def __post_init__(self) -> None:
         n = self.last - self.first
@@ -66,6 +67,12 @@ class Shard:
     def lost(self) -> bool:
         """Whether the reader gave up before anything of it was reached: nothing is known of it."""
         return self.gave_up and not self.failures and not self.kept.any()
+
+    @property
+    def blind(self) -> bool:
+        """Whether images failed, and all because they could not be read."""
+        stages = {failure["stage"] for failure in self.failures}
+        return stages == {"read"} and not self.any_read
 
     def add_failures(self, failures: Sequence[Failure]) -> int:
         """Note images that failed and those that were not reached; how many have failed."""
@@ -96,6 +103,7 @@ class Shard:
     def describe(self, offsets: Sequence[int], infos: Sequence[ImageInfo]) -> None:
         """Note what rows' images are; they will have vectors."""
         rows = _rows(offsets)
+        self.any_read = self.any_read or bool(offsets)
         self.sha256[rows] = [info.sha256 for info in infos]
         self.kept[rows] = True
         self.sizes[0, rows] = [info.width for info in infos]

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -111,50 +112,71 @@ def embed(
     """
     settings, console = build(JobSettings, values, ""), console or Console(quiet=True)
     if not settings.cluster:
-        return _run(str(src), out, settings, ThisProcess(settings, console), console)
+        here = nullcontext(ThisProcess(settings, console))
+        return _run(str(src), out, settings, here, console)
     from wallclock.job.place import cluster
 
+    cluster.check_installed(settings.cluster)
     if settings.cluster.startswith("ray://"):
         outcome: Outcome = cluster.on_head(settings.cluster, embed, str(src), str(out), values)
         return outcome
-    with cluster.connected(settings, console) as place:
-        return _run(str(src), out, settings, place, console)
+    return _run(str(src), out, settings, cluster.connected(settings, console), console)
 
 
 def _run(
-    src: str, out: str | Path, settings: JobSettings, place: Place, console: Console
+    src: str,
+    out: str | Path,
+    settings: JobSettings,
+    opening: AbstractContextManager[Place],
+    console: Console,
 ) -> Outcome:
-    """List the images, open OUT, plan what is missing, and embed it."""
+    """List the images and open OUT; then, where the job runs, embed them."""
     items = list_items(src, settings.limit, settings.limits())
     columns.check(items)
     _print_others(items, console)
     store = at(out)
     with store.locked(partial(print_line, console)):
         dataset = open_existing(store) or Dataset(store)
-        resolved = settings.resolved(place.device)
-        for note in resolved.notes:
-            print_line(console, note)
         earlier = _earlier(settings)
-        identity = _identity(settings, resolved, items, earlier, place)
-        _check(dataset, earlier, identity, settings)
-        if dataset.about:
-            for line in integrity.remove_damaged(dataset):
-                print_line(console, line)
-            counts = dataset.about.get("counts", {})
-            if dataset.about["complete"] and len(dataset.committed()) == counts.get("parts"):
-                return _with_vectors(Outcome(store.out, counts, Tally()), items, dataset)
-        dataset.remove_leftovers()
-        made = [dataset, earlier] if earlier else [dataset]
-        for changed in filter(None, (changes(each, versions()) for each in made)):
-            print_line(console, changed)
-        job = _job(settings, resolved, items, dataset, earlier, place)
-        plan = job.plan()
-        weights, labels = place.prepare(job, plan)
-        identity = {**identity, "weights": weights}
-        _check(dataset, earlier, identity, settings)
-        carried = () if items.carried is None else items.carried.schema
-        about = _about(src, settings, identity, labels, carried) | described(*made)
-        return _with_vectors(_embed_missing(place, job, plan, about), items, dataset)
+        if settings.cluster and dataset.about:  # Ray takes seconds to start
+            check_same(dataset, {"images": items.digest(), "n": len(items)}, settings.model)
+        with opening as place:
+            return _run_there(place, src, items, dataset, earlier, settings, console)
+
+
+def _run_there(
+    place: Place,
+    src: str,
+    items: Items,
+    dataset: Dataset,
+    earlier: Dataset | None,
+    settings: JobSettings,
+    console: Console,
+) -> Outcome:
+    """Plan what is missing, and embed it."""
+    resolved = settings.resolved(place.device)
+    for note in resolved.notes:
+        print_line(console, note)
+    identity = _identity(settings, resolved, items, earlier, place)
+    _check(dataset, earlier, identity, settings)
+    if dataset.about:
+        for line in integrity.remove_damaged(dataset):
+            print_line(console, line)
+        counts = dataset.about.get("counts", {})
+        if dataset.about["complete"] and len(dataset.committed()) == counts.get("parts"):
+            return _with_vectors(Outcome(dataset.out, counts, Tally()), items, dataset)
+    dataset.remove_leftovers()
+    made = [dataset, earlier] if earlier else [dataset]
+    for changed in filter(None, (changes(each, versions()) for each in made)):
+        print_line(console, changed)
+    job = _job(settings, resolved, items, dataset, earlier, place)
+    plan = job.plan()
+    weights, labels = place.prepare(job, plan)
+    identity = {**identity, "weights": weights}
+    _check(dataset, earlier, identity, settings)
+    carried = () if items.carried is None else items.carried.schema
+    about = _about(src, settings, identity, labels, carried) | described(*made)
+    return _with_vectors(_embed_missing(place, job, plan, about), items, dataset)
 
 
 def _identity(

@@ -28,6 +28,10 @@ class Pool:
     img_per_s: float | None
     reason: str
 
+    def room(self, node: Node) -> int:
+        """The actors that a node can have."""
+        return _room(node, self.cpus, bool(self.gpus))
+
     def __str__(self) -> str:
         each = f"{self.cpus} CPUs" + " and a GPU" * self.gpus
         rate = f"about {self.actors * self.img_per_s:,.0f} images/s" if self.img_per_s else ""
@@ -72,8 +76,7 @@ def size(
     most = actor_cpus(nodes, gpu, cpus)
 
     def actors(each: int) -> int:
-        free = (min(n.cpus // each, n.gpus) if gpu else n.cpus // each for n in nodes)
-        return min(sum(free), shards)
+        return min(sum(_room(node, each, gpu) for node in nodes), shards)
 
     if pipeline is None:
         return Pool(actors(most), most, int(gpu), None, "too few images to measure rates")
@@ -83,6 +86,10 @@ def size(
     equal = [each for each in sizes if actors(each) * rates[each] >= best * (1 - _EQUAL)]
     each = min(equal) if gpu else max(equal)
     return Pool(actors(each), each, int(gpu), rates[each], _reason(_on(pipeline, each), gpu))
+
+
+def _room(node: Node, cpus: int, gpu: bool) -> int:
+    return min(node.cpus // cpus, node.gpus) if gpu else node.cpus // cpus
 
 
 def _on(pipeline: Pipeline, cpus: int) -> Pipeline:

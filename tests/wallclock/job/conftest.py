@@ -1,5 +1,6 @@
 """A folder of small images with everything that a job meets, and what is in a dataset."""
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from tests import making
+from tests.fake_ray import FakeRay
 from wallclock.errors import NotReachedError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.job import embed
 from wallclock.job.dataset import open_existing
+from wallclock.job.place import cluster
 
 #: Images of the folder.
 N = 41
@@ -125,3 +128,19 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
     world.surround(monkeypatch)
     return world
+
+
+Ray = Callable[..., FakeRay]
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
+    """A cluster of such nodes, in which this process is."""
+
+    def start(**cpus: int) -> FakeRay:
+        fake = FakeRay(**cpus)
+        monkeypatch.setitem(sys.modules, "ray", fake)
+        monkeypatch.setattr(cluster, "find_spec", lambda name: name)
+        return fake
+
+    return start

@@ -7,15 +7,19 @@ import io
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,20 +31,23 @@ from rich.console import Console
 
 from tests import making, ray_nodes
 from tests.conftest import ROOT
+from tests.fake_ray import LostError
+from tests.harness.corpora.abo.conftest import fill
 from tests.ray_nodes import Nodes
-from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, World, content
-from wallclock.errors import UserError
+from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, Ray, World, content
+from wallclock.errors import ImageError, SourceError, UserError
+from wallclock.fetch.sources import SourceReader
 from wallclock.infer.network import open_embedder
-from wallclock.job import embed
+from wallclock.job import Outcome, embed
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.listing import list_items
-from wallclock.job.place import cluster
+from wallclock.job.place import cluster, node
 from wallclock.job.plan import Job
-from wallclock.job.run import Run, Tally
+from wallclock.job.run import Run as ShardRun
+from wallclock.job.run import Tally
 from wallclock.job.settings import JobSettings
 from wallclock.job.stores.folder import Folder
-from wallclock.predict import pool
-from wallclock.predict.pool import Node
+from wallclock.job.versions import versions
 
 # --- one shard at a time, in any order, by any process ------------------------------------------
 
@@ -68,7 +75,7 @@ def job(images: Path, tmp_path: Path) -> Job:
 
 def embed_shards(job: Job, *shards: int) -> Tally:
     """As an actor does it in one call."""
-    run = Run(job, job.plan(shards))
+    run = ShardRun(job, job.plan(shards))
     with run.loader() as loader:
         return run.run(loader, open_embedder(job.recipe, job.model), lambda *_: None)
 
@@ -77,90 +84,338 @@ IDENTITY: dict[str, Any] = {"images": "", "n": 1, "shard": 1}
 ABOUT: dict[str, Any] = {"complete": False, "settings": {}, "source": "images"}
 
 
-def test_a_node_has_the_same_folder_and_weights(job: Job) -> None:
-    with pytest.raises(UserError, match="is not OUT: put it on a shared folder"):
-        cluster._opened(job)
-    job.dataset.describe({**ABOUT, "identity": {**IDENTITY, "weights": "another"}})
-    with pytest.raises(UserError, match=r"the weights of null on .* are others"):
-        cluster._opened(job)
-    job.dataset.describe({**ABOUT, "identity": {**IDENTITY, "weights": "none"}})
-    assert cluster._opened(job).weights_digest == "none"
+class Run:
+    """`embed` on a cluster that is there already; what it prints."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self._file = out, io.StringIO()
+
+    def __call__(self, src: Path, **settings: Any) -> Outcome:
+        console = Console(file=self._file, width=500)
+        return embed(src, self.out, console=console, **{**QUICK, "cluster": "auto", **settings})
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.removeprefix("wallclock: ") for line in self._file.getvalue().splitlines()]
 
 
-class Lossy(cluster.Cluster):
-    """A cluster that runs the first shards of each pass, in this process, and loses the others."""
-
-    def __init__(self, job: Job, runs: int) -> None:
-        console = Console(file=io.StringIO(), width=200)
-        super().__init__(None, [Node(2)], JobSettings(), console)
-        self._pool = pool.Pool(2, 1, 0, 50.0, "two CPUs")
-        self._local_job = job
-        self._runs = runs
-        self.passes: list[list[int]] = []
-
-    def _pass(self, shards: Sequence[int]) -> Iterator[tuple[Sequence[int], Tally]]:
-        self.passes.append([*shards])
-        for shard in shards[: self._runs]:
-            yield [shard], embed_shards(self._local_job, shard)
-
-    def text(self) -> str:
-        return self._console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+@pytest.fixture
+def on_cluster(tmp_path: Path) -> Run:
+    return Run(tmp_path / "out")
 
 
-def test_what_is_lost_is_made_in_another_pass(job: Job, reference: Content) -> None:
-    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
-    lossy = Lossy(job, 1)
-    tally, _ = lossy.run(job, job.plan())
-    assert lossy.passes == [[0, 1, 2], [1, 2], [2]]
-    assert content(job.dataset.out) == reference
-    assert (tally.images, tally.n_failed) == (N - DAMAGED, DAMAGED)
-    assert sum(tally.wait_s.values()) <= tally.wall_s
-    assert "2 actors of 1 CPUs: two CPUs, about 100 images/s; 3 parts to make" in lossy.text()
-    assert "actors were lost: 2 parts are made again" in lossy.text()
-    assert "of the estimate; actors worked" in lossy.text()
+def losing(lost: Callable[[str, str, Sequence[int]], bool]) -> Callable[..., Any]:
+    """A node loses the actors of these calls before they do anything."""
+
+    @contextmanager
+    def around(host: str, method: str, given: tuple[Any, ...]) -> Iterator[None]:
+        if lost(host, method, given[0]):
+            raise LostError("The actor died.\nWorker exit type: SYSTEM_ERROR.")
+        yield
+
+    return around
 
 
-def test_nothing_is_left_to_make(job: Job) -> None:
+def test_what_is_lost_is_made_again(
+    ray: Ray, on_cluster: Run, images: Path, reference: Content
+) -> None:
+    fake, tries = ray(a=1, b=1), Counter[int]()
+
+    def lost(host: str, method: str, shards: Sequence[int]) -> bool:
+        tries.update(shards if method == "embed" else [])
+        return method == "embed" and tries[shards[0]] < 3
+
+    fake.around = losing(lost)
+    outcome = on_cluster(images)
+    assert content(on_cluster.out) == reference
+    assert (outcome.tally.images, outcome.tally.n_failed) == (N - DAMAGED, DAMAGED)
+    assert sum(outcome.tally.wait_s.values()) <= outcome.tally.wall_s
+    assert tries == {0: 3, 1: 3, 2: 3}
+    first, *lines, last = on_cluster.lines
+    assert first == "2 actors of 1 CPUs: too few images to measure rates; 3 parts to make"
+    assert len(lines) == 6
+    assert all(re.match(r"an actor on . \(.\) was lost; parts to make again: 1", x) for x in lines)
+    assert "actors worked" in last
+    assert not list(on_cluster.out.glob(".cluster"))
+
+
+def test_a_part_over_which_actors_crash_is_named(ray: Ray, on_cluster: Run, images: Path) -> None:
+    fake = ray(a=1, b=1)
+    fake.around = losing(lambda host, method, shards: method == "embed" and 1 in shards)
+    why = (
+        r"^3 actors were lost while they made part-00001.parquet, the last on . \(.\): Worker exit"
+    )
+    with pytest.raises(UserError, match=why):
+        on_cluster(images)
+    assert sorted(fake.shards("a") + fake.shards("b")) == [0, 1, 1, 1, 2]
+
+
+def test_a_node_on_which_no_actor_starts(
+    ray: Ray, on_cluster: Run, images: Path, reference: Content
+) -> None:
+    fake = ray(a=1, b=1)
+    fake.around = losing(lambda host, method, _: (host, method) == ("a", "start"))
+    on_cluster(images)
+    assert content(on_cluster.out) == reference
+    why = "its actors crash when they start: Worker exit type: SYSTEM_ERROR."
+    assert on_cluster.lines[:3] == ["an actor on a (a) was lost when it started"] * 3
+    assert on_cluster.lines[3] == f"node a (a) is left out: {why}"
+
+
+def test_a_node_that_joins_is_used(
+    ray: Ray, on_cluster: Run, images: Path, reference: Content
+) -> None:
+    fake = ray(a=1)
+
+    def join(host: str, method: str, given: Any) -> Any:
+        fake.cpus["b"] = 1
+        return nullcontext()
+
+    fake.around = join
+    on_cluster(images, shard=4)
+    assert content(on_cluster.out) == replace(reference, failures=content(on_cluster.out).failures)
+    assert fake.shards("b")
+
+
+def test_nothing_is_left_to_make(ray: Ray, on_cluster: Run, images: Path) -> None:
     """The driver was killed, its actors went on to the last part."""
-    for shard in range(3):
-        embed_shards(job, shard)
-    idle = Lossy(job, 1)
-    idle._pool = pool.size([Node(2)], 0, None, gpu=False)
-    assert idle.run(job, job.plan()) == (Tally(), None)
-    assert not idle.passes
+    fake = ray(a=1)
+    on_cluster(images)
+    about = on_cluster.out / "_dataset.json"
+    about.write_text(about.read_text().replace('"complete": true', '"complete": false'))
+    assert on_cluster(images).tally == Tally()
+    assert fake.shards("a") == [0, 1, 2]
 
 
-def test_a_cluster_that_loses_everything_is_given_up(job: Job) -> None:
-    lossy = Lossy(job, 0)
-    with pytest.raises(UserError, match="crashed in three passes"):
-        lossy.run(job, job.plan())
-    assert len(lossy.passes) == 3
-
-
-def test_too_many_failures_over_all_shards(job: Job) -> None:
-    limited = replace(job, max_failures=1)
+def test_too_many_failures_over_all_shards(ray: Ray, on_cluster: Run, images: Path) -> None:
+    ray(a=1)
     with pytest.raises(UserError, match=r"more than max_failures=1 images failed"):
-        Lossy(limited, 3).run(limited, limited.plan())
+        on_cluster(images, max_failures=1)
 
 
 def test_an_outage_ends_the_run_and_actors_take_up_the_rest(
-    world: World, job: Job, reference: Content
+    world: World, ray: Ray, on_cluster: Run, images: Path, reference: Content
 ) -> None:
-    """It is no loss of actors; a call makes parts of the list and parts that go on from them."""
-    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
-    world.change("03.jpg", gives_up_after=20)
-    lossy = Lossy(job, 3)
-    assert lossy.run(job, job.plan())[0].gave_up
-    assert lossy.passes == [[0, 1, 2]]
-    assert world.asked == 32 - 20, "no further shard was begun"
-    assert "lost" not in lossy.text()
+    """A call makes parts of the list and parts that go on from them."""
+    fake = ray(a=1)
+    world.change("03.jpg")
+
+    @contextmanager
+    def ends(host: str, method: str, given: Any) -> Iterator[None]:
+        if method == "embed" and world.gives_up_after is None:
+            world.gives_up_after = len(world.read) + 20
+        yield
+
+    fake.around = ends
+    assert on_cluster(images).unreached
+    assert fake.shards("a") == [0, 1]
+    assert "is left out: it reached nothing, as" in on_cluster.lines[1]
+    fake = ray(a=1)
     world.change()
-    assert job.plan([2, 4, 9]).missing == [2, 4]
-    lossy = Lossy(job, 3)
-    assert not lossy.run(job, job.plan())[0].gave_up
-    assert lossy.passes == [[2, 3, 4]]
-    assert content(job.dataset.out).rows == reference.rows
-    assert not job.plan().missing
+    assert not on_cluster(images).unreached
+    assert fake.shards("a") == [2, 3, 4]
+    assert content(on_cluster.out).rows == reference.rows
+
+
+# --- nodes that cannot do the job ---------------------------------------------------------------
+
+
+@pytest.fixture
+def only_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A change of this process while a node's calls run."""
+
+    def around(host: str, change: Callable[[pytest.MonkeyPatch], object]) -> Callable[..., Any]:
+        @contextmanager
+        def changed(at: str, *_: Any) -> Iterator[None]:
+            with monkeypatch.context() as patch:
+                if at == host:
+                    change(patch)
+                yield
+
+        return changed
+
+    return around
+
+
+def blind(patch: pytest.MonkeyPatch) -> None:
+    def read(reader: SourceReader, item: Any) -> bytes:
+        raise ImageError("read", "No such file or directory")
+
+    patch.setattr(SourceReader, "__call__", read)
+
+
+def stale(patch: pytest.MonkeyPatch) -> None:
+    read = SourceReader.__call__
+    patch.setattr(SourceReader, "__call__", lambda reader, item: read(reader, item) + b"\0")
+
+
+def unshared(patch: pytest.MonkeyPatch) -> None:
+    def read(folder: Folder, name: str) -> bytes:
+        raise FileNotFoundError(name)
+
+    patch.setattr(Folder, "read", read)
+
+
+def read_only(patch: pytest.MonkeyPatch) -> None:
+    def write(folder: Folder, name: str, data: bytes) -> None:
+        raise OSError(30, "Read-only file system")
+
+    patch.setattr(Folder, "write", write)
+
+
+def other_version(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(node, "versions", lambda: {**versions(), "numpy": "1.0"})
+
+
+def other_code(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(node, "_code_digest", lambda: "another")
+
+
+def other_weights(patch: pytest.MonkeyPatch) -> None:
+    def opened(*given: Any) -> Any:
+        return replace(open_embedder(*given), weights_digest="another")
+
+    patch.setattr(node, "open_embedder", opened)
+
+
+def no_torch(patch: pytest.MonkeyPatch) -> None:
+    def missing(*given: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'torch'")
+
+    patch.setattr(node, "open_embedder", missing)
+
+
+def no_package(patch: pytest.MonkeyPatch) -> None:
+    raise LostError("The actor died in its creation task\nNo module named 'wallclock'\n")
+
+
+TROUBLES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    blind: r"it cannot read .*: read: No such file or directory; give each node SRC",
+    stale: r"its images have other bytes than the driver's; share one SRC",
+    unshared: r"its .*/out is not the driver's; share the folder",
+    read_only: r"it cannot write to OUT: .*Read-only file system",
+    other_version: r"it has numpy 1.0, the driver .*; install the same lock",
+    other_code: r"its code of wallclock is not the driver's; install the same commit",
+    other_weights: r"its weights are not the driver's; set a revision",
+    no_torch: r"it cannot open the model: No module named 'torch'",
+    no_package: r"it has no module wallclock; install the same lock there",
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
+@pytest.mark.parametrize("host", "ab")
+def test_a_node_that_cannot_do_the_job_is_left_out(
+    trouble: Callable[[pytest.MonkeyPatch], None],
+    host: str,
+    ray: Ray,
+    only_on: Callable[..., Any],
+    on_cluster: Run,
+    images: Path,
+    reference: Content,
+) -> None:
+    """In one line that names it; the other one makes all."""
+    fake = ray(a=1, b=1)
+    fake.around = only_on(host, trouble)
+    on_cluster(images)
+    assert content(on_cluster.out) == reference
+    assert fake.shards(host) == []
+    said = [line for line in on_cluster.lines if "left out" in line]
+    assert len(said) == 1
+    assert re.match(rf"node {host} \({host}\) is left out: {TROUBLES[trouble]}", said[0])
+
+
+def test_no_node_can_do_the_job(
+    ray: Ray, only_on: Callable[..., Any], on_cluster: Run, images: Path
+) -> None:
+    ray(a=1).around = only_on("a", other_code)
+    why = r"^cluster=auto: no node can work; node a \(a\) is left out: its code of wallclock"
+    with pytest.raises(UserError, match=why):
+        on_cluster(images)
+    assert not list(on_cluster.out.glob("part-*"))
+
+
+def test_a_node_is_left_out_with_all_its_actors(
+    ray: Ray, on_cluster: Run, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the others had in work is made elsewhere."""
+    fake = ray(a=2, b=1)
+
+    @contextmanager
+    def around(host: str, method: str, _: Any) -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            if [(at, what) for at, what, _ in fake.calls].count(("a", "start")) > 1:
+                other_code(patch) if host == "a" else None
+            yield
+
+    fake.around = around
+    on_cluster(images, workers=1)
+    assert content(on_cluster.out) == reference
+    assert len([line for line in on_cluster.lines if "left out" in line]) == 1
+    assert sorted(fake.shards("b")) == [0, 1, 2]
+
+
+def test_a_node_that_goes_blind(
+    ray: Ray, on_cluster: Run, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what it could not read nothing is committed."""
+    fake = ray(a=1, b=1)
+
+    @contextmanager
+    def around(host: str, method: str, _: Any) -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            if (host, method) == ("a", "embed"):
+                blind(patch)
+            yield
+
+    fake.around = around
+    outcome = on_cluster(images)
+    assert content(on_cluster.out) == reference
+    assert outcome.tally.n_failed == DAMAGED
+    assert fake.shards("a")
+    assert [line for line in on_cluster.lines if "left out" in line] == [
+        "node a (a) is left out: it read no image of a part that the driver can read"
+    ]
+
+
+def test_images_that_are_nowhere_have_failed(ray: Ray, on_cluster: Run, images: Path) -> None:
+    """A part of which neither a node nor the driver can read an image."""
+    fake = ray(a=1, b=1)
+    src = on_cluster.out.parent / "list.txt"
+    src.write_text("".join(f"{images}/{n:02}.jpg\n" for n in (*range(16), *range(60, 76))))
+    outcome = on_cluster(src)
+    assert (outcome.counts["vectors"], outcome.counts["failures"]) == (16, 16)
+    assert sorted(fake.shards("a") + fake.shards("b")) == [0, 1, 1]
+    assert not any("left out" in line for line in on_cluster.lines)
+
+
+def test_the_driver_must_read_src(
+    ray: Ray, on_cluster: Run, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = ray(a=1)
+    blind(monkeypatch)
+    with pytest.raises(UserError, match=r"^this machine can read no image of SRC, "):
+        on_cluster(images)
+    assert not fake.calls
+
+
+def test_src_and_out_come_before_ray(
+    on_cluster: Run, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of these starts Ray, of which there is none here."""
+    monkeypatch.setattr(cluster, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SourceError, match="does not exist"):
+        on_cluster(tmp_path / "nothing", cluster="local")
+    embed(images, on_cluster.out, **QUICK)
+    with pytest.raises(UserError, match="holds another job's vectors"):
+        on_cluster(turned_and_wide(tmp_path / "others", range(2)), cluster="local")
+    with pytest.raises(UserError, match="cannot be written"):
+        embed(images, images / "00.jpg" / "out", **QUICK, cluster="local")
+    with pytest.raises(ModuleNotFoundError):
+        on_cluster(images, cluster="local")
+
+
+# --- one shard at a time, in any order ----------------------------------------------------------
 
 
 def test_shards_in_any_order_make_the_same_rows(job: Job, reference: Content) -> None:
@@ -181,9 +436,11 @@ def test_shards_of_one_call_make_the_same_rows(job: Job, reference: Content) -> 
 
 @given(n=st.integers(1, 200), actors=st.integers(1, 9), most=st.integers(1, 50))
 def test_calls_have_each_shard_once(n: int, actors: int, most: int) -> None:
-    shards = range(7, 7 + n)
-    calls = cluster.split(shards, actors, most)
-    assert [shard for call in calls for shard in call] == [*shards]
+    left, calls = [*range(7, 7 + n)], list[Sequence[int]]()
+    while left:
+        calls.append(cluster.next_call(left, actors, most))
+        del left[: len(calls[-1])]
+    assert [shard for call in calls for shard in call] == [*range(7, 7 + n)]
     sizes = [len(call) for call in calls]
     assert sizes == sorted(sizes, reverse=True)
     assert max(sizes) <= most
@@ -192,12 +449,6 @@ def test_calls_have_each_shard_once(n: int, actors: int, most: int) -> None:
     else:
         assert sizes[-min(actors, n) :] == [1] * min(actors, n), "all end within a shard"
         assert max(sizes) <= -(-n // (2 * actors))
-
-
-def test_a_call_takes_half_a_minute() -> None:
-    assert cluster._shards_in(30, 50.0, 100) == 15
-    assert cluster._shards_in(30, 50.0, 2000) == 1
-    assert cluster._shards_in(30, None, 100) == 1
 
 
 def part(n: int, failures: list[dict[str, str]]) -> Part:
@@ -242,7 +493,9 @@ def test_rays_schema_accepts_the_file() -> None:
     schema = Path(ray.origin).parent / "autoscaler" / "ray-schema.json"
     cluster = yaml.safe_load((ROOT / "deploy" / "g4dn.yaml").read_text(encoding="utf-8"))
     jsonschema.validate(cluster, json.loads(schema.read_text(encoding="utf-8")))
-    assert cluster["available_node_types"]["g4dn"]["node_config"]["InstanceType"] == "g4dn.xlarge"
+    nodes = [kind["node_config"] for kind in cluster["available_node_types"].values()]
+    assert [node["InstanceType"] for node in nodes] == ["m7i.large", "g4dn.xlarge"]
+    assert {node["ImageId"] for node in nodes} == {"AMI_ID"}, "Ray's default is too old"
 
 
 # --- Ray ----------------------------------------------------------------------------------------
@@ -258,7 +511,7 @@ def nodes() -> Iterator[Nodes]:
         yield cluster
 
 
-def start(src: Path, out: Path | str, settings: dict[str, Any]) -> "subprocess.Popen[str]":
+def start(src: Path | str, out: Path | str, settings: dict[str, Any]) -> "subprocess.Popen[str]":
     words = [f"{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "wallclock", "embed", str(src), str(out), *words]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -277,7 +530,7 @@ PARTS = -(-N // SLOW["shard"])
 
 
 def kill_actor(nodes: Nodes, driver: int) -> bool:
-    actors = nodes.processes("_Actor")
+    actors = nodes.processes("ray::Actor")
     for actor in actors[:1]:
         actor.kill()
     return bool(actors)
@@ -289,24 +542,35 @@ def kill_node(nodes: Nodes, driver: int) -> bool:
     return True
 
 
-def kill_driver(nodes: Nodes, driver: int) -> bool:
-    os.killpg(driver, signal.SIGKILL)
+def end_driver(how: signal.Signals, nodes: Nodes, driver: int) -> bool:
+    os.killpg(driver, how)
     return True
+
+
+kill_driver = partial(end_driver, signal.SIGKILL)
+interrupt_driver = partial(end_driver, signal.SIGINT)
+terminate_driver = partial(end_driver, signal.SIGTERM)
 
 
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kill", [kill_actor, kill_node, kill_driver])
+@pytest.mark.parametrize(
+    "kill",
+    [kill_actor, kill_node, kill_driver, interrupt_driver, terminate_driver],
+    ids=["actor", "node", "driver", "interrupt", "terminate"],
+)
 def test_nothing_is_lost_or_doubled(
-    kill: Callable[[Nodes, int], bool],
-    nodes: Nodes,
-    images: Path,
-    reference: Content,
-    tmp_path: Path,
+    kill: Callable[[Nodes, int], bool], nodes: Nodes, images: Path, tmp_path: Path
 ) -> None:
-    """WALLCLOCK_KILLS rounds, each with a kill at a random moment between first and last part."""
-    rng, killed = random.Random(f"{kill.__name__} {ROUNDS}"), 0
+    """WALLCLOCK_KILLS rounds, each with a kill at a random moment between first and last part.
+
+    The files of all parts have the bytes that one process writes.
+    """
+    finish(start(images, tmp_path / "alone", {**SLOW, "service_ms": 0}))
+    alone = files_of(tmp_path / "alone")
+    ends_driver = kill not in (kill_actor, kill_node)
+    rng, killed = random.Random(ROUNDS), 0
     for number in range(ROUNDS):
         out, moment = tmp_path / f"{number}", rng.randrange(PARTS - 2)
         settings = {**SLOW, "cluster": nodes.address, "workers": 1}
@@ -316,47 +580,116 @@ def test_nothing_is_lost_or_doubled(
             time.sleep(0.02)
         time.sleep(rng.uniform(0, 0.6))
         killed += kill(nodes, process.pid)
-        print(f"{kill.__name__} after {time.monotonic() - began:.1f} s, {moment + 1} parts", end="")
-        if kill is kill_driver:
-            process.communicate()
+        print(f"killed after {time.monotonic() - began:.1f} s, {moment + 1} parts", end="")
+        if ends_driver:
+            assert "Traceback" not in process.communicate()[0]
             process = start(images, out, settings)
         finish(process)
         print(f", complete after {time.monotonic() - began:.1f} s", flush=True)
-        assert content(out) == reference
-        assert not list(out.rglob("*.tmp"))
+        assert files_of(out) == alone
+        left = {path.name for path in out.glob(".*")}
+        assert left == {".huggingface.yaml", ".lock", ".publishing"}
         if kill is kill_node:
             nodes.add()
     assert killed == ROUNDS
 
 
-class Rows:
-    """Rows of Ray Data: of one call, then the error of a node that is lost with a result."""
+#: Keeps the package from a process that finds it on the path.
+NO_PACKAGE = """
+import sys
+class Missing:
+    def find_spec(name, path=None, target=None):
+        if name == "wallclock":
+            raise ModuleNotFoundError("No module named 'wallclock'", name=name)
+sys.meta_path.insert(0, Missing)
+"""
 
-    def __init__(self, error: Exception) -> None:
-        self.context = SimpleNamespace()
-        self._error = error
 
-    def map_batches(self, *_: object, **__: object) -> "Rows":
-        return self
+@pytest.fixture
+def bad_node(
+    request: pytest.FixtureRequest, nodes: Nodes, images: Path, tmp_path: Path
+) -> Iterator[str]:
+    """Beside two good nodes; why it is left out."""
+    env, hidden = dict(ENV), ""
+    if request.param == "blind":
+        hidden, why = str(images), "it cannot read .*: read: No such file or directory"
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+            pytest.skip("no mount namespace of its own may be made here")
+    elif request.param == "other code":
+        shutil.copytree(ROOT / "code" / "wallclock", tmp_path / "wallclock")
+        with (tmp_path / "wallclock" / "infer" / "network.py").open("a") as file:
+            file.write("# changed\n")
+        env["PYTHONPATH"] = f"{tmp_path}:{ROOT}"
+        why = "its code of wallclock is not the driver's"
+    else:
+        (tmp_path / "sitecustomize.py").write_text(NO_PACKAGE)
+        env["PYTHONPATH"] = str(tmp_path)
+        why = "it has no module wallclock; install the same lock there"
+    with nodes.joined(env, hidden):
+        yield why
 
-    def iter_rows(self) -> Iterator[dict[str, Any]]:
-        yield {"shards": np.array([1]), "tally": asdict(Tally()), "refused": "", "error": ""}
-        raise self._error
+
+def check_left_out(output: str, why: str) -> None:
+    """One line says so of one node, and nothing of Ray's is on the screen."""
+    assert len(re.findall(f"node .* is left out: {why}", output)) == 1, output
+    assert all(line.startswith("wallclock: ") for line in output.splitlines()[:-1]), output
 
 
 @needs_ray
-def test_a_result_that_is_lost_ends_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray
-    import ray.data
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bad_node", ["blind", "other code", "no package"], indirect=True)
+def test_a_bad_node_beside_good_ones(
+    bad_node: str, nodes: Nodes, images: Path, reference: Content, tmp_path: Path
+) -> None:
+    settings = {**SLOW, "cluster": nodes.address, "workers": 1}
+    output = finish(start(images, tmp_path / "out", settings))
+    assert content(tmp_path / "out") == reference
+    check_left_out(output, bad_node)
 
-    error = ray.exceptions.ObjectLostError("00", None, "")
-    monkeypatch.setattr(ray.data, "from_items", lambda *_, **__: Rows(error))
-    console = Console(file=io.StringIO(), width=500)
-    connected = cluster.Cluster(ray, [Node(2)], JobSettings(), console)
-    connected._pool, connected._shard = pool.Pool(1, 2, 0, None, "two CPUs"), 100
-    connected._job = None
-    assert [shards for shards, _ in connected._pass([0, 1, 2])] == [[1]]
-    assert "Ray ended a pass: " in console.file.getvalue()  # type: ignore[attr-defined]
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_node_without_credentials(
+    images: Path, reference: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two good nodes and one whose requests a bucket refuses, as they are not signed."""
+    moto = pytest.importorskip("moto.server")
+    serve = moto.DomainDispatcherApplication.__call__
+
+    def signed_only(app: Any, environ: dict[str, Any], start: Any) -> Any:
+        if "HTTP_AUTHORIZATION" not in environ:
+            start("403 Forbidden", [("Content-Length", "0")])
+            return [b""]
+        return serve(app, environ, start)
+
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "test")
+    where = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.get_host_and_port()[1]}"}
+    where["AWS_EC2_METADATA_DISABLED"] = "true"
+    files = {path.relative_to(images).as_posix(): path.read_bytes() for path in images.rglob("*.*")}
+    try:
+        fill(where["AWS_ENDPOINT_URL"], "images", files)
+        monkeypatch.setattr(moto.DomainDispatcherApplication, "__call__", signed_only)
+        for name, value in {**where, **keys}.items():
+            monkeypatch.setenv(name, value)
+        with ray_nodes.start(ENV) as cluster_of_two:
+            for name in keys:
+                monkeypatch.delenv(name)
+            with cluster_of_two.joined(ENV):
+                for name in keys:
+                    monkeypatch.setenv(name, "test")
+                settings = {**SLOW, "cluster": cluster_of_two.address, "workers": 1}
+                output = finish(start("s3://images", tmp_path / "out", settings))
+    finally:
+        server.stop()
+    made = content(tmp_path / "out")
+    assert {name: row[0] for name, row in made.rows.items()} == {
+        name: row[0] for name, row in reference.rows.items()
+    }
+    check_left_out(output, "it cannot read .*403")
 
 
 def tiny_model(folder: Path) -> None:

@@ -2,9 +2,7 @@
 
 import csv
 import json
-import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.wallclock.job.conftest import QUICK, content
-from tests.wallclock.job.test_cluster import Lossy
+from tests.wallclock.job.conftest import QUICK, Ray, content
 from wallclock.errors import UserError
 from wallclock.job import columns, embed, texts
-from wallclock.job.dataset import Dataset
 from wallclock.job.listing import list_items
-from wallclock.job.plan import Job
-from wallclock.job.settings import JobSettings
-from wallclock.job.stores.folder import Folder
 
 Make = Callable[..., Path]
 TYPES = {"label": pa.int64(), "split": pa.string(), "tags": pa.list_(pa.string())}
@@ -144,19 +137,11 @@ def test_reuse_takes_the_columns_of_the_present_list(make: Make, tmp_path: Path)
     check(src, tmp_path / "next")
 
 
-def test_on_a_cluster(make: Make, tmp_path: Path) -> None:
-    """The list goes to each node pickled; a pass embeds one shard."""
-    src, out, settings = make(), tmp_path / "out", JobSettings(**QUICK)
-    out.mkdir()
-    recipe = replace(settings.resolved_recipe("cpu"), workers=1)
-    dataset = Dataset(Folder(out))
-    identity = {"images": "", "n": 20, "shard": settings.shard}
-    about = {"identity": identity, "complete": False, "source": str(src), "settings": {}}
-    dataset.describe(about)
-    model = settings.resolved_model()
-    job = Job(list_items(str(src)), dataset, model, recipe, settings.shard, across=False)
-    sent: Job = pickle.loads(pickle.dumps(job))
-    Lossy(sent, 1).run(sent, sent.plan())
+def test_on_a_cluster(make: Make, tmp_path: Path, ray: Ray) -> None:
+    """The list goes to each node pickled; a call embeds one shard."""
+    ray(a=1)
+    src, out = make(), tmp_path / "out"
+    embed(src, out, **QUICK, cluster="auto")
     check(src, out)
 
 

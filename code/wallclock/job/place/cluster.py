@@ -1,43 +1,44 @@
-"""`cluster=`: the same job on Ray Data.
+"""`cluster=`: the same job on Ray.
 
 An actor has the loader's threads and the model. A call of it embeds several shards as a job of one
 process does, commits each part itself, and returns what it did: neither pixels nor vectors pass
-through the object store. Several, because the loader starts empty in every call. SRC and OUT must
-be the same places on all nodes. The list of images goes to each node once.
+through the object store. Several, because the loader starts empty in every call. The list of images
+goes to each node once.
 
-An actor that is lost loses the shard that it had open, and leaves the rest of its call. Ray
-restarts actors, but a call is not retried: it would wait for the lost node's replacement. A pass
-ends when the other calls are done; what is missing in OUT then is the next pass, as it is for the
-same command after a kill.
+When an actor starts, it looks at SRC, OUT, its code and the model. A node on which that differs
+from the driver's is left out, and so is one that reads nothing of a shard of which the driver can
+read an image. Nodes that join are used.
+
+An actor that is lost loses the shard that it had open, and leaves the rest of its call to others.
+Ray restarts and retries nothing: it would wait for a replacement of a lost node.
 """
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import threading
-import traceback
-import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 
-from wallclock.clock import collect_rarely
 from wallclock.errors import UserError, first_line, install_hint
-from wallclock.infer.network import Embedder, open_embedder
-from wallclock.job.dataset import FAILURES, open_existing
-from wallclock.job.estimate import estimate
+from wallclock.job.dataset import FAILURES
+from wallclock.job.place.node import MARKER, View, can_read_any, view_of_driver
 from wallclock.job.place.process import export_metrics, print_line, show_progress
+from wallclock.job.place.team import Done, Team
 from wallclock.job.plan import Job, Plan
-from wallclock.job.run import Run, Tally
+from wallclock.job.run import Tally
 from wallclock.job.settings import JobSettings
 from wallclock.machine import usable_cores
-from wallclock.predict.model import Pipeline
 from wallclock.predict.pool import Node, Pool, actor_cpus, size
 
 LOCAL, _CLIENT = "local", "ray://"
@@ -45,31 +46,33 @@ LOCAL, _CLIENT = "local", "ray://"
 NICENESS = {"RAY_worker_niceness": "0"}
 #: Seconds until an address that does not answer is given up.
 _TIMEOUT_S = 5.0
-#: Passes in which every actor was lost, until the job is given up.
-_FRUITLESS = 3
+#: Actors that a node loses while they start, or that are lost over one part, until it is given up.
+_MOST_LOST = 3
 #: Seconds of work in a call of more than one shard: progress is seen, and a lost actor leaves less.
 _CALL_S = 30.0
 
 
+def check_installed(address: str) -> None:
+    """Raise UserError where Ray is not installed."""
+    if find_spec("ray") is None:
+        fix = f"make setup-cluster, or {install_hint('ray')}"
+        raise UserError(f"cluster={address} needs Ray: {fix}")
+
+
 @contextmanager
 def connected(settings: JobSettings, console: Console) -> Iterator["Cluster"]:
-    """The cluster of the settings; where this process is in one already, that one.
+    """The cluster of the settings while the block runs; in a process of one already, that one.
 
-    Raises UserError: Ray is not installed, no cluster answers, or it has no such device.
+    Raises UserError: no cluster answers, or it has no such device.
     """
-    with _ray(settings.cluster) as ray:
-        nodes = [
-            Node(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("GPU", 0)))
-            for node in ray.nodes()
-            if node["Alive"]
-        ]
-        yield Cluster(ray, nodes, settings, console)
+    with _ray(settings.cluster) as ray, ExitStack() as closing:
+        yield Cluster(ray, settings, console, closing)
 
 
 def on_head(
     address: str, embed: Callable[..., Any], src: str, out: str, values: Mapping[str, Any]
 ) -> Any:
-    """The result of `embed` in a process of the cluster's head: Ray Data has no remote driver."""
+    """The result of `embed` in a process of the cluster's head: what it prints comes here."""
     with _ray(address) as ray:
         head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}, "max_retries": 0}
         task = ray.remote(**head)(_on_head)
@@ -82,9 +85,6 @@ def _on_head(embed: Callable[..., Any], src: str, out: str, values: Mapping[str,
 
 @contextmanager
 def _ray(address: str) -> Iterator[Any]:
-    if find_spec("ray") is None:
-        fix = f"make setup-cluster, or {install_hint('ray')}"
-        raise UserError(f"cluster={address} needs Ray: {fix}")
     import ray
 
     if ray.is_initialized():
@@ -94,13 +94,15 @@ def _ray(address: str) -> Iterator[Any]:
     where: dict[str, Any] = {"address": address}
     where |= {"num_cpus": usable_cores(), "include_dashboard": False} if local else {}
     if local:
-        os.environ.update({**NICENESS, **os.environ})
+        # Without a token, Ray would write one into the user's home.
+        own = {**NICENESS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        os.environ.update({**own, **os.environ})
     kept = signal.getsignal(signal.SIGTERM)
     try:
         if ":" in address:
             host, _, port = address.removeprefix(_CLIENT).rpartition(":")
             socket.create_connection((host, int(port)), _TIMEOUT_S).close()
-        ray.init(**where, log_to_driver=not local, logging_level=logging.ERROR)
+        ray.init(**where, log_to_driver=address.startswith(_CLIENT), logging_level=logging.ERROR)
     except (OSError, ValueError) as error:
         why = f"{first_line(error)}; where Ray asks for a token, set RAY_AUTH_MODE=token"
         raise UserError(f"cluster={address}: no Ray cluster answers: {why}") from error
@@ -118,11 +120,19 @@ class Cluster:
     across = False
 
     def __init__(
-        self, ray: Any, nodes: Sequence[Node], settings: JobSettings, console: Console
+        self, ray: Any, settings: JobSettings, console: Console, closing: ExitStack
     ) -> None:
-        self._ray, self._nodes = ray, nodes
-        self._settings, self._console = settings, console
-        gpus = settings.device != "cpu" and any(node.gpus for node in nodes)
+        self._ray, self._settings, self._closing = ray, settings, closing
+        self._say = partial(print_line, console)
+        self._progress = partial(show_progress, console)
+        #: Parts that no call makes, and those that are committed though no image of them was read.
+        self._left, self._sure = list[int](), set[int]()
+        self._losses = Counter[str | int]()
+        #: Why the last node was left out.
+        self._why = "all were lost"
+        gpus = settings.device != "cpu" and any(
+            node["Resources"].get("GPU") for node in ray.nodes() if node["Alive"]
+        )
         if settings.device == "cuda" and not gpus:
             raise UserError(
                 "device=cuda, but the cluster has no GPU; set device=auto or device=cpu"
@@ -130,166 +140,161 @@ class Cluster:
         self.device = "cuda" if gpus else "cpu"
 
     def prepare(self, job: Job, plan: Plan) -> tuple[str, Mapping[str, str]]:
-        """See `Place`. A node opens the model and measures, as large as an actor can be."""
+        """See `Place`. The first node that can do the job measures, on as much as it has."""
+        self._job, token = job, secrets.token_hex(16)
+        self._view = view_of_driver(job)
+        positions = [*self._view.images]
+        self._team = team = Team(self._ray, self._ray.put(job), positions, token)
+        self._closing.callback(team.dismiss)
+        job.dataset.store.write(MARKER, token.encode())
+        self._closing.callback(job.dataset.store.remove, MARKER)
         gpu, workers = self.device == "cuda", self._settings.workers
         try:
-            cpus = actor_cpus(self._nodes, gpu, workers)
+            actor_cpus([*team.nodes().values()], gpu, workers)
+            started, cpus = self._first(gpu, workers)
+            nodes = [*team.nodes().values()]
+            self._pool = size(nodes, len(plan.missing), started.costs, gpu=gpu, cpus=workers)
         except ValueError as error:
             raise UserError(f"cluster={self._settings.cluster}: {error}") from error
-        self._job, self._shard = self._ray.put(job), job.shard
-        probe = self._ray.remote(num_cpus=cpus, num_gpus=int(gpu))(_probe)
-        digest, labels, costs = _result(self._ray, probe.remote(self._job, cpus))
-        self._pool = size(self._nodes, len(plan.missing), costs, gpu=gpu, cpus=workers)
-        return digest, labels
+        if self._pool.cpus != cpus:
+            team.dismiss()
+        return started.weights, started.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
         """See `Place`."""
         if not plan.missing:  # actors of a killed driver made the last ones
             return Tally(), None
-        print_line(self._console, f"{self._pool}; {len(plan.missing):,} parts to make")
-        missing, fruitless = set(plan.missing), 0
-        work, began = Tally(), perf_counter()
-        with export_metrics(self._settings.export, work, {}), show_progress(self._console) as show:
-            while missing:
-                left = set(missing)
-                for shards, part in self._pass(sorted(missing)):
-                    left -= set(shards)
-                    _add(work, part)
-                    if job.max_failures is not None and work.n_failed > job.max_failures:
-                        why = f"more than max_failures={job.max_failures} images failed"
-                        raise UserError(f"{why}: {job.dataset.out}/{FAILURES}")
-                    show(len(job.items) - plan.size(*left), len(job.items), work.limited_by)
-                    if work.gave_up:
-                        left = set()
-                        break
-                left -= set(job.dataset.committed())
-                fruitless = fruitless + 1 if left == missing else 0
-                if fruitless == _FRUITLESS:
-                    raise UserError("Ray actors crashed in three passes in a row; see Ray's logs")
-                if left:
-                    print_line(
-                        self._console, f"actors were lost: {len(left):,} parts are made again"
-                    )
-                    job.dataset.remove_leftovers()  # an attempt may not have reached the same
-                missing = left
+        self._say(f"{self._pool}; {len(plan.missing):,} parts to make")
+        self._left, work, began = [*plan.missing], Tally(), perf_counter()
+        with export_metrics(self._settings.export, work, {}), self._progress() as show:
+            for part in self._calls():
+                _add(work, part)
+                if job.max_failures is not None and work.n_failed > job.max_failures:
+                    why = f"more than max_failures={job.max_failures} images failed"
+                    raise UserError(f"{why}: {job.dataset.out}/{FAILURES}")
+                to_do = plan.size(*self._left, *self._team.in_work)
+                show(len(job.items) - to_do, len(job.items), work.limited_by)
+        if self._left and not work.gave_up:
+            self._raise_no_node(f"{len(self._left):,} parts are left to make, and ")
         wall_s = perf_counter() - began
-        print_line(self._console, _checked(self._pool, work, wall_s))
+        self._say(_checked(self._pool, work, wall_s))
         share = wall_s / work.wall_s if work.wall_s else 0.0
         waits = {name: seconds * share for name, seconds in work.wait_s.items()}
         return replace(work, wait_s=waits, wall_s=wall_s), None
 
-    def _pass(self, shards: Sequence[int]) -> Iterator[tuple[Sequence[int], Tally]]:
-        """Run each shard once, in any order; those of lost actors do not come back."""
-        from ray.data import ActorPoolStrategy, from_items
+    def _first(self, gpu: bool, workers: int) -> tuple[View, int]:
+        """What a node says that can do the job, and the CPUs of its actor; the largest at first."""
+        team = self._team
+        nodes = sorted(team.nodes().items(), key=lambda item: -item[1].cpus)
+        for name, node in nodes:
+            if not (room := _largest(node, gpu, workers)):
+                continue
+            while name in team.nodes():
+                team.hire(name, room, int(gpu), measure=True)
+                while team.busy:
+                    for done in team.wait():
+                        if started := self._started(done):
+                            return started, room
+        self._raise_no_node()
 
-        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-        most = _shards_in(_CALL_S, self._pool.img_per_s, self._shard)
-        calls = split(shards, self._pool.actors, most)
-        rows = from_items([{"shards": call} for call in calls], override_num_blocks=len(calls))
-        rows.context.enable_progress_bars = False
-        rows.context.max_errored_blocks = -1  # of lost actors: an error of ours is in the row
-        with warnings.catch_warnings():
-            # Deprecated in 2.60, which has no other way to set what is not a resource.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            done = rows.map_batches(
-                _Actor,
-                batch_size=1,
-                fn_constructor_args=(self._job, self._pool.cpus),
-                compute=ActorPoolStrategy(size=self._pool.actors, max_tasks_in_flight_per_actor=1),
-                num_cpus=self._pool.cpus,
-                num_gpus=self._pool.gpus,
-                ray_remote_args_fn=lambda: {"max_task_retries": 0},
-            )
-        try:
-            for row in done.iter_rows():
-                if row["refused"]:
-                    raise UserError(row["refused"])
-                if row["error"]:
-                    raise RuntimeError(f"an actor failed:\n{row['error']}")
-                yield [*row["shards"]], Tally(**row["tally"])
-        except self._ray.exceptions.RayError as error:  # a result that was on a lost node, say
-            print_line(self._console, f"Ray ended a pass: {first_line(error)}")
+    def _calls(self) -> Iterator[Tally]:
+        """Have all parts made, and yield what each call did."""
+        team, left = self._team, self._left
+        most = max(1, int(_CALL_S * (self._pool.img_per_s or 0) / self._job.shard))
+        while left or team.in_work:
+            team.fill(self._pool, len(left))
+            while left and team.idle:
+                call = next_call(left, team.size, most)
+                del left[: len(call)]
+                team.give(call, self._sure)
+            if not team.busy:
+                return
+            for done in team.wait():
+                if not done.shards:
+                    self._started(done)
+                elif done.lost:
+                    self._lost(done)
+                else:
+                    yield self._made(done)
+
+    def _started(self, done: Done) -> View | None:
+        """What a node says that can do the job; None: it is left out, or has lost its actor."""
+        node = done.member.node
+        if done.lost:
+            self._say(f"an actor on {self._team.name(node)} was lost when it started")
+            self._losses[node] += 1
+            if self._losses[node] == _MOST_LOST:
+                self._leave_out(node, f"its actors crash when they start: {done.lost}")
+            return None
+        if why := done.refused or self._view.difference(done.value):
+            self._leave_out(node, why)
+            return None
+        self._team.idle.append(done.member)
+        view: View = done.value
+        return view
+
+    def _made(self, done: Done) -> Any:
+        """What a call did; its parts that were not made are left."""
+        if done.refused:
+            raise UserError(done.refused)
+        node, tally = done.member.node, done.value
+        self._team.idle.append(done.member)
+        if tally.gave_up:
+            self._left += self._not_made(done)
+            self._leave_out(node, f"it reached nothing, as {tally.last_unreached}")
+        elif unread := tally.withheld:
+            self._left += unread
+            if any(can_read_any(self._job, shard) for shard in unread):
+                self._leave_out(node, "it read no image of a part that the driver can read")
+            self._sure.update(unread)
+        return tally
+
+    def _lost(self, done: Done) -> None:
+        """A call's actor was lost: what it has not made is left."""
+        again, node = self._not_made(done), self._team.name(done.member.node)
+        self._left += again
+        self._say(f"an actor on {node} was lost; parts to make again: {len(again):,}")
+        for shard in again[:1]:  # which it had open
+            self._losses[shard] += 1
+            if self._losses[shard] == _MOST_LOST:
+                part = self._job.dataset.row_file(shard)
+                why = f"{_MOST_LOST} actors were lost while they made {part}, the last on {node}"
+                raise UserError(f"{why}: {done.lost}; see Ray's logs")
+
+    def _not_made(self, done: Done) -> list[int]:
+        made = {*self._job.dataset.committed()}
+        return [shard for shard in done.shards if shard not in made]
+
+    def _leave_out(self, node: str, why: str) -> None:
+        """Use a node no more; the parts that its other actors had are left."""
+        self._why = f"node {self._team.name(node)} is left out: {why}"
+        self._say(self._why)
+        self._left += self._team.leave_out(node)
+
+    def _raise_no_node(self, left: str = "") -> NoReturn:
+        raise UserError(f"cluster={self._settings.cluster}: {left}no node can work; {self._why}")
 
 
-def split(shards: Sequence[int], actors: int, most: int) -> list[Sequence[int]]:
-    """The shards of each call, in order: long calls first, so that all actors end at one time.
+def _largest(node: Node, gpu: bool, workers: int) -> int:
+    """The CPUs of an actor on a node, as large as it can be; 0: the node has no room for one."""
+    try:
+        return actor_cpus([node], gpu, workers)
+    except ValueError:
+        return 0
+
+
+def next_call(left: Sequence[int], actors: int, most: int) -> Sequence[int]:
+    """The first of the shards that are left, for the next call.
 
     Guided self-scheduling (Polychronopoulos and Kuck, 1987) with half of its sizes: a call has its
-    share of half of what is left. One actor waits for no other: all of its calls are long.
+    share of half of what is left, so that all actors end at one time. One actor waits for no other:
+    all of its calls are long.
 
     Args:
         most: shards of a call; at least 1.
     """
-    calls: list[Sequence[int]] = []
-    begin, ahead = 0, 2 if actors > 1 else 1
-    while left := len(shards) - begin:
-        end = begin + min(-(-left // (ahead * actors)), most)
-        calls.append(shards[begin:end])
-        begin = end
-    return calls
-
-
-def _shards_in(seconds: float, img_per_s: float | None, shard: int) -> int:
-    """The shards that an actor embeds in so many seconds; 1 where its rate was not measured."""
-    return max(1, int(seconds * img_per_s / shard)) if img_per_s else 1
-
-
-class _Actor:
-    """The loader's threads and the model of one node, or of one of its GPUs."""
-
-    def __init__(self, job: Any, cpus: int) -> None:
-        import ray
-
-        collect_rarely()
-        self._job = _with_workers(ray.get(job), cpus)
-        self._embedder: Embedder | None = None
-
-    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
-        shards = [int(number) for number in batch["shards"][0]]
-        tally = Tally()
-        refused = error = ""
-        try:
-            tally = self._embed(shards)
-        except UserError as problem:
-            refused = str(problem)
-        except Exception:  # noqa: BLE001 - the driver raises it; here, Ray would take it for a loss
-            error = traceback.format_exc()
-        row = {"shards": shards, "tally": asdict(tally), "refused": refused, "error": error}
-        return {name: [value] for name, value in row.items()}
-
-    def _embed(self, shards: Sequence[int]) -> Tally:
-        job = self._job
-        self._embedder = self._embedder or _opened(job)
-        plan = job.plan(shards)
-        if not plan.missing:
-            return Tally()
-        run = Run(job, plan)
-        with run.loader() as loader:
-            return run.run(loader, self._embedder, lambda done, total, limited_by: None)
-
-
-def _opened(job: Job) -> Embedder:
-    """The model, where this node has the same one and the same OUT. Raises UserError: not so."""
-    node, dataset = socket.gethostname(), open_existing(job.dataset.store)
-    if dataset is None:
-        fix = "put it on a shared folder; or set the same AWS_… variables on each node"
-        raise UserError(f"{job.dataset.out} on {node} is not OUT: {fix}")
-    embedder = open_embedder(job.recipe, job.model)
-    if embedder.weights_digest != dataset.about["identity"]["weights"]:
-        raise UserError(f"the weights of {job.model.name} on {node} are others: set a revision")
-    return embedder
-
-
-def _probe(job: Job, cpus: int) -> tuple[str, Mapping[str, str], Pipeline | None]:
-    """On a node: the digest of the weights, what runs, and what an image costs."""
-    job = _with_workers(job, cpus)
-    embedder = open_embedder(job.recipe, job.model)
-    costs = estimate(job, job.plan(), embedder, cpus)
-    return embedder.weights_digest, embedder.labels, costs
-
-
-def _with_workers(job: Job, cpus: int) -> Job:
-    return replace(job, recipe=replace(job.recipe, workers=cpus))
+    ahead = 2 if actors > 1 else 1
+    return left[: min(-(-len(left) // (ahead * actors)), most)]
 
 
 def _result(ray: Any, reference: Any) -> Any:
