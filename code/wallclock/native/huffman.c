@@ -5,8 +5,9 @@
 
 #include "jpeg.h"
 
-/* More than the four tables of each class that one scan can name. */
-enum { CACHED = 8, MOST_AC_BITS = 10, MOST_DC_BITS = 11, READ_BEHIND = 4096 };
+/* A cache is larger than the four tables of each class that one scan can name. A block has at most
+ * 27 + 63 * 26 bits, which is less than MOST_BYTES. */
+enum { CACHED = 8, MOST_AC_BITS = 10, MOST_DC_BITS = 11, MOST_BYTES = 256 };
 
 struct HuffmanCache {
     HuffmanTable *tables[2][CACHED];
@@ -38,11 +39,16 @@ static bool build(HuffmanTable *table)
             table->values[k] = (uint8_t)value;
             if (length > LOOKUP)
                 continue;
-            uint32_t from = (uint32_t)code << (LOOKUP - length);
-            if (from + (1u << (LOOKUP - length)) > 1u << LOOKUP)
+            uint32_t bits = (uint32_t)code << (LOOKUP - length);
+            uint32_t end = bits + (1u << (LOOKUP - length));
+            if (end > 1u << LOOKUP)
                 return false;
-            for (uint32_t bits = from; bits < from + (1u << (LOOKUP - length)); bits++)
-                table->symbols[bits] = symbol_of(length, value, bits, table->is_ac);
+            while (bits < end) {
+                Symbol symbol = symbol_of(length, value, bits, table->is_ac);
+                int known = symbol.bits ? symbol.bits : length;
+                for (uint32_t stop = bits + (1u << (LOOKUP - known)); bits < stop; bits++)
+                    table->symbols[bits] = symbol;
+            }
         }
         /* No code is all ones. */
         if (code >= 1 << length && table->bytes[length - 1])
@@ -251,9 +257,8 @@ Status decode_scan(Scratch *scratch, Frame *frame, Scan *scan, DecodeRow *decode
 {
     size_t total = (size_t)scan->wide * (size_t)scan->rows, done = 0;
     size_t interval = frame->restart_interval ? (size_t)frame->restart_interval : total;
-    /* Rows check for the end behind each MCU, and none is as long as READ_BEHIND. */
-    uint8_t *bytes = scratch_take(scratch, BITS,
-                                  (size_t)(frame->rest.end - frame->rest.at) + READ_BEHIND);
+    size_t size = (size_t)(frame->rest.end - frame->rest.at) + MOST_UNCHECKED * MOST_BYTES;
+    uint8_t *bytes = scratch_take(scratch, BITS, size);
     if (!bytes)
         return NO_MEMORY;
     for (int restart = 0; done < total; restart++) {

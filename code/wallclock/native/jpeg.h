@@ -106,7 +106,9 @@ Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan, bool dc, bo
                    const int *extras);
 void huffman_cache_free(struct HuffmanCache *cache);
 
-/* Decodes `n` MCUs of row `y`, from column `x` on. */
+/* Decodes `n` MCUs of row `y`, from column `x` on; looks at least once in MOST_UNCHECKED blocks
+ * whether it has read beyond the end. */
+enum { MOST_UNCHECKED = 60 };
 typedef Status DecodeRow(Frame *frame, Scan *scan, int y, int x, int n);
 Status decode_scan(Scratch *scratch, Frame *frame, Scan *scan, DecodeRow *row);
 Status pass_over_scan(Frame *frame, const Scan *scan);
@@ -164,6 +166,20 @@ INLINE int decode_symbol(Bits *bits, const HuffmanTable *table)
         return -1;
     drop(bits, length);
     return table->values[(next >> (16 - length)) + table->offset[length]];
+}
+
+/* An AC symbol with its extra bits, whatever its length: a coefficient behind `run` zeros (or 0: the
+ * run of 16 of ZRL), or EOBn: the end of `eob_run` blocks. */
+INLINE bool long_symbol(Bits *bits, const HuffmanTable *table, int *run, int *value, unsigned *eob_run)
+{
+    int symbol = decode_symbol(bits, table), size = symbol & 15;
+    if (symbol < 0)
+        return false;
+    *run = symbol >> 4;
+    *value = size ? extend(take(bits, size), size) : 0;
+    if (!size && *run < 15)
+        *eob_run = (1u << *run) + (*run ? (unsigned)take(bits, *run) : 0);
+    return true;
 }
 
 /* DC's difference, with its extra bits: up to 27. */

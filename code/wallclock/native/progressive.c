@@ -79,19 +79,6 @@ static Status next_dc_row(Frame *frame, Scan *scan, int y, int x, int n)
 
 /* ------------------------------------------------------------------ first AC scans (G.1.2.2) */
 
-/* EOBn, a run of blocks that end here; or a symbol whose extra bits the lookup had no room for. */
-INLINE bool long_symbol(Bits *bits, const HuffmanTable *table, int *run, int *value, unsigned *eob_run)
-{
-    int symbol = decode_symbol(bits, table), size = symbol & 15;
-    if (symbol < 0)
-        return false;
-    *run = symbol >> 4;
-    *value = size ? extend(take(bits, size), size) : 0;
-    if (!size && *run < 15)
-        *eob_run = (1u << *run) + (*run ? (unsigned)take(bits, *run) : 0);
-    return true;
-}
-
 INLINE bool next_symbol(Bits *bits, const HuffmanTable *table, int *run, int *value,
                         unsigned *eob_run)
 {

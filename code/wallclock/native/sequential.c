@@ -23,11 +23,11 @@ INLINE bool skip_symbol(Bits *bits, const Tables *tables, int *k, int *sum)
         *k = 1;
         return true;
     }
-    int symbol = decode_symbol(bits, tables->ac), size = symbol & 15;
-    if (symbol < 0 || (!size && symbol && symbol != 0xF0))
+    int run, value;
+    unsigned ended = 0;
+    if (!long_symbol(bits, tables->ac, &run, &value, &ended) || ended > 1)
         return false;
-    drop(bits, size);
-    *k = symbol ? *k + (symbol >> 4) + 1 : BLOCK;
+    *k = ended ? BLOCK : *k + run + 1;
     return *k <= BLOCK;
 }
 
@@ -63,19 +63,20 @@ INLINE bool skip_blocks(Bits *bits, const Tables *tables, int n, int *sums)
     return true;
 }
 
-/* One AC coefficient, or the end of the block: what the table of pairs has no answer to. */
+/* What the table of pairs has no answer to. */
 INLINE bool decode_ac(Bits *bits, const HuffmanTable *table, int16_t *block, int *k, bool *ended)
 {
-    int symbol = decode_symbol(bits, table), size = symbol & 15;
-    *ended = symbol == 0;
-    if (symbol <= 0)
-        return symbol == 0;
-    *k += symbol >> 4;
-    if ((!size && symbol != 0xF0) || *k >= BLOCK)
+    int run, value;
+    unsigned eob_run = 0;
+    if (!long_symbol(bits, table, &run, &value, &eob_run) || eob_run > 1)
         return false;
-    if (size)
-        block[natural_order[*k]] = (int16_t)extend(take(bits, size), size);
-    (*k)++;
+    *ended = eob_run;
+    if (*ended)
+        return true;
+    *k += run + 1;
+    if (*k > BLOCK)
+        return false;
+    block[natural_order[*k - 1]] = (int16_t)value;
     return true;
 }
 
@@ -112,7 +113,7 @@ INLINE int decode_block(Bits *bits, const HuffmanTable *dc, const HuffmanTable *
 }
 
 /* A run of MCUs of which no sample needs more than DC: components 0 to `components`. */
-enum { MOST_SKIPPED = 10, MOST_BLOCKS = 6 };
+enum { MOST_BLOCKS = 6, MOST_SKIPPED = MOST_UNCHECKED / MOST_BLOCKS };
 typedef struct {
     int components, blocks;                 /* of one MCU */
     Tables tables[MOST_SKIPPED * MOST_BLOCKS + 1];

@@ -3,6 +3,7 @@
 import io
 import random
 import shutil
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,28 @@ def _whole_files() -> Iterator[bytes]:
             )
             yield file.getvalue()
         yield simplejpeg.encode_jpeg(np.asarray(image), 80, "RGB", "440")
+
+
+def _longest_blocks(luma: int, restarts: int) -> bytes:
+    """A scan that ends early, of 208 bytes a block: all codes have 16 bits."""
+
+    def segment(marker: int, body: bytes) -> bytes:
+        return struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body
+
+    frame = struct.pack(">BHHB", 8, 64, 640, 3) + bytes([1, luma, 0, 2, 0x11, 0, 3, 0x11, 0])
+    lengths = bytes(15) + b"\x01"
+    return b"".join(
+        (
+            b"\xff\xd8",
+            segment(0xDB, b"\0" + b"\x01" * 64),
+            segment(0xC4, b"\x00" + lengths + b"\x0b" + b"\x10" + lengths + b"\x0a"),
+            segment(0xC0, frame),
+            segment(0xDD, struct.pack(">H", restarts)),
+            segment(0xDA, bytes([3, 1, 0, 2, 0, 3, 0, 0, 63, 0])),
+            bytes(300),
+            b"\xff\xd9",
+        )
+    )
 
 
 def _markers(data: bytes | bytearray) -> list[int]:
@@ -116,6 +139,12 @@ def test_damaged_files_have_libjpeg_turbos_pixels_or_are_handed_over() -> None:
     assert _count_decoded(0, 1000) > 100
 
 
+@pytest.mark.parametrize("luma", [0x11, 0x21, 0x12, 0x22])
+@pytest.mark.parametrize("scale", [1, 8])
+def test_the_longest_blocks_are_not_read_behind_the_end(luma: int, scale: int) -> None:
+    assert jpegs.decoded(_longest_blocks(luma, 0), scale) == "irregular"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_200_000_damaged_files(seed: int) -> None:
@@ -133,7 +162,8 @@ def test_sanitizers_have_no_complaint_of_what_a_fuzzer_finds(tmp_path: Path) -> 
     subprocess.run(["clang", *options, *sources, _TARGET, "-lm", "-o", fuzzer], check=True)
     seeds.mkdir()
     found.mkdir()
-    for number, data in enumerate(_whole_files()):
+    long = [_longest_blocks(luma, 7 * (luma % 2)) for luma in (0x11, 0x21, 0x12, 0x22)]
+    for number, data in enumerate([*_whole_files(), *long, *long[::-1]]):
         scale, part = number % 4, number * 37 % 256
         (seeds / str(number)).write_bytes(bytes([part & 0xF4 | scale, part]) + data)
     limits = ["-runs=300000", "-max_len=8192", "-timeout=20", f"-artifact_prefix={tmp_path}/"]
