@@ -4,20 +4,27 @@
 
 #include <string.h>
 
-static inline uint8_t clamp(int x)
+static inline uint8_t clamp(int16_t x)
 {
     return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x);
 }
 
-/* jdcolor.c: ycc_rgb_convert. */
+/* (x * factor) >> 15, rounded. */
+static inline int scaled_by(int x, int factor)
+{
+    return (((x * factor) >> 14) + 1) >> 1;
+}
+
+/* jdcolor.c: ycc_rgb_convert. Its products have 16 bits behind the point; with these, of which
+ * words hold all, the results are the same, and compilers make faster code. */
 void rgb_of_ycc(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
-                uint8_t *r, uint8_t *g, uint8_t *b, int n)
+                uint8_t *restrict r, uint8_t *restrict g, uint8_t *restrict b, int n)
 {
     for (int x = 0; x < n; x++) {
-        int blue = cb[x] - 128, red = cr[x] - 128;
-        r[x] = clamp(y[x] + ((91881 * red + 32768) >> 16));
-        g[x] = clamp(y[x] + ((-22554 * blue - 46802 * red + 32768) >> 16));
-        b[x] = clamp(y[x] + ((116130 * blue + 32768) >> 16));
+        int16_t blue = (int16_t)(cb[x] - 128), red = (int16_t)(cr[x] - 128), luma = y[x];
+        r[x] = clamp((int16_t)(luma + red + scaled_by(red, 13173)));
+        g[x] = clamp((int16_t)(luma - red + ((-22554 * blue + 18734 * red + 32768) >> 16)));
+        b[x] = clamp((int16_t)(luma + 2 * blue + scaled_by(blue, -7471)));
     }
 }
 
@@ -92,7 +99,7 @@ AVX2_INLINE void store_pixels(uint8_t *out, Lanes even, Lanes odd)
     _mm256_storeu_si256((__m256i *)out, _mm256_shuffle_epi8(bytes, alternate));
 }
 
-/* (x * factor) >> 15, rounded: with these factors the same as jdcolor.c's, for x of -128 to 127. */
+/* (x * factor) >> 15, rounded. */
 AVX2_INLINE Lanes scaled(Lanes x, int factor)
 {
     return (Lanes)_mm256_mulhrs_epi16((__m256i)x, _mm256_set1_epi16((int16_t)factor));
