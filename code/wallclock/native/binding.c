@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static PyTypeObject *plan_type, *normalization_type, *chunk_type;
+static PyTypeObject *chunk_type;
 static pthread_key_t scratch_key;
 
 static void free_at_thread_exit(void *scratch)
@@ -40,23 +40,27 @@ static long long now_ns(void)
     return (long long)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static void *new_object(PyTypeObject *type)
+static void free_token(PyObject *token)
 {
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    return allocate(type, 0);
+    free(PyCapsule_GetPointer(token, PyCapsule_GetName(token)));
 }
 
-static void free_object(PyObject *self)
+/* An object that Python only keeps and hands back, with a copy of a struct. */
+static PyObject *new_token(const void *values, size_t size, const char *name)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    void *copy = malloc(size);
+    if (!copy)
+        return PyErr_NoMemory();
+    PyObject *token = PyCapsule_New(memcpy(copy, values, size), name, free_token);
+    if (!token)
+        free(copy);
+    return token;
 }
 
 /* --- Plan: from an image of one size to a row --------------------------------------------- */
 
+static const char PLAN[] = "Plan";
 typedef struct {
-    PyObject_HEAD
     int full_width, full_height;  /* of the image in its file */
     int denominator;
     int width, height;            /* of the decoded image */
@@ -98,84 +102,49 @@ static bool parse_plan(Plan *plan, PyObject *args, PyObject *kwargs)
            PyArg_ParseTuple(extent, "dd", &placement->down, &placement->across);
 }
 
-static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *new_plan(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    Plan *plan = new_object(type);
-    if (!plan)
+    (void)module;
+    Plan plan;
+    if (!parse_plan(&plan, args, kwargs))
         return NULL;
-    if (!parse_plan(plan, args, kwargs)) {
-        Py_DECREF(plan);
-        return NULL;
-    }
-    if (!placement_fits(&plan->placement, plan->width, plan->height)) {
-        Py_DECREF(plan);
+    if (!placement_fits(&plan.placement, plan.width, plan.height))
         return PyErr_Format(PyExc_ValueError, "no such part or size of an image of %d x %d px",
-                            plan->full_width, plan->full_height);
-    }
-    plan->needs = placement_needs(&plan->placement);
-    return (PyObject *)plan;
+                            plan.full_width, plan.full_height);
+    plan.needs = placement_needs(&plan.placement);
+    return new_token(&plan, sizeof plan, PLAN);
 }
 
-static PyType_Slot plan_slots[] = {
-    {Py_tp_new, plan_new}, {Py_tp_dealloc, free_object}, {0, NULL}};
-static PyType_Spec plan_spec = {"wallclock.native._native.Plan", sizeof(Plan), 0,
-                                Py_TPFLAGS_DEFAULT, plan_slots};
+/* --- rows ---------------------------------------------------------------------------------- */
 
-/* --- Normalization ------------------------------------------------------------------------- */
+static const char NORMALIZATION[] = "Normalization";
 
-typedef struct {
-    PyObject_HEAD
-    Normalization values;
-} NormalizationObject;
-
-static bool parse_normalization(Normalization *values, PyObject *args)
+static PyObject *new_normalization(PyObject *module, PyObject *args)
 {
+    (void)module;
     PyObject *object;
     Py_buffer levels;
-    float *mean = values->mean, *deviation = values->deviation;
+    Normalization values;
+    float *mean = values.mean, *deviation = values.deviation;
     if (!PyArg_ParseTuple(args, "O(fff)(fff)", &object, &mean[0], &mean[1], &mean[2],
                           &deviation[0], &deviation[1], &deviation[2]) ||
         PyObject_GetBuffer(object, &levels, PyBUF_C_CONTIGUOUS) < 0)
-        return false;
-    values->bytes = (int)levels.itemsize;
-    bool fits = levels.len == 3 * 256 * levels.itemsize && (values->bytes == 4 || values->bytes == 2);
+        return NULL;
+    values.bytes = (int)levels.itemsize;
+    bool fits = levels.len == 3 * 256 * levels.itemsize && (values.bytes == 4 || values.bytes == 2);
     if (fits)
-        memcpy(&values->levels, levels.buf, (size_t)levels.len);
-    else
-        PyErr_SetString(PyExc_ValueError, "levels are (3, 256) of 4 or 2 bytes");
+        memcpy(&values.levels, levels.buf, (size_t)levels.len);
     PyBuffer_Release(&levels);
-    return fits;
+    if (!fits)
+        return PyErr_Format(PyExc_ValueError, "levels are (3, 256) of 4 or 2 bytes");
+    normalization_finish(&values);
+    return new_token(&values, sizeof values, NORMALIZATION);
 }
 
-static PyObject *normalization_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+/* NULL for None, and with an error. */
+static const Normalization *normalization_of(PyObject *token)
 {
-    (void)kwargs;
-    NormalizationObject *self = new_object(type);
-    if (!self)
-        return NULL;
-    if (!parse_normalization(&self->values, args)) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    normalization_finish(&self->values);
-    return (PyObject *)self;
-}
-
-static PyType_Slot normalization_slots[] = {
-    {Py_tp_new, normalization_new}, {Py_tp_dealloc, free_object}, {0, NULL}};
-static PyType_Spec normalization_spec = {"wallclock.native._native.Normalization",
-                                         sizeof(NormalizationObject), 0, Py_TPFLAGS_DEFAULT,
-                                         normalization_slots};
-
-/* NULL for None. Raises TypeError for anything else than a Normalization. */
-static const Normalization *normalization_of(PyObject *object)
-{
-    if (object == Py_None)
-        return NULL;
-    if (PyObject_TypeCheck(object, normalization_type))
-        return &((NormalizationObject *)object)->values;
-    PyErr_SetString(PyExc_TypeError, "a Normalization is needed, or None");
-    return NULL;
+    return token == Py_None ? NULL : PyCapsule_GetPointer(token, NORMALIZATION);
 }
 
 /* The row that a buffer is, uint8 (h, w, c) or normalized (3, h, w); where this is true, `view` is
@@ -222,9 +191,10 @@ typedef struct {
     Item *items;
 } Chunk;
 
-static void chunk_dealloc(PyObject *self)
+static void free_chunk(PyObject *self)
 {
     Chunk *chunk = (Chunk *)self;
+    PyTypeObject *type = Py_TYPE(self);
     for (Py_ssize_t i = 0; i < chunk->n; i++) {
         Item *item = &chunk->items[i];
         if (item->path)
@@ -234,7 +204,8 @@ static void chunk_dealloc(PyObject *self)
         Py_XDECREF(item->path);
     }
     PyMem_Free(chunk->items);
-    free_object(self);
+    PyObject_Free(self);
+    Py_DECREF(type);
 }
 
 /* All bytes of an open file; 0 or an errno. It may have become shorter since its size was asked. */
@@ -294,10 +265,11 @@ static PyObject *open_chunk(PyObject *module, PyObject *args)
     Py_ssize_t max_bytes;
     if (!PyArg_ParseTuple(args, "O!n:open", &PyList_Type, &objects, &max_bytes))
         return NULL;
-    Chunk *chunk = new_object(chunk_type);
+    Chunk *chunk = PyObject_New(Chunk, chunk_type);
     if (!chunk)
         return NULL;
     Py_ssize_t n = PyList_Size(objects);
+    chunk->n = 0;
     chunk->items = PyMem_Calloc((size_t)n + 1, sizeof(Item));
     bool taken = chunk->items || PyErr_NoMemory();
     while (taken && chunk->n < n) {
@@ -348,30 +320,33 @@ static PyObject *chunk_bytes(PyObject *self, PyObject *index)
     return PyBytes_FromStringAndSize((const char *)item->bytes, (Py_ssize_t)item->size);
 }
 
-/* One file on its way; `plan` is NULL where it is left out. */
+/* One file on its way; without a plan it is left out. */
 typedef struct {
     const Plan *plan;
+    PyObject *token;              /* which keeps the plan */
     Py_buffer view;
     Row row;
     Status status;
     long long began_ns, decoded_ns, done_ns;
 } Job;
 
-static bool prepare(const Item *item, PyObject *plan_object, PyObject *row,
+static bool prepare(const Item *item, PyObject *token, PyObject *row,
                     const Normalization *normalization, Job *job)
 {
-    if (plan_object == Py_None || row == Py_None)
+    if (token == Py_None || row == Py_None)
         return true;
-    const Plan *plan = (const Plan *)plan_object;
-    if (!PyObject_TypeCheck(plan_object, plan_type) || item->error || item->status ||
-        item->header.width != plan->full_width || item->header.height != plan->full_height) {
-        PyErr_SetString(PyExc_ValueError, "no Plan for an image of this size");
+    const Plan *plan = PyCapsule_GetPointer(token, PLAN);
+    if (!plan)
+        return false;
+    if (item->error || item->status || item->header.width != plan->full_width ||
+        item->header.height != plan->full_height) {
+        PyErr_SetString(PyExc_ValueError, "the plan is for an image of another size");
         return false;
     }
     if (!open_row(row, &plan->placement.window, normalization, &job->view, &job->row))
         return false;
-    Py_INCREF(plan_object);
     job->plan = plan;
+    job->token = Py_NewRef(token);
     return true;
 }
 
@@ -453,7 +428,7 @@ static PyObject *chunk_fill(PyObject *self, PyObject *args)
     for (Py_ssize_t i = 0; i < chunk->n; i++)
         if (jobs[i].plan) {
             PyBuffer_Release(&jobs[i].view);
-            Py_DECREF((PyObject *)jobs[i].plan);
+            Py_DECREF(jobs[i].token);
         }
     PyMem_Free(jobs);
     return filled;
@@ -464,7 +439,7 @@ static PyMethodDef chunk_methods[] = {{"bytes", chunk_bytes, METH_O, NULL},
                                       {NULL, NULL, 0, NULL}};
 static PyGetSetDef chunk_attributes[] = {{"headers", chunk_headers, NULL, NULL, NULL},
                                          {NULL, NULL, NULL, NULL, NULL}};
-static PyType_Slot chunk_slots[] = {{Py_tp_dealloc, chunk_dealloc},
+static PyType_Slot chunk_slots[] = {{Py_tp_dealloc, free_chunk},
                                     {Py_tp_methods, chunk_methods},
                                     {Py_tp_getset, chunk_attributes},
                                     {0, NULL}};
@@ -493,10 +468,10 @@ static PyObject *resize_pixels(PyObject *module, PyObject *args)
     PyObject *object, *plan_object, *row_object, *normalization_object = Py_None;
     Py_buffer pixels, view;
     Row row;
-    if (!PyArg_ParseTuple(args, "OO!O|O:resize", &object, plan_type, &plan_object, &row_object,
+    if (!PyArg_ParseTuple(args, "OOO|O:resize", &object, &plan_object, &row_object,
                           &normalization_object))
         return NULL;
-    const Plan *plan = (const Plan *)plan_object;
+    const Plan *plan = PyCapsule_GetPointer(plan_object, PLAN);
     const Normalization *normalization = normalization_of(normalization_object);
     if (PyErr_Occurred() || PyObject_GetBuffer(object, &pixels, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
         return NULL;
@@ -527,12 +502,6 @@ static PyObject *choose_kernels(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(kernels->name);
 }
 
-static bool add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
-{
-    *type = (PyTypeObject *)PyType_FromSpec(spec);
-    return *type && PyModule_AddType(module, *type) == 0;
-}
-
 static bool add_statuses(PyObject *module)
 {
     PyObject *names = PyTuple_New(NO_MEMORY + 1);
@@ -546,7 +515,10 @@ static bool add_statuses(PyObject *module)
     return added;
 }
 
-static PyMethodDef functions[] = {{"open", open_chunk, METH_VARARGS, NULL},
+static PyMethodDef functions[] = {{"Plan", (PyCFunction)(void (*)(void))new_plan,
+                                   METH_VARARGS | METH_KEYWORDS, NULL},
+                                  {"Normalization", new_normalization, METH_VARARGS, NULL},
+                                  {"open", open_chunk, METH_VARARGS, NULL},
                                   {"resize", resize_pixels, METH_VARARGS, NULL},
                                   {"choose_kernels", choose_kernels, METH_NOARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
@@ -559,10 +531,8 @@ PyMODINIT_FUNC PyInit__native(void)
         return PyErr_NoMemory();
     kernels_choose();
     PyObject *module = PyModule_Create(&definition);
-    if (module &&
-        !(add_type(module, &plan_spec, &plan_type) && add_statuses(module) &&
-          add_type(module, &normalization_spec, &normalization_type) &&
-          add_type(module, &chunk_spec, &chunk_type)))
+    if (module && (!(chunk_type = (PyTypeObject *)PyType_FromSpec(&chunk_spec)) ||
+                   PyModule_AddType(module, chunk_type) < 0 || !add_statuses(module)))
         Py_CLEAR(module);
     return module;
 }

@@ -94,7 +94,7 @@ def test_plans_and_rows_that_do_not_fit(module: Any) -> None:
             chunk.fill([plan], [other])
     with pytest.raises(ValueError, match="px"):
         chunk.fill([half], [row])
-    with pytest.raises(ValueError, match="this size"):
+    with pytest.raises(ValueError, match="another size"):
         chunk.fill([module.Plan((30, 41), (30, 40))], [row])
     for plans, rows in (([], []), ([plan], []), ([plan, plan], [row, row])):
         with pytest.raises(ValueError, match="1 plans and rows"):
@@ -104,8 +104,10 @@ def test_plans_and_rows_that_do_not_fit(module: Any) -> None:
     for other in (row, unaligned, np.zeros((3, 30, 40), np.float16), np.zeros((30, 40, 3), "f")):
         with pytest.raises(ValueError, match="px"):
             chunk.fill([plan], [other], values)
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="Capsule"):
         chunk.fill([plan], [row], 3)
+    with pytest.raises(ValueError, match="Capsule"):
+        chunk.fill([values], [row])
     row.flags.writeable = False
     with pytest.raises((ValueError, BufferError), match="read-only"):
         chunk.fill([plan], [row])
