@@ -42,7 +42,9 @@ INLINE TARGET void LANES(load)(int16_t *coefficients, const int16_t *quant, int 
         any |= large[i];
     if (__builtin_expect(unused >= 0 && any, 0))
         LANES(cut_first_rows)(coefficients, unused, v);
-    memset(coefficients, 0, BLOCKS * 64 * sizeof *coefficients);
+    /* Volatile, or gcc makes a `rep stos` of it: 30 -> 20 ns for two blocks. */
+    for (int k = 0; k < 8; k++)
+        ((volatile Words *)(void *)coefficients)[k] = (Words){0};
 }
 
 INLINE TARGET void LANES(half_8)(const Words v[8], Half half, int shift, Longs out[8])
