@@ -113,7 +113,8 @@ static bool make_planes(Scratch *scratch, Frame *frame, int n, Planes *planes)
     planes->height = part(frame->height, 1, n, 1);
     planes->across = frame->h_max * n / (last->h * last->n);
     planes->down = frame->v_max * n / (last->v * last->n);
-    planes->smooth = n > 1 && (planes->across == 1 || planes->planes[planes->n_planes - 1].width > 2);
+    int width = planes->planes[frame->n_components - 1].width;
+    planes->smooth = n > 1 && (planes->across == 1 || width > 2);
     return samples;
 }
 

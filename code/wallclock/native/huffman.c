@@ -121,8 +121,9 @@ static void build_skips(int32_t *skips, const HuffmanTable *dc, const HuffmanTab
         }
         if (!used)
             advance = BLOCK;
-        skips[bits] = (int32_t)((uint32_t)end << 31 | ((uint32_t)difference & 0x7FFF) << SKIP_DIFFERENCE
-                                | (uint32_t)advance << SKIP_ADVANCE | (uint32_t)used);
+        uint32_t dc_bits = ((uint32_t)difference & 0x7FFF) << SKIP_DIFFERENCE;
+        skips[bits] = (int32_t)((uint32_t)end << 31 | dc_bits | (uint32_t)advance << SKIP_ADVANCE |
+                                (uint32_t)used);
     }
 }
 
@@ -199,7 +200,8 @@ Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan, bool dc, bo
         HuffmanTable *found[2] = {NULL, NULL};
         Status status = DECODED;
         if (ac)
-            status = find_table(scratch->tables, true, frame->tables[1][scan->ta[i]], NULL, &found[1]);
+            status = find_table(scratch->tables, true, frame->tables[1][scan->ta[i]], NULL,
+                                &found[1]);
         if (!status && dc)
             status = find_table(scratch->tables, false, frame->tables[0][scan->td[i]],
                                 extras && extras[i] & SKIPS ? found[1] : NULL, &found[0]);
@@ -274,7 +276,7 @@ Status decode_scan(Scratch *scratch, Frame *frame, Scan *scan, DecodeRow *decode
         while (done < stop) {
             int y = (int)(done / (size_t)scan->wide), x = (int)(done % (size_t)scan->wide);
             int n = stop - done < (size_t)(scan->wide - x) ? (int)(stop - done) : scan->wide - x;
-            Status status = decode_row(frame, scan, y, x, n);
+            Status status = decode_row(scan, y, x, n);
             if (status)
                 return status;
             done += (size_t)n;

@@ -14,7 +14,7 @@ typedef struct { const uint8_t *at, *end; } Bytes;
 
 typedef struct {
     int id, h, v, tq;               /* Ci, Hi, Vi, Tqi */
-    int wide, high;                 /* blocks of the image alone: what a scan of one component has */
+    int wide, high;                 /* blocks of the image: a scan of one component has them */
     int padded_wide;                /* blocks of whole MCUs: what an interleaved scan has */
     int padded_high;
     int n;                          /* samples across and down that a block becomes: 1, 2, 4 or 8 */
@@ -23,8 +23,8 @@ typedef struct {
     _Alignas(32) int16_t quant[BLOCK];      /* Qi, in natural order */
     /* of progressive files: */
     int16_t *dc;                    /* one a block */
-    int16_t *coefficients;          /* 64 a block, the first unused; NULL where no sample needs AC */
-    uint64_t *known;                /* which of them are not 0: position k of the zigzag at bit 63 - k */
+    int16_t *coefficients;          /* 64 a block, the first unused; NULL: no sample needs AC */
+    uint64_t *known;                /* which are not 0: position k of the zigzag at bit 63 - k */
     int8_t low[BLOCK];              /* Al of the last scan of each coefficient; -1: none so far */
 } Component;
 
@@ -64,13 +64,13 @@ typedef struct { int16_t value; uint8_t bits, advance; } Symbol;
 typedef struct { int16_t first, second; uint8_t at_first, at_second, advance, bits; } Pair;
 
 /* As many whole symbols as fit: bits they take, how far they advance in the block (beyond it, if
- * the first has no room), DC's difference (15 bits), and whether the block ends there (the sign). */
+ * the first has no room), DC's difference (15 bits), whether the block ends there (the sign). */
 enum { SKIP_ADVANCE = 8, SKIP_DIFFERENCE = 16 };
 
 typedef struct HuffmanTable {
     Symbol symbols[1 << LOOKUP];
     Pair pairs[1 << PAIR_LOOKUP];           /* AC, where asked for */
-    int32_t skips[1 << SKIP_LOOKUP];        /* AC alone, or a DC symbol and the AC ones behind it */
+    int32_t skips[1 << SKIP_LOOKUP];        /* AC alone; or a DC symbol, and AC ones behind it */
     uint32_t limit[18];                     /* first 16 bits of the first code that is longer */
     int offset[17];                         /* of the symbols of a length, less its first code */
     uint8_t values[256];
@@ -82,6 +82,7 @@ typedef struct HuffmanTable {
 } HuffmanTable;
 
 typedef struct Scan {
+    const Frame *frame;
     int n;                                  /* components; 0: there was EOI instead of a scan */
     Component *components[MAX_COMPONENTS];
     int td[MAX_COMPONENTS], ta[MAX_COMPONENTS];
@@ -106,10 +107,10 @@ Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan, bool dc, bo
                    const int *extras);
 void huffman_cache_free(struct HuffmanCache *cache);
 
-/* Decodes `n` MCUs of row `y`, from column `x` on; looks at least once in MOST_UNCHECKED blocks
+/* Decodes n MCUs of row y, from column x on; looks at least once in MOST_UNCHECKED blocks
  * whether it has read beyond the end. */
 enum { MOST_UNCHECKED = 60 };
-typedef Status DecodeRow(Frame *frame, Scan *scan, int y, int x, int n);
+typedef Status DecodeRow(Scan *scan, int y, int x, int n);
 Status decode_scan(Scratch *scratch, Frame *frame, Scan *scan, DecodeRow *row);
 Status pass_over_scan(Frame *frame, const Scan *scan);
 
@@ -120,7 +121,7 @@ Status decode_progressive(Scratch *scratch, Frame *frame, Scan *scan);
 /* decode.c */
 void scratch_drop(Scratch *scratch, Use use);
 
-/* Fills `bits`: at least 56 are valid then. Eight bytes are read at once, up to 8 behind the end. */
+/* Fills `bits`: at least 56 are valid then. Eight bytes are read at once, up to 8 behind. */
 INLINE void refill(Bits *bits)
 {
     uint64_t next;
@@ -168,9 +169,10 @@ INLINE int decode_symbol(Bits *bits, const HuffmanTable *table)
     return table->values[(next >> (16 - length)) + table->offset[length]];
 }
 
-/* An AC symbol with its extra bits, whatever its length: a coefficient behind `run` zeros (or 0: the
- * run of 16 of ZRL), or EOBn: the end of `eob_run` blocks. */
-INLINE bool long_symbol(Bits *bits, const HuffmanTable *table, int *run, int *value, unsigned *eob_run)
+/* An AC symbol with its extra bits, whatever its length: a coefficient behind `run` zeros (or 0:
+ * the run of 16 of ZRL), or EOBn: the end of `eob_run` blocks. */
+INLINE bool long_symbol(Bits *bits, const HuffmanTable *table, int *run, int *value,
+                        unsigned *eob_run)
 {
     int symbol = decode_symbol(bits, table), size = symbol & 15;
     if (symbol < 0)

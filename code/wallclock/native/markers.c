@@ -192,7 +192,7 @@ static Status read_scan(Frame *frame, Scan *scan, Bytes in)
     Status status = frame->in_scans ? DECODED : begin_scans(frame);
     if (status)
         return status;
-    *scan = (Scan){.n = *in.at++};
+    *scan = (Scan){.frame = frame, .n = *in.at++};
     if (scan->n < 1 || scan->n > frame->n_components || left(in) != 2 * scan->n + 3)
         return IRREGULAR;
     int next = 0; /* components of a scan are in the frame's order */

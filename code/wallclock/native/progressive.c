@@ -65,18 +65,6 @@ INLINE Status dc_row(Scan *scan, int y, int x, int n, bool is_first)
     return scan->beyond ? OUT_OF_RANGE : DECODED;
 }
 
-static Status first_dc_row(Frame *frame, Scan *scan, int y, int x, int n)
-{
-    (void)frame;
-    return dc_row(scan, y, x, n, true);
-}
-
-static Status next_dc_row(Frame *frame, Scan *scan, int y, int x, int n)
-{
-    (void)frame;
-    return dc_row(scan, y, x, n, false);
-}
-
 /* ------------------------------------------------------------------ first AC scans (G.1.2.2) */
 
 INLINE bool next_symbol(Bits *bits, const HuffmanTable *table, int *run, int *value,
@@ -161,8 +149,8 @@ INLINE void correct(Bits *bits, int16_t *block, uint64_t mask, int step, Deposit
     }
 }
 
-INLINE bool refine_band(Bits *bits, const Scan *scan, int16_t *block, uint64_t *known, uint64_t band,
-                        unsigned *eob_run, Deposit *deposit)
+INLINE bool refine_band(Bits *bits, const Scan *scan, int16_t *block, uint64_t *known,
+                        uint64_t band, unsigned *eob_run, Deposit *deposit)
 {
     int k = scan->first, step = 1 << scan->low;
     uint64_t seen = *known;
@@ -216,10 +204,18 @@ INLINE Status refine_ac(Scan *scan, int y, int x, int n, Deposit *deposit)
     return DECODED;
 }
 
-static Status ac_row(Frame *frame, Scan *scan, int y, int x, int n)
+/* ------------------------------------------------------------------ any scan */
+
+INLINE Status any_row(Scan *scan, int y, int x, int n, Deposit *deposit)
 {
-    (void)frame;
-    return scan->high ? refine_ac(scan, y, x, n, deposit) : first_ac(scan, y, x, n);
+    if (scan->first)
+        return scan->high ? refine_ac(scan, y, x, n, deposit) : first_ac(scan, y, x, n);
+    return scan->high ? dc_row(scan, y, x, n, false) : dc_row(scan, y, x, n, true);
+}
+
+static Status plain_row(Scan *scan, int y, int x, int n)
+{
+    return any_row(scan, y, x, n, deposit);
 }
 
 #ifdef __x86_64__
@@ -231,20 +227,12 @@ BMI2 static inline uint64_t deposit_bmi2(uint64_t from, uint64_t mask)
     return _pdep_u64(from, mask);
 }
 
-BMI2 static Status ac_row_bmi2(Frame *frame, Scan *scan, int y, int x, int n)
+BMI2 static Status bmi2_row(Scan *scan, int y, int x, int n)
 {
-    (void)frame;
-    return scan->high ? refine_ac(scan, y, x, n, deposit_bmi2) : first_ac(scan, y, x, n);
-}
-
-BMI2 static Status first_dc_row_bmi2(Frame *frame, Scan *scan, int y, int x, int n)
-{
-    (void)frame;
-    return dc_row(scan, y, x, n, true);
+    return any_row(scan, y, x, n, deposit_bmi2);
 }
 #else
-#define ac_row_bmi2 ac_row
-#define first_dc_row_bmi2 first_dc_row
+#define bmi2_row plain_row
 #endif
 
 /* ------------------------------------------------------------------ scripts and samples */
@@ -284,11 +272,7 @@ static Status decode_one(Scratch *scratch, Frame *frame, Scan *scan)
         return status;
     if (!is_dc && !scan->components[0]->coefficients)
         return pass_over_scan(frame, scan);
-    if (!is_dc)
-        return decode_scan(scratch, frame, scan, kernels->bmi2 ? ac_row_bmi2 : ac_row);
-    if (scan->high)
-        return decode_scan(scratch, frame, scan, next_dc_row);
-    return decode_scan(scratch, frame, scan, kernels->bmi2 ? first_dc_row_bmi2 : first_dc_row);
+    return decode_scan(scratch, frame, scan, kernels->bmi2 ? bmi2_row : plain_row);
 }
 
 /* A script that ends early: libjpeg smooths what is left of blocks. */

@@ -192,8 +192,9 @@ INLINE bool decode_strip(Bits *bits, Scan *scan, Run *run, Strip *strips, int x,
     return true;
 }
 
-INLINE Status decode_mcus(Frame *frame, Scan *scan, int y, int x, int n)
+INLINE Status decode_mcus(Scan *scan, int y, int x, int n)
 {
+    const Frame *frame = scan->frame;
     Strip strips[MAX_COMPONENTS];
     Run skipped, outside;
     int end = x + n, from = frame->first_column, to = frame->end_column;
@@ -222,20 +223,19 @@ INLINE Status decode_mcus(Frame *frame, Scan *scan, int y, int x, int n)
     return scan->beyond ? OUT_OF_RANGE : DECODED;
 }
 
-static Status decode_row(Frame *frame, Scan *scan, int y, int x, int n)
+static Status plain_row(Scan *scan, int y, int x, int n)
 {
-    return decode_mcus(frame, scan, y, x, n);
+    return decode_mcus(scan, y, x, n);
 }
 
 #ifdef __x86_64__
 /* Shifts by a variable number of bits are one instruction there. */
-__attribute__((target("avx2,bmi2"))) static Status decode_row_bmi2(Frame *frame, Scan *scan, int y,
-                                                                   int x, int n)
+__attribute__((target("avx2,bmi2"))) static Status bmi2_row(Scan *scan, int y, int x, int n)
 {
-    return decode_mcus(frame, scan, y, x, n);
+    return decode_mcus(scan, y, x, n);
 }
 #else
-#define decode_row_bmi2 decode_row
+#define bmi2_row plain_row
 #endif
 
 Status decode_sequential(Scratch *scratch, Frame *frame, Scan *scan)
@@ -248,7 +248,7 @@ Status decode_sequential(Scratch *scratch, Frame *frame, Scan *scan)
         extras[i] = (scan->components[i]->n > 1 ? PAIRS : SKIPS) | (frame->is_whole ? 0 : SKIPS);
     Status status = scan_tables(scratch, frame, scan, true, true, extras);
     if (!status)
-        status = decode_scan(scratch, frame, scan, kernels->bmi2 ? decode_row_bmi2 : decode_row);
+        status = decode_scan(scratch, frame, scan, kernels->bmi2 ? bmi2_row : plain_row);
     Scan behind;
     if (!status)
         status = next_scan(frame, &behind);
