@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wallclock import documents
-from wallclock.errors import UserError, first_line
+from wallclock.errors import UserError, reason_of
 from wallclock.files import pretty_json, sha256_file
 from wallclock.infer.finite import rows_not_finite
 from wallclock.job.stores import at
@@ -70,6 +71,8 @@ _PARQUET: Mapping[str, Any] = {
     "write_statistics": ["id"],
     "write_page_checksum": True,
 }
+#: Rows that are read at a time.
+_PIECE = 1024
 #: Of the library `datasets`, which skips no names that begin with `_`.
 CONFIG = ".huggingface.yaml"
 _CONFIG = 'configs:\n- config_name: default\n  data_files: "part-*.parquet"\n'
@@ -83,7 +86,7 @@ _ABOUT: documents.Schema = {
     "has_whole_source": bool,
     **dict.fromkeys(("source", "settings.model", "images", "weights", "reuse"), str),
     **dict.fromkeys(("settings", "identity", "identity.model", "identity.recipe"), _Object),
-    **dict.fromkeys(("identity.n", "identity.shard"), Positive),
+    **dict.fromkeys(("identity.n", "identity.shard", "identity.model.dim"), Positive),
     **dict.fromkeys(("identity.recipe.dtype", "identity.recipe.preprocess"), str),
     "carries": tuple[str, ...],
     "versions": Mapping[str, str],
@@ -92,6 +95,9 @@ _ABOUT: documents.Schema = {
 _NEEDED = ("format", "complete", "source", "settings", "identity", "n", "shard", "images")
 _COUNTS = ("vectors", "failures", "parts")
 _CHECKSUMS: documents.Schema = {"bytes": Count, "sha256": str}
+_FAILURE = dict.fromkeys(("id", "stage", "reason"), str)
+#: Beside them, of an image that was not reached.
+_WHERE = dict.fromkeys(("position", "runs"), Count)
 
 #: The description, and the folders of the files beside the parts.
 ABOUT, FAILURES, UNREACHED = "_dataset.json", "_failures", "_unreached"
@@ -168,7 +174,7 @@ class Dataset:
     def footer(self, number: int) -> Any:
         """The metadata of a part's row file. Raises DamagedPartError."""
         name = self.row_file(number)
-        with self._reading(number, name):
+        with self.reading(number, name):
             return pq.read_metadata(self.store.open(name))
 
     def rows(self, number: int, columns: Sequence[str] = ROWS.names) -> Any:
@@ -177,13 +183,8 @@ class Dataset:
         Raises DamagedPartError: a page is not what its checksum says, or there is no such column.
         """
         name = self.row_file(number)
-        with self._reading(number, name):
-            return pq.read_table(
-                self.store.open(name),
-                columns=list(columns),
-                partitioning=None,
-                page_checksum_verification=True,
-            )
+        with self.reading(number, name):
+            return _read_rows(self.store.open(name), columns)
 
     def vectors(self, number: int) -> Vectors:
         """The (n, dim) float32 vectors of a part, in the order of its rows.
@@ -191,41 +192,40 @@ class Dataset:
         Raises DamagedPartError: the file is missing, or not what was written.
         """
         name = self.row_file(number)
-        with self._reading(number, name), self._piece(number, name) as path:
+        with self.reading(number, name), self._piece(number, name) as path:
             if path is None:
                 raise ValueError("it is missing")
             if number not in self._checked:
                 self.check_file(number, name, path)
                 self._checked.add(number)
             with pa.OSFile(os.fsencode(path)) as file:
-                table = pq.read_table(file, columns=["vector"], page_checksum_verification=True)
-            lists = table["vector"].combine_chunks()
-            vectors: Vectors = lists.flatten().to_numpy().reshape(-1, lists.type.list_size)
+                lists = _read_rows(file, ["vector"])["vector"].combine_chunks()
+            vectors: Vectors = lists.flatten().to_numpy().reshape(len(lists), lists.type.list_size)
             if rows_not_finite(vectors):  # of an older version
                 raise ValueError("it has vectors that are not finite")
             return vectors
 
-    def failures(self, number: int) -> list[dict[str, Any]]:
+    def failures(self, number: int) -> list[_Object]:
         """The images of a part without a vector: id, stage, reason. Raises DamagedPartError."""
-        return self._lines(number, f"{FAILURES}/part-{number:05d}.jsonl")
+        return self._lines(number, FAILURES, _FAILURE)
 
-    def unreached(self, number: int) -> list[dict[str, Any]]:
+    def unreached(self, number: int) -> list[_Object]:
         """The images that a part did not reach: id, stage, reason, position, and in how many runs.
 
         Raises DamagedPartError.
         """
-        return self._lines(number, f"{UNREACHED}/part-{number:05d}.jsonl")
+        return self._lines(number, UNREACHED, _FAILURE | _WHERE)
 
-    def _lines(self, number: int, name: str) -> list[dict[str, Any]]:
-        with self._reading(number, name), self._piece(number, name) as path:
+    def _lines(self, number: int, folder: str, schema: documents.Schema) -> list[_Object]:
+        name = f"{folder}/part-{number:05d}.jsonl"
+        with self.reading(number, name), self._piece(number, name) as path:
             if path is None:
                 return []
             self.check_file(number, name, path)
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-            if not all(
-                type(row[name]) is str for row in rows for name in ("id", "stage", "reason")
-            ):
-                raise ValueError("a line has no id, stage or reason")
+            rows = [documents.load(line, schema) for line in path.read_bytes().splitlines()]
+            for row in rows:
+                if absent := schema.keys() - row.keys():
+                    raise ValueError(f"a line has no {min(absent)}")
             return rows
 
     def recorded(self, number: int) -> Mapping[str, Recorded]:
@@ -234,7 +234,7 @@ class Dataset:
         Raises DamagedPartError: that file is missing, or damaged itself.
         """
         name = self._checksum_file(number)
-        with self._reading(number, name), self._piece(number, name) as path:
+        with self.reading(number, name), self._piece(number, name) as path:
             if path is None:
                 raise ValueError("it is missing")
             files = documents.load(path.read_bytes(), _CHECKSUMS)
@@ -314,7 +314,7 @@ class Dataset:
         return self.store.piece(self.row_file(number), name)
 
     @contextmanager
-    def _reading(self, number: int, name: str) -> Iterator[None]:
+    def reading(self, number: int, name: str) -> Iterator[None]:
         """Raise DamagedPartError where the block finds a part's file damaged.
 
         Raises UserError: the machine cannot read it.
@@ -326,7 +326,22 @@ class Dataset:
         except Exception as error:  # of what a file may make a library raise there is no end
             if getattr(error, "errno", None):
                 raise UserError(f"{self.out}/{name} cannot be read: {error}") from error
-            raise self.damaged(number, name, first_line(error).rstrip(".")) from error
+            raise self.damaged(number, name, reason_of(error).rstrip(".")) from error
+
+
+def _read_rows(file: Any, columns: Sequence[str]) -> Any:
+    """Columns of a row file, in pieces: of all rows that a footer claims Arrow would make room.
+
+    Raises ValueError, among others: they are not what was written.
+    """
+    with pq.ParquetFile(file, page_checksum_verification=True) as rows:
+        schema = pa.schema([rows.schema_arrow.field(name) for name in columns])
+        n, pieces = rows.metadata.num_rows, rows.iter_batches(_PIECE, columns=schema.names)
+        table = pa.Table.from_batches(islice(pieces, n // _PIECE + rows.num_row_groups + 1), schema)
+    if len(table) != n:
+        raise ValueError(f"it has {len(table):,} rows, its footer says {n:,}")
+    table.validate(full=True)
+    return table
 
 
 def open_existing(place: Store | str | Path) -> Dataset | None:

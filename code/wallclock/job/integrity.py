@@ -6,6 +6,9 @@ vectors; `verify` reads every byte. What is copied out of a part is checked when
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
 
 from wallclock.job.columns import CARRIES
 from wallclock.job.dataset import ROWS, DamagedPartError, Dataset, part_number
@@ -30,14 +33,28 @@ def check_sizes(dataset: Dataset, number: int) -> None:
         if size not in (recorded[name].bytes, None):
             raise dataset.damaged(number, name, f"{size:,} of {recorded[name].bytes:,} bytes")
     footer = dataset.footer(number)
-    columns = [*ROWS.names, "vector", *dataset.about["identity"].get(CARRIES, ())]
-    if absent := set(columns) - set(footer.schema.to_arrow_schema().names):
-        raise dataset.damaged(number, row_file, f"it has no column {min(absent)}")
+    with dataset.reading(number, row_file):
+        _check_columns(dataset, footer.schema.to_arrow_schema())
     n, shard, before = _shape(dataset, number)
     n_images = len(dataset.unreached(before)) if before >= 0 else min(shard, n - number * shard)
     without = len(dataset.failures(number)) + len(dataset.unreached(number))
     if footer.num_rows + without != n_images:
         raise dataset.damaged(number, row_file, f"it has {footer.num_rows:,} rows")
+
+
+def _check_columns(dataset: Dataset, schema: Any) -> None:
+    """Raise ValueError where a column is not there, or has another type than `commit` writes."""
+    identity = dataset.about["identity"]
+    columns = [*ROWS.names, "vector", *identity.get(CARRIES, ())]
+    if absent := set(columns) - set(schema.names):
+        raise ValueError(f"it has no column {min(absent)}")
+    for field in ROWS:
+        if (kind := schema.field(field.name).type) != field.type:
+            raise ValueError(f"its column {field.name} has the type {kind}, not {field.type}")
+    kind, dim = schema.field("vector").type, identity.get("model", {}).get("dim")
+    is_list = pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32()
+    if not is_list or kind.list_size != (dim or kind.list_size):
+        raise ValueError(f"its column vector has the type {kind}")
 
 
 def _shape(dataset: Dataset, number: int) -> tuple[int, int, int]:

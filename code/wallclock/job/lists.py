@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock.errors import SourceError, first_line, reason_of
+from wallclock.job import apart
 from wallclock.job.texts import CHUNK, chunks
 
 #: Columns of a list that may say where an image is; the first that is there counts.
@@ -49,7 +50,7 @@ def read_list(
     """
     extension = os.path.splitext(name)[1].lower()
     try:
-        return _listed(_read(extension, file)[:limit])
+        return _listed(_read(extension, file, limit)[:limit])
     except UnicodeDecodeError as error:
         where = f"byte 0x{error.object[error.start]:02x} is not {error.encoding.upper()}"
         raise SourceError(f"{src}: {where}, perhaps Windows-1252; save it as UTF-8") from error
@@ -57,21 +58,18 @@ def read_list(
         raise SourceError(f"{src} cannot be read as a list: {reason_of(error)}") from error
 
 
-def _read(extension: str, file: BinaryIO) -> Any:
-    """The table in a file. Parquet and Arrow are recognized by content, too."""
-    import pyarrow.parquet as pq
+def _read(extension: str, file: BinaryIO, limit: int | None) -> Any:
+    """The table in a file; further rows may follow the limit.
 
+    Parquet and Arrow are recognized by content, too.
+    """
     head = file.read(_HEAD)
     file.seek(0)
     if head.startswith(b"PAR1") or extension in _PARQUET:
-        with _arrows_own(file) as again:
-            return pq.read_table(again, page_checksum_verification=True)
-    is_arrow = head.startswith(b"ARROW1")
-    if is_arrow or extension in _ARROW:
-        with _arrows_own(file) as again:
-            table = (pa.ipc.open_file if is_arrow else pa.ipc.open_stream)(again).read_all()
-        table.validate(full=True)  # Arrow trusts what it reads, which has no checksums
-        return table
+        return apart.read_table(file, apart.PARQUET, limit)
+    if head.startswith(b"ARROW1") or extension in _ARROW:
+        is_file = head.startswith(b"ARROW1")
+        return apart.read_table(file, apart.ARROW if is_file else apart.STREAM, limit)
     if extension not in _FORMATS:
         known = ", ".join(_FORMATS[:-1])
         raise ValueError(f"{extension} is none of its formats, which are {known}")
@@ -83,15 +81,6 @@ def _read(extension: str, file: BinaryIO) -> Any:
         rows, most = _rows(_lines(file, head), extension in _TABLES), CHUNK
     tables = [_table(some) for some in chunks(rows, most)]
     return pa.concat_tables(tables or [pa.table({"path": []})], promote_options="permissive")
-
-
-def _arrows_own(file: BinaryIO) -> Any:
-    """The file, opened again by Arrow.
-
-    Its threads may still read when it has raised. On a file of Python's they would wait for the
-    interpreter, which may be at its end: the process would hang or abort.
-    """
-    return pa.OSFile(f"/dev/fd/{file.fileno()}")
 
 
 # --- text ---------------------------------------------------------------------------------------
@@ -125,7 +114,9 @@ def _unquoted(file: BinaryIO) -> Any:
     texts = arrow.ConvertOptions(column_types={f"f{at}": pa.string() for at in range(len(names))})
     numbered = arrow.ReadOptions(autogenerate_column_names=True)
     split = arrow.ParseOptions(delimiter=mark, quote_char=False)
-    with suppress(pa.ArrowInvalid), _arrows_own(file) as again:
+    # Arrow's threads may still read when it has raised. On a file of Python's they would wait for
+    # the interpreter, which may be at its end: the process would hang or abort.
+    with suppress(pa.ArrowInvalid), pa.OSFile(f"/dev/fd/{file.fileno()}") as again:
         table = arrow.read_csv(again, numbered, split, texts)
         table = table.rename_columns([column[0].as_py() for column in table.columns])[1:]
         return table.select([at for at, name in enumerate(table.column_names) if name])

@@ -126,6 +126,10 @@ class Job:
         with ThreadPoolExecutor(THREADS) as pool:
             rows = pool.map(self.dataset.unreached, (number - listed for number in again))
             runs = [{row["position"]: row["runs"] for row in some} for some in rows]
+        for number, some in zip(again, runs, strict=True):
+            if max(some, default=0) >= n:
+                name, why = f"{UNREACHED}/part-{number - listed:05d}.jsonl", f"there are {n} images"
+                raise self.dataset.damaged(number - listed, name, f"position={max(some)}: {why}")
         left = {number: some for number, some in zip(again, runs, strict=True) if some}
         unread = self.earlier.unread if self.earlier else None
         return Plan(n, self.shard, self.recipe.batch_size, [*done], unread, left)

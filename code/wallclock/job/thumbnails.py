@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import simplejpeg
 
+from wallclock import documents
 from wallclock.check import ImageInfo
 from wallclock.errors import image_errors
 from wallclock.job.dataset import THUMBNAILS, Dataset
@@ -24,6 +25,8 @@ from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
 
 _QUALITY = 90
+#: Of a copy's JSON: its fields, and bytes at most.
+_ABOUT, _MOST_SAID = {"id": str, "sha256": str}, 1 << 20
 
 
 def _make(data: bytes, info: ImageInfo, pixels: PixelArray) -> bytes:
@@ -67,12 +70,13 @@ def members(dataset: Dataset) -> Iterator[tuple[str, bytes, str]]:
     Raises DamagedPartError: a tar is not what was written.
     """
     for number in sorted(dataset.with_files(THUMBNAILS).intersection(dataset.committed())):
-        with dataset.thumbnails(number) as path:
+        with dataset.reading(number, dataset.tar(number)), dataset.thumbnails(number) as path:
             dataset.check_file(number, dataset.tar(number), path)
             with tarfile.open(path, "r:") as tar:
                 files = iter(tar)
                 for image, text in zip(files, files, strict=True):
-                    about = json.loads(tar.extractfile(text).read())  # type: ignore[union-attr]
+                    said = tar.extractfile(text).read(_MOST_SAID)  # type: ignore[union-attr]
+                    about = documents.load(said, _ABOUT)
                     place = f"{path.name}@{image.offset_data}+{image.size}"
                     yield about["id"], place.encode(), about["sha256"]
 

@@ -23,8 +23,8 @@ from wallclock.recipe import Limits
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 #: What a compressed tar begins with → the module that reads it.
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2"}
-#: Rows that are read at a time; the columns of which something is made.
-_ROWS, _KNOWN = 256, {*IMAGE_KEYS, "id", "label", "cls"}
+#: Rows that are read at a time, each of which may be a long one; what something is made of.
+_ROWS, _KNOWN = 32, {*IMAGE_KEYS, "id", "label", "cls"}
 
 
 def expand(name: str) -> list[str]:

@@ -68,7 +68,8 @@ class TarMembers:
             if info.issym() or info.islnk():
                 folder = posixpath.dirname(path) if info.issym() else ""
                 target = posixpath.normpath(posixpath.join(folder, info.linkname))
-                content = f"a link to {id_of(target)}, which is no earlier member of a local .tar"
+                what = f"a link to {printable(id_of(target))}"
+                content = f"{what}, which is no earlier member of a local .tar"
                 if self.descriptor is not None and target in places:
                     place = places[target]
                     content = os.pread(self.descriptor, *place)

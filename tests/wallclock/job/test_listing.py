@@ -117,7 +117,7 @@ def test_a_mistake_with_a_list_is_one_line_and_status_2(
 TYPES = {
     "list<element: string>": pa.array([["a.jpg"]]),
     "struct<x: string>": pa.array([{"x": "a.jpg"}]),
-    "map<string, string ('{}')>": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
+    "map<string, string>": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
     "fixed_size_list<element: float>[2]": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
 }
 #: Columns that are no places, but may be ids.

@@ -1,0 +1,27 @@
+"""Whatever is in a file from outside: it is read, or refused in one line, within a gigabyte."""
+
+from collections import Counter
+
+import pytest
+
+from tests.mutants import KINDS, outcomes
+
+N = 2000
+
+
+def check(lines: list[str]) -> Counter[tuple[str, str]]:
+    assert [line for line in lines if line.split()[2] == "wrong:"] == []
+    return Counter((line.split()[0], line.split()[2]) for line in lines)
+
+
+def test_forty_of_each_kind() -> None:
+    found = check([*outcomes([(kind, seed) for kind in KINDS for seed in range(N, N + 40)])])
+    assert {kind for kind, outcome in found if outcome == "refused:"} == {*KINDS}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_2000_of_a_kind(kind: str) -> None:
+    found = check([*outcomes([(kind, seed) for seed in range(N)])])
+    assert min(found[kind, "refused:"], found[kind, "read"]) > N // 100
