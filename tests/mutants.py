@@ -2,7 +2,7 @@
 
     python -m tests.mutants KIND SEED
 
-reads one mutant. `broken` reads many, in processes that are allowed to die: it says of which.
+reads one mutant. `outcomes` reads many, in processes that may die, and says of which.
 """
 
 import json
@@ -139,7 +139,8 @@ def a_list(name: str, mutate: Mutate, make: Callable[[Any], Sequence[bytes]]) ->
     """`embed` of a list."""
 
     def prepare(folder: Path) -> Kind:
-        good = [(folder / name, data) for data in make(_table(_images(folder / "images")))]
+        names = [os.path.relpath(path, folder) for path in _images(folder / "images")]
+        good = [(folder / name, data) for data in make(_table(names))]
         return Kind(good, mutate, _embed)
 
     return prepare
@@ -209,7 +210,7 @@ def of_dataset(name: str, mutate: Mutate) -> Prepare:
         _images(folder / "images")
         embed(folder / "images", folder / "kept", keep="thumbnails", **QUICK)
         if name.startswith("_unreached"):
-            _forget_an_image(folder / "kept")
+            forget_an_image(folder / "kept")
         path = folder / "kept" / name
         data = [path.read_bytes()]
         if path.suffix == ".parquet":
@@ -222,7 +223,7 @@ def of_dataset(name: str, mutate: Mutate) -> Prepare:
             out = changed.parent / "out"
             shutil.copytree(changed.parent / "kept", out)
             (out / name).write_bytes(data)
-            _mend(out, name, data)
+            mend(out, name)
             try:
                 start(out)
             except UserError as error:
@@ -236,29 +237,26 @@ def of_dataset(name: str, mutate: Mutate) -> Prepare:
     return prepare
 
 
-def _forget_an_image(out: Path) -> None:
-    """The image that had failed was not reached, instead."""
-    failures, unreached = out / "_failures/part-00000.jsonl", out / "_unreached/part-00000.jsonl"
-    row = {**json.loads(failures.read_bytes()), "position": 3, "runs": 1}
-    unreached.parent.mkdir(exist_ok=True)
-    unreached.write_text(json.dumps(row))
-    failures.unlink()
+def forget_an_image(out: Path) -> None:
+    """Say that the fourth image, which had failed, was not reached."""
+    name = "part-00000.jsonl"
+    row = {**json.loads((out / "_failures" / name).read_bytes()), "position": 3, "runs": 1}
+    (out / "_failures" / name).unlink()
+    (out / "_unreached").mkdir(exist_ok=True)
+    (out / "_unreached" / name).write_text(json.dumps(row))
     path = out / "_checksums" / "part-00000.json"
-    recorded = json.loads(path.read_bytes())
-    del recorded["_failures/part-00000.jsonl"]
-    path.write_text(
-        json.dumps({**recorded, "_unreached/part-00000.jsonl": {"bytes": 0, "sha256": ""}})
-    )
-    _mend(out, "_unreached/part-00000.jsonl", unreached.read_bytes())
+    path.write_text(path.read_text().replace("_failures", "_unreached"))
+    mend(out, f"_unreached/{name}")
 
 
-def _mend(out: Path, name: str, data: bytes) -> None:
+def mend(out: Path, name: str) -> None:
+    """Record a file's size and checksum as they are."""
     path = out / "_checksums" / "part-00000.json"
-    if name != f"_checksums/{path.name}":
-        recorded = json.loads(path.read_bytes())
-        if name in recorded:
-            recorded[name] = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
-            path.write_text(json.dumps(recorded))
+    data = (out / name).read_bytes()
+    recorded = json.loads(path.read_bytes()) if out / name != path else {}
+    if name in recorded:
+        recorded[name] = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
+        path.write_text(json.dumps(recorded))
 
 
 def _verify(out: Path) -> None:

@@ -18,8 +18,10 @@ import pyarrow.parquet as pq
 
 #: Of the process: bytes of memory, and as many times the file's; seconds, and the file's bytes of
 #: another one.
-_BYTES, _TIMES = 1 << 29, 64
+_BYTES, _TIMES = 1 << 28, 64
 _SECONDS, _BYTES_A_SECOND = 30, 1 << 22
+#: Rows that a byte of a file stands for at most: each has a place of its own.
+_ROWS_A_BYTE = 4
 _REASON = 1 << 12
 PARQUET, ARROW, STREAM = "parquet", "arrow", "stream"
 
@@ -47,28 +49,41 @@ def read_table(file: BinaryIO, kind: str, limit: int | None) -> Any:
 
 def _read(kind: str, file: Any) -> Any:
     if kind == PARQUET:
-        return pq.read_table(file, page_checksum_verification=True, use_threads=False)
-    table = (pa.ipc.open_file if kind == ARROW else pa.ipc.open_stream)(file).read_all()
-    table.validate(full=True)  # Arrow trusts what it reads, which has no checksums
+        table = pq.read_table(file, page_checksum_verification=True, use_threads=False)
+    else:
+        table = (pa.ipc.open_file if kind == ARROW else pa.ipc.open_stream)(file).read_all()
+        table.validate(full=True)  # Arrow trusts what it reads, which has no checksums
+    if len(table) > _ROWS_A_BYTE * file.size():
+        raise ValueError(f"{len(table):,} rows in {file.size():,} bytes")
+    for column in table.columns:  # what there is no memory for here is not for the job either
+        if pa.types.is_dictionary(column.type):
+            column.cast(column.type.value_type)
     return table
 
 
 def _write(kind: str, limit: int | None) -> None:
     size = os.fstat(0).st_size
-    for limit_of, most in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_DATA, _BYTES + _TIMES * size),
-        (resource.RLIMIT_CPU, _SECONDS + size // _BYTES_A_SECOND),
-    ):
-        hard = resource.getrlimit(limit_of)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(limit_of, (most, hard))
+    memory, seconds = _BYTES + _TIMES * size, _SECONDS + size // _BYTES_A_SECOND
+    pa.set_cpu_count(1)  # each thread has a stack
+    pa.set_io_thread_count(1)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_CPU, seconds)
+    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
+        held = int(file.read().split()[5]) * resource.getpagesize()
+        _limit(resource.RLIMIT_DATA, held + memory)
     try:
         table = _read(kind, pa.OSFile("/dev/fd/0"))
         with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as sink:
             sink.write_table(table[:limit])
+    except MemoryError as error:
+        raise SystemExit(f"it takes more than {memory:,} bytes of memory") from error
     except Exception as error:
         raise SystemExit(f"{error}" or type(error).__name__) from error
+
+
+def _limit(what: int, most: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (most if hard < 0 else min(most, hard), hard))
 
 
 if __name__ == "__main__":

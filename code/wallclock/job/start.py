@@ -269,11 +269,11 @@ def _with_vectors(outcome: Outcome, items: Items, dataset: Dataset) -> Outcome:
     if outcome.counts["vectors"] or n:
         return outcome
     first = [items[position] for position in range(min(len(items), _SHOWN))]
-    places = (text_of(x.where) if isinstance(x.where, str) else x.id for x in first)
+    places = [text_of(x.where) if isinstance(x.where, str) else x.id for x in first]
     shown = ", ".join(map(printable, places))
     failures = (row for number in dataset.committed() for row in dataset.failures(number))
     reason = printable(next(failures)["reason"])
-    is_windows = "\\" in shown and "://" not in shown
+    is_windows = any("\\" in place and "://" not in place for place in places)
     fix = "; write / for the backslashes of Windows" if is_windows else ""
     raise UserError(f"no image has a vector, the first: {shown} ({reason}){fix}; {outcome}")
 

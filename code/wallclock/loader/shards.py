@@ -23,7 +23,9 @@ from wallclock.recipe import Limits
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 #: What a compressed tar begins with → the module that reads it.
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2"}
-#: Rows that are read at a time, each of which may be a long one; what something is made of.
+#: The bytes of a table whose columns are read at once; the rows that become objects at a time, each
+#: of which may be a long one; and the columns of which something is made.
+_AT_ONCE = 1 << 25
 _ROWS, _KNOWN = 32, {*IMAGE_KEYS, "id", "label", "cls"}
 
 
@@ -129,8 +131,10 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
     numbers = count()
     try:
         filesystem, path = filesystem_of(name) if is_url(name) else (None, name)
-        # Read piece by piece: by default Arrow reads whole row groups ahead, and keeps them.
-        pieces = {"pre_buffer": False, "buffer_size": READ}
+        size = filesystem.size(path) if filesystem else os.path.getsize(path)
+        # Read piece by piece: by default Arrow reads whole row groups ahead, and keeps them. Of a
+        # piece, though, a damaged header may say that it has 2 GB, which Arrow then takes.
+        pieces = {"pre_buffer": False, "buffer_size": READ if size > _AT_ONCE else 0}
         with parquet.ParquetFile(path, filesystem=filesystem, **pieces) as table:
             columns = _known_names(name, table.schema_arrow.names)
             for rows in table.iter_batches(_ROWS):

@@ -5,7 +5,9 @@ import json
 import pickle
 import random
 import shutil
+import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from tests.wallclock.job.conftest import QUICK, Content, content
+from tests import thrift
+from tests.changes import EVIL
+from tests.mutants import forget_an_image, mend
+from tests.test_fuzz import bytes_of
+from tests.wallclock.job.conftest import QUICK, Content, N, content
 from wallclock.__main__ import main
 from wallclock.errors import UserError
 from wallclock.job import embed
@@ -193,9 +199,6 @@ def test_a_description_of_which_a_field_is_damaged(run: Run, tmp_path: Path) -> 
         assert "\n" not in str(caught.value)
 
 
-EVIL = "x\x1b]0;owned\x07\nFAKE: all is well" + "y" * 5000
-
-
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
@@ -261,6 +264,53 @@ def test_checksums_of_another_kind(text: str, run: Run, reference: Content, tmp_
     assert "part-00001" in fault
     run()
     assert content(tmp_path / "out") == reference
+
+
+def test_rows_that_a_footer_claims(run: Run, tmp_path: Path) -> None:
+    """A checksum finds no one who wrote it, too; Arrow would take memory for so many rows."""
+    run()
+    path = tmp_path / "out" / "part-00000.parquet"
+    data = path.read_bytes()
+    start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
+    footer = thrift.parse(data, start)[0]
+    thrift.set_field(thrift.field(footer, 4).items[0], 3, 1 << 31)
+    said = thrift.dump(footer)
+    path.write_bytes(data[:start] + said + struct.pack("<I", len(said)) + b"PAR1")
+    mend(tmp_path / "out", path.name)
+    (tmp_path / "out" / PART).unlink()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts again
+    before = bytes_of("VmHWM")
+    with suppress(UserError):
+        run()
+    assert bytes_of("VmHWM") - before < 1e8
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"position": 10**6}, f"position=1000000: there are {N} images"),
+        ({"position": -1}, "position=-1: give a whole number"),
+        ({"runs": None}, "a line has no runs"),
+        ({"id": 5}, "id=5: give a text"),
+        ({"reason": ["x"]}, "reason=['x']: give a text"),
+    ],
+)
+def test_a_line_about_an_image_that_was_not_reached(
+    fields: dict[str, Any], words: str, run: Run, tmp_path: Path
+) -> None:
+    run()
+    out = tmp_path / "out"
+    forget_an_image(out)
+    path = out / "_unreached" / "part-00000.jsonl"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | fields))
+    mend(out, f"_unreached/{path.name}")
+    (out / PART).unlink()
+    console = Console(record=True, quiet=False, width=500, file=io.StringIO())
+    try:
+        run(console=console)
+    except UserError as error:
+        console.print(str(error))
+    assert words in console.export_text()
 
 
 @pytest.fixture

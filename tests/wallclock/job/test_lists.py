@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tests import making
 from tests.conftest import ROOT
 from tests.harness.corpora.abo.conftest import fill
+from tests.test_fuzz import bytes_of
 from tests.threaded_server import FileHandler, ThreadedServer
 from tests.wallclock.job.conftest import QUICK, content
 from tests.wallclock.job.test_listing import bucket  # noqa: F401 - a fixture
@@ -68,7 +69,7 @@ _NAMES = st.sampled_from(["path", "URL", " Uri ", "Where"])
 @example(
     [("007", "/abs/1e5"), ("2020-01-01", 'a "b", c.jpg'), ("x\ny", "\u2028\x85 ;\t.jpg ")], "URL"
 )
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_ids_and_places_are_as_written(name: str, rows: list[tuple[str, str]], column: str) -> None:
     rows = [row for row in rows if "://" not in row[1]] or [("1", "a")]
     frame = pd.DataFrame({"n": [*range(len(rows))], "ID": [row[0] for row in rows]})
@@ -183,6 +184,46 @@ def test_a_row_that_never_answers_is_its_failure(tmp_path: Path) -> None:
         embed(tmp_path / "list.txt", tmp_path / "out", **QUICK)
     found = content(tmp_path / "out")
     assert ([*found.rows], [name for name, _ in found.failures]) == (["a.jpg"], rows)
+
+
+def _bombs() -> dict[str, Any]:
+    """Name of a list → a table of a few KB that stands for gigabytes."""
+    long = pa.array(["x" * (1 << 20)])
+    often = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), long)
+    few = {"path": [f"{at}.jpg" for at in range(4000)]}
+    return {
+        "places.parquet": pa.table({"path": often}),
+        "beside.parquet": pa.table({**few, "more": often}),
+        "places.arrow": pa.table({"path": often}),
+        "beside.arrow": pa.table({**few, "more": often}),
+        "nulls.arrow": pa.table({"path": pa.nulls(1 << 30)}),
+    }
+
+
+@pytest.mark.parametrize("name", _bombs())
+def test_values_that_there_is_no_memory_for(name: str, tmp_path: Path) -> None:
+    path, table = tmp_path / name, _bombs()[name]
+    if name.endswith(".parquet"):
+        pq.write_table(table, path, store_schema=False)
+    else:
+        with pa.ipc.new_file(path, table.schema) as sink:
+            sink.write_table(table)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts again
+    before = bytes_of("VmHWM")
+    with pytest.raises(UserError, match=r": (it takes more than [\d,]+ bytes of mem|.* rows in)"):
+        list_items(str(path))
+    assert bytes_of("VmHWM") - before < 1e8
+
+
+def test_a_list_at_which_arrow_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read by a process of its own."""
+    pq.write_table(pa.table({"path": ["a.jpg"]}), tmp_path / "list.parquet")
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nkill -ABRT $$\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    with pytest.raises(UserError, match="a list: Arrow ended by SIGABRT"):
+        list_items(str(tmp_path / "list.parquet"))
 
 
 def test_what_parquet_lacks_is_refused_before_work(tmp_path: Path) -> None:
