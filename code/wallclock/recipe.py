@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 
 from wallclock.constraints import OneOf, Range
 from wallclock.errors import VERSION, UsageError
+from wallclock.outside import printable
 
 #: How stages overlap, how DataLoader's workers start, where training images are augmented, how the
 #: network is compiled.
@@ -134,7 +135,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not (self.user_agent.isascii() and self.user_agent.isprintable()):
-            raise UsageError(f"user_agent={self.user_agent!r}: give printable ASCII characters")
+            shown = printable(repr(self.user_agent), 60)
+            raise UsageError(f"user_agent={shown}: give printable ASCII characters")
 
 
 @dataclass(frozen=True)
