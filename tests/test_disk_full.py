@@ -108,7 +108,7 @@ CODES = {errno.ENOSPC: NO_SPACE, errno.EDQUOT: NO_SPACE, errno.EIO: (OSError, "I
 
 
 @pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("call", ["fsync", "fdopen", "replace"])
+@pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_only_no_space_is_a_user_error_in_any_call(
     code: int, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
