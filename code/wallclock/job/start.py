@@ -138,8 +138,10 @@ def _run(
     with store.locked(partial(print_line, console)):
         dataset = open_existing(store) or Dataset(store)
         earlier = _earlier(settings)
-        if settings.cluster and dataset.about:  # Ray takes seconds to start
-            check_same(dataset, {"images": items.digest(), "n": len(items)}, settings.model)
+        if settings.cluster:  # Ray takes seconds to start, and only then is the device known
+            early = _identity(settings, settings.resolved("cpu"), items, earlier, False)
+            del early["recipe"]
+            _check(dataset, None, early, settings)
         with opening as place:
             return _run_there(place, src, items, dataset, earlier, settings, console)
 
@@ -157,7 +159,7 @@ def _run_there(
     resolved = settings.resolved(place.device)
     for note in resolved.notes:
         print_line(console, note)
-    identity = _identity(settings, resolved, items, earlier, place)
+    identity = _identity(settings, resolved, items, earlier, place.across)
     _check(dataset, earlier, identity, settings)
     if dataset.about:
         for line in integrity.remove_damaged(dataset):
@@ -180,7 +182,7 @@ def _run_there(
 
 
 def _identity(
-    settings: JobSettings, resolved: Resolved, items: Items, earlier: Dataset | None, place: Place
+    settings: JobSettings, resolved: Resolved, items: Items, earlier: Dataset | None, across: bool
 ) -> dict[str, Any]:
     """What the job's vectors depend on, but the weights: these are opened later."""
     return {
@@ -188,7 +190,7 @@ def _identity(
         "n": len(items),
         **columns.identity_of(items),
         **identity_of(settings, resolved.recipe, resolved.model),
-        "deduplicate": settings.deduplicate and (place.across or "in each shard"),
+        "deduplicate": settings.deduplicate and (across or "in each shard"),
         "reuse": earlier.about["identity"]["images"] if earlier else "",
     }
 

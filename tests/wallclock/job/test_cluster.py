@@ -406,13 +406,14 @@ def test_src_and_out_come_before_ray(
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SourceError, match="does not exist"):
         on_cluster(tmp_path / "nothing", cluster="local")
-    embed(images, on_cluster.out, **QUICK)
-    with pytest.raises(UserError, match="holds another job's vectors"):
-        on_cluster(turned_and_wide(tmp_path / "others", range(2)), cluster="local")
+    embed(images, on_cluster.out, **QUICK, deduplicate=False)
+    for change in ({"limit": 9}, {"shard": 9}, {"deduplicate": True}):
+        with pytest.raises(UserError, match="holds another job's vectors"):
+            on_cluster(images, **{"cluster": "local", "deduplicate": False, **change})
     with pytest.raises(UserError, match="cannot be written"):
         embed(images, images / "00.jpg" / "out", **QUICK, cluster="local")
     with pytest.raises(ModuleNotFoundError):
-        on_cluster(images, cluster="local")
+        on_cluster(images, cluster="local", deduplicate=False)
 
 
 # --- one shard at a time, in any order ----------------------------------------------------------
