@@ -30,7 +30,8 @@ INLINE TARGET void LANES(cut_first_rows)(const int16_t *coefficients, int unused
     }
 }
 
-/* Dequantized rows. The coefficients are zeroed. `unused`: the row that no sample depends on. */
+/* Dequantized rows. The coefficients are zeroed. `unused`: the row that no sample depends on, or 0;
+ * -1: libjpeg-turbo never shifts. */
 INLINE TARGET void LANES(load)(int16_t *coefficients, const int16_t *quant, int unused, Words v[8])
 {
     for (int k = 0; k < 64; k += 8)
