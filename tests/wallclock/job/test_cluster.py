@@ -175,7 +175,7 @@ def test_a_node_that_joins_is_used(
     on_cluster(images, shard=4)
     assert content(on_cluster.out) == replace(reference, failures=content(on_cluster.out).failures)
     assert fake.shards("b")
-    assert not any("left out" in line for line in on_cluster.lines), "the last part is an empty file"
+    assert not any("left out" in line for line in on_cluster.lines), "its last file is empty"
 
 
 def test_nothing_is_left_to_make(ray: Ray, on_cluster: Run, images: Path) -> None:
