@@ -88,7 +88,7 @@ static void set_window(Frame *frame, const Window *window, int n)
         frame->end_row = row;
 }
 
-/* Planes of whole MCUs, and one more column, which is written in pairs. */
+/* Planes of whole MCUs. */
 static bool make_planes(Scratch *scratch, Frame *frame, int n, Planes *planes)
 {
     size_t size = 0, at[MAX_COMPONENTS];

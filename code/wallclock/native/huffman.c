@@ -172,11 +172,12 @@ static Status find_table(struct HuffmanCache *cache, bool is_ac, TableBytes from
     return IRREGULAR;
 }
 
-static void build_extras(HuffmanTable *dc, HuffmanTable *ac, int extras)
+/* Skips take 30 us, which files that do not need them spend only on tables that return. */
+static void build_extras(HuffmanTable *dc, HuffmanTable *ac, int extras, bool shared)
 {
     if (extras & PAIRS && !ac->has_pairs)
         build_pairs(ac);
-    if (!(extras & SKIPS))
+    if (!(extras & SKIPS) && !(extras & SKIPS_IF_SHARED && shared))
         return;
     if (!ac->has_skips)
         build_skips(ac->skips, NULL, ac);
@@ -196,6 +197,7 @@ Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan, bool dc, bo
         scratch->tables = calloc(1, sizeof *scratch->tables);
     if (!scratch->tables)
         return NO_MEMORY;
+    const uint64_t before = scratch->tables->uses;
     for (int i = 0; i < scan->n; i++) {
         HuffmanTable *found[2] = {NULL, NULL};
         Status status = DECODED;
@@ -204,13 +206,16 @@ Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan, bool dc, bo
                                 &found[1]);
         if (!status && dc)
             status = find_table(scratch->tables, false, frame->tables[0][scan->td[i]],
-                                extras && extras[i] & SKIPS ? found[1] : NULL, &found[0]);
+                                extras ? found[1] : NULL, &found[0]);
         if (status)
             return status;
-        if (extras)
-            build_extras(found[0], found[1], extras[i]);
         scan->dc[i] = found[0];
         scan->ac[i] = found[1];
+        if (!extras)
+            continue;
+        build_extras(found[0], found[1], extras[i], found[1]->serial <= before);
+        bool built = found[0]->has_skips && found[0]->skipped_serial == found[1]->serial;
+        scan->skips[i] = built ? found[0]->skips : NULL;
     }
     return DECODED;
 }

@@ -8,6 +8,8 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "refill() turns eight bytes around");
+
 enum { MAX_COMPONENTS = 3, N_TABLES = 4, BLOCK = 64 };
 
 typedef struct { const uint8_t *at, *end; } Bytes;
@@ -89,6 +91,7 @@ typedef struct Scan {
     int first, last, high, low;             /* Ss, Se, Ah, Al */
     int wide, rows;                         /* in MCUs: blocks, if there is one component */
     const HuffmanTable *dc[MAX_COMPONENTS], *ac[MAX_COMPONENTS];
+    const int32_t *skips[MAX_COMPONENTS];   /* of both; NULL: not built */
     int predictions[MAX_COMPONENTS];
     unsigned eob_run;
     unsigned beyond;                        /* not 0: a DC coefficient is out of range */
@@ -102,7 +105,7 @@ Status next_scan(Frame *frame, Scan *scan);
 Status frame_colours(const Frame *frame, Colours *colours);
 
 /* huffman.c */
-enum { PAIRS = 1, SKIPS = 2 };
+enum { PAIRS = 1, SKIPS = 2, SKIPS_IF_SHARED = 4 };
 Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan, bool dc, bool ac,
                    const int *extras);
 void huffman_cache_free(struct HuffmanCache *cache);

@@ -31,7 +31,6 @@ typedef enum {
     IRREGULAR,       /* against the standard, or of a kind that libjpeg-turbo warns about */
     UNREFINED,       /* a progressive file whose last bits are missing: libjpeg-turbo smooths it */
     OUT_OF_RANGE,    /* a coefficient that no 8-bit image has */
-    SLOWER_HERE,     /* libjpeg-turbo is as fast at this scale */
     NO_MEMORY
 } Status;
 const char *status_name(Status status);

@@ -81,12 +81,19 @@ INLINE bool decode_ac(Bits *bits, const HuffmanTable *table, int16_t *block, int
 }
 
 /* Returns how many coefficients there are up to the last one that is not 0; 0: irregular. Two
- * coefficients a lookup: 72 -> 55 us for a thumbnail. */
-INLINE int decode_block(Bits *bits, const HuffmanTable *dc, const HuffmanTable *ac, int *prediction,
-                        int16_t *block)
+ * coefficients a lookup: 72 -> 55 us for a thumbnail. One for a block of DC alone: 38 -> 31 us. */
+INLINE int decode_block(Bits *bits, const HuffmanTable *dc, const HuffmanTable *ac,
+                        const int32_t *skips, int *prediction, int16_t *block)
 {
     int difference, k = 1;
     refill(bits);
+    int32_t skip = skips ? skips[bits->buffer >> (64 - SKIP_LOOKUP)] : 0;
+    if (skip < 0 && (skip >> SKIP_ADVANCE & 127) == 1) {
+        drop(bits, skip & 63);
+        *prediction += skip << 1 >> (SKIP_DIFFERENCE + 1);
+        block[0] = (int16_t)*prediction;
+        return 1;
+    }
     if (!decode_dc(bits, dc, &difference))
         return 0;
     *prediction += difference;
@@ -162,7 +169,8 @@ INLINE bool decode_mcu(Bits *bits, Scan *scan, int i, Strip *strip, int m)
     int dc = scan->predictions[i];
     for (int v = 0; v < c->v; v++) {
         for (int at = m * c->h; at < (m + 1) * c->h; at++) {
-            int end = decode_block(bits, scan->dc[i], scan->ac[i], &dc, strip->blocks[v][at]);
+            int end = decode_block(bits, scan->dc[i], scan->ac[i], scan->skips[i], &dc,
+                                   strip->blocks[v][at]);
             strip->ends[v][at] = (uint8_t)end;
             scan->beyond |= dc_beyond(c, dc);
             if (!end)
@@ -245,7 +253,8 @@ Status decode_sequential(Scratch *scratch, Frame *frame, Scan *scan)
         scan->high || scan->low)
         return IRREGULAR;
     for (int i = 0; i < scan->n; i++)
-        extras[i] = (scan->components[i]->n > 1 ? PAIRS : SKIPS) | (frame->is_whole ? 0 : SKIPS);
+        extras[i] = scan->components[i]->n == 1 ? SKIPS :
+                    PAIRS | (frame->is_whole ? SKIPS_IF_SHARED : SKIPS);
     Status status = scan_tables(scratch, frame, scan, true, true, extras);
     if (!status)
         status = decode_scan(scratch, frame, scan, kernels->bmi2 ? bmi2_row : plain_row);
