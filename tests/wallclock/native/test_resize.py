@@ -101,7 +101,7 @@ def test_pixels_are_those_of_torch(module: Any, case: Case) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20_000)
+@settings(max_examples=5_000)
 @given(case=cases())
 def test_many_pixels_are_those_of_torch(module: Any, case: Case) -> None:
     expected = case.by_torch()
