@@ -127,6 +127,13 @@ static bool has_blocks(const Frame *frame)
     return blocks / 8 <= (size_t)(frame->rest.end - frame->rest.at);
 }
 
+/* Without AVX2, libjpeg-turbo's own vectors are faster where all coefficients count: it takes half
+ * of the time at full size, 0.9 of it at 1/4, and as long at 1/2 of progressive files. */
+static bool slower_here(const Frame *frame, int denominator)
+{
+    return kernels->slow && denominator < (frame->sof == 0xC2 ? 2 : 8);
+}
+
 Status jpeg_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int denominator,
                    const Window *window, Planes *planes)
 {
@@ -141,6 +148,8 @@ Status jpeg_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int deno
         return status;
     if (!has_blocks(&frame))
         return IRREGULAR;
+    if (slower_here(&frame, denominator))
+        return SLOWER_HERE;
     int n = 8 / denominator;
     set_window(&frame, window, n);
     if (!make_planes(scratch, &frame, n, planes))

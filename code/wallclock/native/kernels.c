@@ -8,7 +8,7 @@
 #include <cpuid.h>
 #endif
 
-static const Kernels GENERIC = {
+static Kernels generic = {
     .name = "generic",
     .idct = {[2] = idct_2, [4] = idct_4, [8] = idct_8},
     .idct_pair = {[2] = idct_pair_2, [4] = idct_pair_4, [8] = idct_pair_8},
@@ -45,16 +45,17 @@ static bool has_lzcnt(void)
 }
 #endif
 
-const Kernels *kernels = &GENERIC;
+const Kernels *kernels = &generic;
 
 void kernels_choose(void)
 {
-    kernels = &GENERIC;
-#ifdef HAVE_AVX2
     const char *asked = getenv("WALLCLOCK_KERNELS");
-    bool generic = asked && strcmp(asked, "generic") == 0;
+    bool forced = asked && strcmp(asked, "generic") == 0;
+    generic.slow = !forced;
+    kernels = &generic;
+#ifdef HAVE_AVX2
     __builtin_cpu_init();
-    if (!generic && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
+    if (!forced && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
         __builtin_cpu_supports("fma") && has_lzcnt()) {
         /* In these processors pdep is a loop of microcode. */
         of_avx2.bmi2 = !__builtin_cpu_is("amdfam17h") && !__builtin_cpu_is("bdver4");

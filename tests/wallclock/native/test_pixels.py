@@ -1,12 +1,6 @@
 """The native decoder's only pixels are libjpeg-turbo's, to the bit, at every scale."""
 
-import hashlib
 import io
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +16,8 @@ if native.find() is None:
 
 from tests.wallclock.native import jpegs
 
-ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.usefixtures("module")
+
 SCALES = (1, 2, 4, 8)
 _SEEDS = st.integers(0, 2**32 - 1)
 _SIDES = st.one_of(st.integers(1, 40), st.integers(1, 200))
@@ -206,43 +201,3 @@ def test_what_overflows_does_so_as_in_libjpeg_turbo(seed: int, most: int) -> Non
     data = _overflowing(seed, most)
     for scale in SCALES:
         np.testing.assert_array_equal(jpegs.decoded(data, scale), _wanted(data, scale))
-
-
-def _one_of_each() -> Iterator[bytes]:
-    picture = _picture(0, 99, 61, 20)
-    for progressive in (False, True):
-        for sampling in _PILLOW_SAMPLINGS.values():
-            file = io.BytesIO()
-            Image.fromarray(picture).save(
-                file, "JPEG", quality=90, subsampling=sampling, progressive=progressive
-            )
-            yield file.getvalue()
-    yield _encoded(picture, 90, "440")
-    yield _encoded(picture, 90, "Gray")
-    yield _overflowing(0, 1023)
-
-
-_DIGESTS = """
-import hashlib, pathlib, sys
-from tests.wallclock.native import jpegs
-print(jpegs._native.choose_kernels())
-for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
-    for scale in (1, 2, 4, 8):
-        print(hashlib.sha256(jpegs.decoded(path.read_bytes(), scale)).hexdigest())
-"""
-
-
-def test_plain_c_makes_the_same_pixels(tmp_path: Path) -> None:
-    wanted = ["generic"]
-    for number, data in enumerate(_one_of_each()):
-        (tmp_path / f"{number:02}.jpg").write_bytes(data)
-        wanted += [hashlib.sha256(_wanted(data, scale).tobytes()).hexdigest() for scale in SCALES]
-    done = subprocess.run(
-        [sys.executable, "-c", _DIGESTS, str(tmp_path)],
-        env={**os.environ, "WALLCLOCK_KERNELS": "generic"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == wanted
