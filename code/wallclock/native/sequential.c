@@ -134,7 +134,7 @@ static void run_begin(Run *run, const Scan *scan, int components)
     for (int i = 0; i < components; i++)
         for (int n = scan->components[i]->h * scan->components[i]->v; n--;)
             run->tables[run->blocks++] = (Tables){scan->dc[i], scan->ac[i]};
-    for (int i = run->blocks; i <= MOST_SKIPPED * MOST_BLOCKS; i++)
+    for (int i = run->blocks; run->blocks && i <= MOST_SKIPPED * MOST_BLOCKS; i++)
         run->tables[i] = run->tables[i - run->blocks];
 }
 
@@ -249,8 +249,9 @@ __attribute__((target("avx2,bmi2"))) static Status bmi2_row(Scan *scan, int y, i
 Status decode_sequential(Scratch *scratch, Frame *frame, Scan *scan)
 {
     int extras[MAX_COMPONENTS];
-    if (scan->n != frame->n_components || scan->first != 0 || scan->last != BLOCK - 1 ||
-        scan->high || scan->low)
+    if (scan->n != frame->n_components)
+        return OTHER_PROCESS;
+    if (scan->first != 0 || scan->last != BLOCK - 1 || scan->high || scan->low)
         return IRREGULAR;
     for (int i = 0; i < scan->n; i++)
         extras[i] = scan->components[i]->n == 1 ? SKIPS :
