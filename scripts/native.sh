@@ -9,6 +9,6 @@ if [ ! -e $module ] || [ -n "$(find $folder/*.[ch] pyproject.toml -newer $module
   mkdir -p build
   rm -f $module
   "$python" -c 'from setuptools import setup; setup()' build_ext --inplace >$log 2>&1 || true
-  [ -e $module ] || grep -m 1 -E 'error:|failed:' $log >&2 || true
+  [ -e $module ] || grep -m 1 -E 'error:|failed:' $log | cut -c 1-200 >&2 || true
 fi
 PYTHONPATH=code "$python" -c 'from wallclock import native; print("native module:", native.described())' >&2

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import shutil
+import sysconfig
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,20 @@ import simplejpeg
 
 from tests import making
 from tests.wallclock.native.conftest import Guarded
+from wallclock import native
 
 MOST = 1 << 30
+
+
+def can_compile() -> bool:
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    return shutil.which("gcc") is not None and headers.is_file()
+
+
+@pytest.mark.skipif(not can_compile(), reason="nothing here compiles it")
+def test_it_was_compiled() -> None:
+    """Or all its tests would be skipped: `make native` says what is wrong."""
+    assert native.find() is not None, native.described()
 
 
 def plan_of(module: Any, data: bytes, denominator: int = 1) -> Any:
