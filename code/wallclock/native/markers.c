@@ -25,7 +25,7 @@ const char *status_name(Status status)
         [DECODED] = "decoded",           [NOT_JPEG] = "not a JPEG",
         [OTHER_PROCESS] = "another kind of JPEG", [IRREGULAR] = "irregular",
         [UNREFINED] = "unrefined",       [OUT_OF_RANGE] = "out of range",
-        [NO_MEMORY] = "no memory",
+        [SLOWER_HERE] = "slower here",   [NO_MEMORY] = "no memory",
     };
     return names[status];
 }

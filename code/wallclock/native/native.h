@@ -31,6 +31,7 @@ typedef enum {
     IRREGULAR,       /* against the standard, or of a kind that libjpeg-turbo warns about */
     UNREFINED,       /* a progressive file whose last bits are missing: libjpeg-turbo smooths it */
     OUT_OF_RANGE,    /* a coefficient that no 8-bit image has */
+    SLOWER_HERE,     /* libjpeg-turbo is faster than the plain C of this processor */
     NO_MEMORY
 } Status;
 const char *status_name(Status status);

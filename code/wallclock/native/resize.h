@@ -36,7 +36,7 @@ typedef struct Weights {
     int *first, *n;               /* of each result: its first tap, and how many it has */
     int16_t *weights;
     int n_steps;                  /* of each eight results; 0: their taps are too far apart */
-    bool far;
+    bool far;                     /* a lane of theirs has two results, not four */
     Step *steps;
 } Weights;
 /* Valid until the next call but one; NULL: no memory. */
