@@ -172,13 +172,13 @@ def _compare(data: bytes, seed: int = 0) -> None:
 
 
 @given(st.one_of(_of_pillow(), _of_simplejpeg(), _of_opencv()), _SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=150)
 def test_what_encoders_write_has_libjpeg_turbos_pixels(data: bytes, seed: int) -> None:
     _compare(data, seed)
 
 
 @given(_written(), _SEEDS)
-@settings(max_examples=40)
+@settings(max_examples=100)
 def test_any_legal_scan_script_has_libjpeg_turbos_pixels(jpeg: jpegs.Jpeg, seed: int) -> None:
     _compare(jpeg.encoded(), seed)
 
@@ -195,7 +195,7 @@ def _overflowing(seed: int, most: int) -> bytes:
 
 
 @given(_SEEDS, st.sampled_from([1, 30, 1023]))
-@settings(max_examples=20)
+@settings(max_examples=40)
 def test_what_overflows_does_so_as_in_libjpeg_turbo(seed: int, most: int) -> None:
     """Its vector code wraps around and saturates."""
     data = _overflowing(seed, most)
