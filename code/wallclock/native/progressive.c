@@ -8,7 +8,7 @@
 /* The bits of `from`, lowest first, at the places of the ones in `mask`. */
 typedef uint64_t Deposit(uint64_t from, uint64_t mask);
 
-static inline uint64_t deposit(uint64_t from, uint64_t mask)
+static inline uint64_t deposit_plain(uint64_t from, uint64_t mask)
 {
     uint64_t result = 0;
     for (; mask; mask &= mask - 1, from >>= 1)
@@ -215,7 +215,7 @@ INLINE Status any_row(Scan *scan, int y, int x, int n, Deposit *deposit)
 
 static Status plain_row(Scan *scan, int y, int x, int n)
 {
-    return any_row(scan, y, x, n, deposit);
+    return any_row(scan, y, x, n, deposit_plain);
 }
 
 #ifdef __x86_64__
