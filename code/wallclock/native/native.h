@@ -16,10 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "bits, coefficients and samples are read as little-endian words"
-#endif
-
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__x86_64__)
 #define HAVE_AVX2
