@@ -1,6 +1,7 @@
 """transformers, run over a model's files, which are from outside: quiet, in bounds, in one line."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,7 +21,8 @@ def quiet(what: str) -> Iterator[Any]:
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
     try:
-        yield transformers
+        with warnings.catch_warnings(action="ignore"):  # torch's, of layers without a weight
+            yield transformers
     finally:
         logging.set_verbosity(verbosity)
         if has_bar:
