@@ -153,7 +153,7 @@ Status resize(Scratch *scratch, Source *source, const Placement *placement, cons
 struct Weights;
 typedef void ResizeAcross(const struct Weights *weights, const uint8_t *const rgb[3], int channels,
                           uint8_t *out, int plane);
-/* n rows to one, of `width` bytes, a multiple of 32; a zero is behind the weights. */
+/* n rows to one, of `width` bytes, a multiple of 32; one more row is there, of weight zero. */
 typedef void ResizeDown(const uint8_t *const *rows, const int16_t *weights, int n, int precision,
                         int width, uint8_t *out);
 typedef void Join(const uint8_t *const rgb[3], int n, uint8_t *out);

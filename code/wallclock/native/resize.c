@@ -127,6 +127,7 @@ static void make_result(Work *work, int y)
     if (down) {
         for (int j = 0; j < n; j++)
             work->rows[j] = in_ring(work, first + j);
+        work->rows[n] = result;
         kernels->resize_down(work->rows, down->weights + (size_t)y * (size_t)down->stride, n,
                              down->precision, work->channels * work->plane, work->result);
         result = work->result;
@@ -142,7 +143,7 @@ static bool take_memory(Work *work, Scratch *scratch)
     work->plane = (work->axes[ACROSS].count + VECTOR - 1) / VECTOR * VECTOR;
     work->n_rows = work->down ? max(work->down->taps, 1) : 1;
     size_t size = (size_t)work->plane * (size_t)work->channels, n = (size_t)work->n_rows;
-    size_t of_rows = (n * sizeof *work->rows + VECTOR - 1) / VECTOR * VECTOR;
+    size_t of_rows = ((n + 1) * sizeof *work->rows + VECTOR - 1) / VECTOR * VECTOR;
     work->ring = scratch_take(scratch, RESIZED, (n + 1) * size + of_rows);
     if (!work->ring)
         return false;

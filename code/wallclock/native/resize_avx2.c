@@ -23,8 +23,9 @@ AVX2_INLINE __m256i add_half(__m256i sums, const Step *step, int half, __m256i p
     return _mm256_add_epi32(sums, _mm256_madd_epi16(taps, load(step->weights[half])));
 }
 
-AVX2_INLINE void across_steps(const Weights *weights, const uint8_t *const *rgb, int channels,
-                              bool far, uint8_t *out, int plane)
+/* What is the same for all results is a constant where it is inlined. */
+AVX2_INLINE void across_steps(const Weights *weights, int n_steps, bool two_taps, bool far,
+                              const uint8_t *const *rgb, int channels, uint8_t *out, int plane)
 {
     const Step *step = weights->steps;
     const __m256i zero = _mm256_setzero_si256();
@@ -33,13 +34,13 @@ AVX2_INLINE void across_steps(const Weights *weights, const uint8_t *const *rgb,
     for (int i = 0; i < weights->axis.count; i += 8) {
         const __m256i begin = far ? zero : round;
         __m256i halves[3][2] = {{begin, zero}, {begin, zero}, {begin, zero}}, sums[3] = {zero};
-        for (int s = 0; s < weights->n_steps; s++, step++)
+        for (int s = 0; s < n_steps; s++, step++)
             for (int channel = 0; channel < channels; channel++) {
                 __m256i *half = halves[channel], pixels = load_lanes(rgb[channel], step->base[0]);
                 half[0] = add_half(half[0], step, 0, pixels);
                 if (far)
                     pixels = load_lanes(rgb[channel], step->base[1]);
-                if (far || weights->taps > 2) /* an enlargement has two: a sixth of the time */
+                if (!two_taps)
                     half[far] = add_half(half[far], step, 1, pixels);
             }
         for (int channel = 0; channel < channels; channel++) {
@@ -98,29 +99,34 @@ AVX2_INLINE void across_runs(const Weights *weights, const uint8_t *const *rgb, 
 AVX2 void resize_across_avx2(const Weights *weights, const uint8_t *const *rgb, int channels,
                              uint8_t *out, int plane)
 {
-    if (!weights->n_steps)
+    int n = weights->n_steps;
+    if (n == 0)
         across_runs(weights, rgb, channels, out, plane);
-    else if (channels == 3 && !weights->far)
-        across_steps(weights, rgb, 3, false, out, plane);
-    else if (channels == 3)
-        across_steps(weights, rgb, 3, true, out, plane);
+    else if (channels == 1)
+        across_steps(weights, n, false, weights->far, rgb, 1, out, plane);
+    else if (weights->far)
+        across_steps(weights, n, false, true, rgb, 3, out, plane);
+    else if (weights->taps <= 2) /* an enlargement */
+        across_steps(weights, 1, true, false, rgb, 3, out, plane);
+    else if (n == 1)
+        across_steps(weights, 1, false, false, rgb, 3, out, plane);
     else
-        across_steps(weights, rgb, 1, weights->far, out, plane);
+        across_steps(weights, n, false, false, rgb, 3, out, plane);
 }
 
 /* Two rows at a time, whose bytes are interleaved for the multiplication. */
-AVX2 void resize_down_avx2(const uint8_t *const *rows, const int16_t *weights, int n, int precision,
-                           int width, uint8_t *out)
+AVX2_INLINE void down_pairs(const uint8_t *const *rows, const int16_t *weights, int n_pairs,
+                            int precision, int width, uint8_t *out)
 {
-    const __m256i zero = _mm256_setzero_si256(), half = _mm256_set1_epi32(1 << precision >> 1);
+    const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << precision >> 1);
     const __m128i shift = _mm_cvtsi32_si128(precision);
     for (int x = 0; x < width; x += 32) {
-        __m256i sums[4] = {half, half, half, half};
-        for (int j = 0; j < n; j += 2) {
-            int32_t two;          /* behind the last weight there is a zero */
-            memcpy(&two, weights + j, sizeof two);
+        __m256i sums[4] = {round, round, round, round};
+        for (int i = 0; i < n_pairs; i++) {
+            int32_t two;
+            memcpy(&two, weights + 2 * i, sizeof two);
             __m256i pair = _mm256_set1_epi32(two);
-            __m256i a = load(rows[j] + x), b = load(rows[j + 1 < n ? j + 1 : j] + x);
+            __m256i a = load(rows[2 * i] + x), b = load(rows[2 * i + 1] + x);
             __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
             __m256i each[4] = {_mm256_unpacklo_epi8(low, zero), _mm256_unpackhi_epi8(low, zero),
                                _mm256_unpacklo_epi8(high, zero), _mm256_unpackhi_epi8(high, zero)};
@@ -133,6 +139,17 @@ AVX2 void resize_down_avx2(const uint8_t *const *rows, const int16_t *weights, i
                                             _mm256_packs_epi32(sums[2], sums[3]));
         _mm256_storeu_si256((void *)(out + x), bytes);
     }
+}
+
+AVX2 void resize_down_avx2(const uint8_t *const *rows, const int16_t *weights, int n, int precision,
+                           int width, uint8_t *out)
+{
+    if (n <= 2)
+        down_pairs(rows, weights, 1, precision, width, out);
+    else if (n <= 4)
+        down_pairs(rows, weights, 2, precision, width, out);
+    else
+        down_pairs(rows, weights, (n + 1) / 2, precision, width, out);
 }
 
 AVX2_INLINE __m128i shuffled(__m128i pixels, __m128i order, char from)

@@ -108,7 +108,7 @@ static void round_weights(Weights *made, const double *exact)
             double weight = exact[j] * (1 << made->precision);
             weights[j] = (int16_t)(weight < 0 ? weight - 0.5 : weight + 0.5);
         }
-        while (n > 0 && weights[n - 1] == 0)
+        while (n > 1 && weights[n - 1] == 0)
             n--;
         made->n[at] = n;
         made->taps = max(made->taps, n);
