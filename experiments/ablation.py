@@ -38,6 +38,7 @@ STEPS: Mapping[str, Mapping[str, str]] = {
     "torch_resize": {"resizer": "torch"},
     "uint8": {"normalize_on": "device"},
     "threads": {"engine": "threads"},
+    "native": {"decoder": "native", "resizer": "native"},
 }
 
 

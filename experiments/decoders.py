@@ -13,7 +13,7 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
-from harness.decoders import DECODERS, LIBRARY_OF, installed
+from harness.decoders import DECODERS, LIBRARY_OF, NAMES, installed
 
 RANK = 20
 QUICK = True
@@ -39,7 +39,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         label = f"agreement-{image_set}"
         grid.append(cell(plan, "decoders", "agreement", label, base, sample, params=limits))
         for repeat in plan.repeats("decoders"):
-            for name in options["decoders"] or DECODERS:
+            for name in options["decoders"] or NAMES:
                 recipe = replace(base, name=name, decoder=name)
                 label = f"{name}-{image_set}"
                 params = plan.params

@@ -13,7 +13,7 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
-from harness.decoders import DECODERS
+from harness.decoders import DECODERS, NAMES
 
 RANK = 35
 CSV = "formats.csv"
@@ -37,7 +37,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     jpegs = [key for key in encodings if key.startswith("jpeg")]
     grid = []
     for repeat in plan.repeats("formats"):
-        for name in DECODERS:
+        for name in NAMES:
             for scale in ("full", "auto") if DECODERS[name].scales else ("full",):
                 every = scale == "full" and name in _ANY_FORMAT
                 params = {**plan.params, "encodings": encodings if every else jpegs}

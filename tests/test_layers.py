@@ -36,7 +36,7 @@ PRODUCT = {
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
     *("budget", "checkpoint", "clock", "constraints", "documents", "errors", "files", "formats"),
-    *("isobmff", "jpeg", "machine", "metrics", "orientation", "outside", "preprocess"),
+    *("isobmff", "jpeg", "machine", "metrics", "native", "orientation", "outside", "preprocess"),
     *("pretrained", "processor", "progress", "recipe", "summary", "tiff"),
 }
 #: A traced program loads this package under another name: its modules import each other relatively.
@@ -308,7 +308,7 @@ def test_versions_are_those_of_the_lock() -> None:
     versions = provenance.versions()
     assert {"torch", "numpy", "pillow", "simplejpeg", "onnxruntime-gpu"} <= versions.keys()
     bundled = {f"libjpeg-turbo in {name}" for name in ("pillow", "opencv", "simplejpeg")}
-    assert versions.keys() - pinned == {"libturbojpeg", *bundled}
+    assert versions.keys() - pinned == {"libturbojpeg", "native module", *bundled}
     for name in versions.keys() & pinned:
         assert versions[name] == metadata.version(name)
 

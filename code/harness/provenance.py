@@ -23,6 +23,7 @@ from harness import native
 from harness.digests import digest_of
 from wallclock.files import sha256_file
 from wallclock.machine import cpu_quota, gpus, libjpeg_turbo_version, nvml_handles, usable_cores
+from wallclock.stages import decode
 
 #: The folder of the packages, and the checkout's.
 CODE = Path(__file__).resolve().parents[1]
@@ -122,6 +123,7 @@ def versions() -> dict[str, str]:
         "libjpeg-turbo in pillow": _bundled("PIL", "pillow.libs", "libjpeg*"),
         "libjpeg-turbo in opencv": _opencv_jpeg(),
         "libjpeg-turbo in simplejpeg": _bundled("simplejpeg", "simplejpeg", "_jpeg*.so"),
+        "native module": decode.native_module(),
     }
 
 
@@ -143,7 +145,7 @@ def source_files(timed: Sequence[str]) -> list[str]:
     for name in timed:
         path = CODE / name.replace(".", "/")
         if path.is_dir():
-            files.update(path.rglob("*.py"))
+            files.update(path.rglob("*.py"), path.rglob("*.[ch]"))
         elif path.with_suffix(".py").is_file():
             files.add(path.with_suffix(".py"))
         else:

@@ -22,7 +22,7 @@ from paper.rendering import Rendering
 from paper.terminal import print_line, print_table
 from wallclock.files import write_text
 from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, RATE_ERROR
-from wallclock.recipe import DTYPES, FAST
+from wallclock.recipe import DTYPES, FAST, by_pixels
 from wallclock.summary import median
 
 STEM = "diagnosis"
@@ -105,13 +105,13 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
 
 def embed_command(diagnosis: Diagnosis) -> str:
     """The `make embed` command of the fastest recommended setup that a job can run; empty: none."""
-    settings = {name: str(getattr(FAST, name)) for name in _OF_A_JOB}
+    settings = by_pixels({name: str(getattr(FAST, name)) for name in _OF_A_JOB})
     row = best(
         row
         for row in diagnosis.of_kind("alone", "stacked")
         if not row["copies"]
         and row["dtype"] in DTYPES["pytorch"]
-        and all(row[name] == value for name, value in settings.items())
+        and by_pixels({name: row[name] for name in settings}) == settings
     )
     if row is None:
         return ""

@@ -28,6 +28,7 @@ ABLATION = Labels(
         "torch_resize": "+ torch's resize",
         "uint8": "+ uint8 batches",
         "threads": "+ threads engine",
+        "native": "+ native module",
     }
 )
 #: What the runtimes are called; a dtype follows the comma.

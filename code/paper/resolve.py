@@ -106,7 +106,7 @@ def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str])
     if choices["device"] != "auto":
         device = resolve_device(choices["device"], f"{key}.device")
     recipe = build(Recipe, dict(choices) | {"device": device}, key)
-    check_name(recipe.decoder, decoders.NAMES, f"{key}.decoder")
+    check_name(recipe.decoder, decoders.DECODERS, f"{key}.decoder")
     owner = f"{key}.interpolation of resizer={recipe.resizer}"
     check_name(recipe.interpolation, recipes.INTERPOLATIONS[recipe.resizer], owner)
     forward.check(recipe, key)

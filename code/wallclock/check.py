@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
@@ -284,10 +285,13 @@ class Inspector:
     hashes: bool = False
     rotate: bool = False
     _strict: bool = field(init=False, repr=False)
+    _header: Callable[[tuple[int, ...], int], Header | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         decoder = DECODERS.get(self.decoder)
         object.__setattr__(self, "_strict", decoder is not None and decoder.strict)
+        header = lru_cache(1024)(partial(_header_within, self.limits))
+        object.__setattr__(self, "_header", header)
         admit_pixels(self.limits.max_pixels)
 
     def __call__(self, position: int, name: str, data: bytes) -> tuple[ImageInfo, bool]:
@@ -296,25 +300,64 @@ class Inspector:
         Raises:
             ImageError: they are no image, a damaged or a dangerous one.
         """
-        strict, rotate = self._strict, self.rotate
-        header = read_header(data, self.limits, to_the_end=not strict, rotate=rotate)
-        of_jpeg = rotate and header.format == "jpeg"
+        header = read_header(data, self.limits, to_the_end=not self._strict, rotate=self.rotate)
+        orientation = header.orientation
+        if self.rotate and header.format == "jpeg":
+            orientation = orientation_of(data)
+        info, is_wanted = self._note(position, name, len(data), header, orientation, lambda: data)
+        if is_wanted and header.format == "jpeg" and not (header.plain_jpeg and self._strict):
+            # What is not plain is decoded by Pillow afterwards, which would then do it twice.
+            check_body(data, header, decodes=False)
+        return info, is_wanted
+
+    def of_header(
+        self, position: int, name: str, found: tuple[int, ...], read: Callable[[], bytes]
+    ) -> tuple[ImageInfo, bool] | None:
+        """The same of a JPEG whose header the native module has parsed (`_native.Header`).
+
+        None: it is over a limit, or nearly; its bytes, which `read` returns, are to be judged.
+        """
+        n_bytes, orientation = found[1], found[8]
+        header = self._header(found[3:], n_bytes.bit_length())
+        if header is None:
+            return None
+        if self.rotate and not orientation:
+            orientation = orientation_of(read())
+        return self._note(position, name, n_bytes, header, orientation or UPRIGHT, read)
+
+    def _note(
+        self,
+        position: int,
+        name: str,
+        n_bytes: int,
+        header: Header,
+        orientation: int,
+        read: Callable[[], bytes],
+    ) -> tuple[ImageInfo, bool]:
         info = ImageInfo(
             name,
-            len(data),
+            n_bytes,
             header.width,
             header.height,
-            sha256(data).hex() if self.hashes else "",
+            sha256(read()).hex() if self.hashes else "",
             header.format,
             header.process,
             header.components,
             header.sampling,
             self.draw(header.width, header.height, position) if self.draw else None,
-            orientation_of(data) if of_jpeg else header.orientation,
+            orientation,
         )
-        if self.skip is not None and self.skip(info):
-            return info, False
-        if header.format == "jpeg" and not (header.plain_jpeg and strict):
-            # What is not plain is decoded by Pillow afterwards, which would then do it twice.
-            check_body(data, header, decodes=False)
-        return info, True
+        return info, self.skip is None or not self.skip(info)
+
+
+def _header_within(limits: Limits, found: tuple[int, ...], bits: int) -> Header | None:
+    """The header of a file whose length has so many bits; None: it may be over a limit."""
+    header = jpeg.header_of(found, limits)
+    if header is None:
+        return None
+    try:
+        _check_size(header.width, header.height, limits)
+        budget.check_jpeg(header, (1 << bits) - 1, limits)
+    except ImageError:
+        return None
+    return header

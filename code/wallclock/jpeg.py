@@ -159,6 +159,19 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 
 
+def header_of(found: tuple[int, ...], limits: Limits) -> Header | None:
+    """The header that the native module has found; None: it is over a limit.
+
+    `found`: of `_native.Header`, from the width on.
+    """
+    width, height, sof, components, luma, _, segments, scans, passes = found
+    if segments > limits.max_segments or scans > limits.max_scans:
+        return None
+    sampling = "gray" if components == 1 else _SAMPLINGS[luma, 0x11, 0x11]
+    process = _READABLE_SOF[sof]
+    return Header("jpeg", width, height, components, process, scans, sampling, passes=passes)
+
+
 @lru_cache(1024)  # many images of a shop are of one size
 def _frame(payload: bytes, sof: int) -> Header:
     if sof not in _READABLE_SOF:

@@ -7,7 +7,7 @@ accepted.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from wallclock.constraints import OneOf, Range
 from wallclock.errors import VERSION, UsageError
@@ -38,8 +38,11 @@ INTERPOLATIONS: Mapping[str, tuple[str, ...]] = {
     "pil": ("nearest", "box", "bilinear", "bicubic", "lanczos"),
     "opencv": ("nearest", "linear", "area", "cubic", "lanczos"),
     "torch": ("bilinear", "bicubic", "lanczos"),
+    "native": ("bilinear", "bicubic", "lanczos"),
 }
 RESIZERS = tuple(INTERPOLATIONS)
+#: Field → what makes the same pixels, to the bit, as another.
+SAME_PIXELS = {"decoder": {"native": "simplejpeg"}, "resizer": {"native": "torch"}}
 #: How a network's output becomes a vector (`stages/forward/pooling.py`).
 POOLS = ("tower", "projection", "pooler", "cls", "mean")
 
@@ -104,6 +107,12 @@ class Recipe:
     def pins(self) -> bool:
         """Whether its loader delivers page-locked batches; the serial engine delivers none."""
         return self.pin_memory and self.device == "cuda" and self.engine != "serial"
+
+
+def by_pixels(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a recipe, in which what makes the same pixels has one name."""
+    same = {name: SAME_PIXELS[name] for name in SAME_PIXELS if name in values}
+    return {**values, **{name: of.get(values[name], values[name]) for name, of in same.items()}}
 
 
 @dataclass(frozen=True)
@@ -183,8 +192,8 @@ class ModelSpec:
 #: As conf/recipe/fast.yaml has it.
 FAST = Recipe(
     "fast",
-    "simplejpeg",
-    "torch",
+    "native",
+    "native",
     engine="threads",
     batch_size=64,
     dtype="fp16",

@@ -24,12 +24,12 @@ def test_each_rung_adds_one_step(grid: Grid) -> None:
         changed = {name for name in old if old[name] != new[name]} - {"name"}
         assert changed == set(ablation.STEPS[after.params["step"]])
     last = rungs[-1].recipe
-    assert (last.engine, last.decoder, last.resizer) == ("threads", "simplejpeg", "torch")
+    assert (last.engine, last.decoder, last.resizer) == ("threads", "native", "native")
     assert (last.dct_scale, last.normalize_on) == ("auto", "device")
     alone = [cell for cell in cells if cell.repeat == 0 and cell.params["mode"] == "alone"]
     assert [cell.params["step"] for cell in alone] == list(ablation.STEPS)[1:]
-    assert {cell.recipe.decoder for cell in alone} == {"pil"}
-    assert len({(cell.label, cell.repeat) for cell in cells}) == len(cells) == 30
+    assert {cell.recipe.decoder for cell in alone[:-1]} == {"pil"}
+    assert len({(cell.label, cell.repeat) for cell in cells}) == len(cells) == 36
 
 
 def rung(mode: str, step: str, rate: float, repeat: int = 0, others: float = 0.0) -> Record:

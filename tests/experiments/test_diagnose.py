@@ -271,8 +271,8 @@ def test_loading_is_measured_within_twice_each_batch_size(
     loaders = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
     assert loaders == [
         *(("pil", "bilinear", "host", size) for size in (32, *more)),
-        *(("simplejpeg", "bilinear", "host", size) for size in (32, *more)),
-        *(("simplejpeg", "bilinear", "device", size) for size in threads),
+        *(("native", "bilinear", "host", size) for size in (32, *more)),
+        *(("native", "bilinear", "device", size) for size in threads),
     ]
     assert len({recipe.name for recipe in measured}) == len(measured)
 

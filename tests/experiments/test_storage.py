@@ -16,7 +16,7 @@ def test_storage_grid(grid: Grid) -> None:
     for cell in cells:
         remote = ["http-5"] if cell.label in ("files", "tar") else []
         assert cell.params["where"] == ["cold", "warm", *remote]
-        assert (cell.recipe.decoder, cell.recipe.normalize_on) == ("simplejpeg", "device")
+        assert (cell.recipe.decoder, cell.recipe.normalize_on) == ("native", "device")
 
 
 def test_originals_also_smaller(grid: Grid) -> None:

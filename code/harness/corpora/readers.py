@@ -60,6 +60,10 @@ class FileReader(Reader):
             raise ImageError("read", change)
         return data
 
+    def place(self, item: Item) -> str | None:
+        """The file's path, unless it is to leave the page cache again."""
+        return None if self.drops else f"{self._root}/{item.path}"
+
 
 class PackReader(FileReader):
     """One `pread` an image, at the offset in its row: `00003.tar@1536`."""
@@ -82,6 +86,9 @@ class PackReader(FileReader):
             return check_complete(os.pread(self._files[name], item.bytes, int(offset)), item)
         except (OSError, ValueError) as error:
             raise failure(error) from error
+
+    def place(self, item: Item) -> None:
+        """None: its file has others, too."""
 
     def __del__(self) -> None:
         for descriptor in self._files.values():

@@ -9,8 +9,8 @@ from importlib import import_module
 from harness import peers
 from wallclock.stages import decode
 
-#: Every decoder, in the order of tables and figures. Those that the product lacks are modules of
-#: this package, which define `DECODER`.
+#: The libraries that are compared, in the order of tables and figures. Those that the product lacks
+#: are modules of this package, which define `DECODER`.
 NAMES = (
     "pil",  # what the others are compared with
     "opencv",
@@ -33,7 +33,8 @@ for _name in NAMES:
     if _name not in decode.DECODERS:  # not one of the product's
         _register(_name)
 
-DECODERS = {name: decode.DECODERS[name] for name in NAMES}
+#: Every decoder that a recipe may name.
+DECODERS = {name: decode.DECODERS[name] for name in (*NAMES, "native")}
 #: Decoder → its codec's entry of `provenance.versions()`.
 LIBRARY_OF = {name: decoder.codec or decoder.libraries[0] for name, decoder in DECODERS.items()}
 

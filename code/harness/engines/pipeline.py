@@ -165,6 +165,7 @@ def free_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStag
         in_place_stages(recipe, model, reader),
         decode=lambda item, data: pixels,
         resize_into=lambda item, pixels, row: None,
+        at_once=None,
     )
 
 

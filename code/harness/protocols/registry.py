@@ -49,6 +49,7 @@ TIMED = (
     "wallclock.jpeg",
     "wallclock.loader",
     "wallclock.machine",
+    "wallclock.native",
     "wallclock.orientation",
     "wallclock.outside",
     "wallclock.preprocess",

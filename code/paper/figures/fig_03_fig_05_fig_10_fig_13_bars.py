@@ -183,7 +183,8 @@ def draw_ablation(tables: Tables) -> Figure:
 
 def _draw_ablation(axes: Axes, rows: Sequence[Row]) -> None:
     """The rungs of one image set as bars, the steps alone as circles."""
-    steps_in_order = [ablation.BASELINE, *ablation.STEPS]
+    run = {row["step"] for row in rows}  # an older run lacks later steps
+    steps_in_order = [step for step in (ablation.BASELINE, *ablation.STEPS) if step in run]
     rungs = {row["step"]: row for row in rows if row["mode"] == "cumulative"}
     _bars(axes, [rungs.get(step) for step in steps_in_order], _RATE_COLUMNS, _gain_over_previous)
     for row in ok_rows(rows):

@@ -3,6 +3,7 @@
 The time of `read` is then the wait for the network, less what was prefetched.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,12 +15,18 @@ class Reader:
 
     #: Where it reads from, for labels and messages.
     layout = ""
+    #: Bytes of a file at most.
+    max_bytes = sys.maxsize
     #: Whether announcing images with `prefetch` does anything.
     fetches_ahead = False
 
     def __call__(self, item: Any) -> bytes:
         """The image's bytes. Raises ImageError: they cannot be read."""
         raise NotImplementedError
+
+    def place(self, item: Any) -> str | bytes | None:
+        """Its path, or its bytes, of an image that others may read; None: of any other."""
+        return None
 
     def prefetch(self, items: Sequence[Any]) -> None:
         """Fetch these, in this order, after those that were announced before."""

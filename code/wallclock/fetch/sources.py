@@ -62,7 +62,7 @@ class SourceReader(Reader):
 
     def __init__(self, limits: Limits, *, fetches_ahead: bool = True) -> None:
         self.fetches_ahead = fetches_ahead
-        self._limits, self._limit = limits, limits.max_bytes
+        self._limits, self.max_bytes = limits, limits.max_bytes
         # Who reads one image waits for it for a shorter time than a job does.
         self._reach = Reach(limits.give_up_s, 0 if fetches_ahead else _ATTEMPTS)
         #: Whether a file so far was longer than is read at first.
@@ -91,10 +91,16 @@ class SourceReader(Reader):
         with self._opening:  # a file has one position, and two sources may share it
             if where.seekable():
                 where.seek(0)
-            data = where.read(self._limit + 1)
+            data = where.read(self.max_bytes + 1)
         if data is None or isinstance(data, str):
             raise ImageError("read", f"a file that gives {type(data).__name__}: open it as 'rb'")
         return self._check_length(data)
+
+    def place(self, item: Any) -> str | bytes | None:
+        """See `Reader`: what is no URL and no function."""
+        where = item.where
+        is_local = isinstance(where, bytes) or (isinstance(where, str) and not is_url(where))
+        return where if is_local else None
 
     def prefetch(self, items: Sequence[Any]) -> None:
         """Fetch those that are URLs."""
@@ -151,17 +157,17 @@ class SourceReader(Reader):
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ImageError("read", "not a regular file")
-        if status.st_size > self._limit:
+        if status.st_size > self.max_bytes:
             raise self._too_long(status.st_size)
         return status.st_size
 
     def _check_length(self, data: bytes) -> bytes:
-        if len(data) > self._limit:
+        if len(data) > self.max_bytes:
             raise self._too_long(len(data))
         return data
 
     def _too_long(self, length: int) -> ImageError:
-        return ImageError("read", f"{length:,} bytes, over the limit of {self._limit:,}")
+        return ImageError("read", f"{length:,} bytes, over the limit of {self.max_bytes:,}")
 
     def _fetched(self, item: Source) -> bytes:
         key = str(item.where)

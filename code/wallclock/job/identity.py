@@ -13,7 +13,7 @@ from wallclock.errors import UserError
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
 from wallclock.outside import printable
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec, Recipe, by_pixels
 
 #: Of a recipe, what does not change a vector; of a model; of the settings, what does beside them.
 _NO_MATTER = (
@@ -35,7 +35,7 @@ def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict
     """What does not depend on the list of images and on the digest of the weights, as JSON."""
     identity = {
         "model": _without(asdict(model), _NO_MATTER_OF_MODEL),
-        "recipe": _without(asdict(recipe), _NO_MATTER),
+        "recipe": by_pixels(_without(asdict(recipe), _NO_MATTER)),
         **{name: getattr(settings, name) for name in _OF_SETTINGS},
     }
     plain: dict[str, Any] = json.loads(json.dumps(identity))

@@ -83,6 +83,8 @@ class Outcome:
             notes.append(f"{tally.unread:,} unchanged")
         if tally.copied:
             notes.append(f"{tally.copied:,} duplicates")
+        if tally.handed_over:
+            notes.append(f"{tally.handed_over:,} decoded by libjpeg-turbo")
         rate = (tally.images + tally.n_failed) / tally.wall_s
         notes += [format_rate(rate), f"limited by the {tally.limited_by}"]
         if self.expected and not tally.unread:  # it is about images that are read

@@ -9,12 +9,12 @@ from wallclock.loader.prepare import (
     BuildInPlace,
     DecodeImage,
     InPlaceStages,
-    augmentation_of,
     in_place_stages,
     loaded_px,
 )
 from wallclock.loader.threads import Feed, ThreadLoader, ring_size
 from wallclock.preprocess import Preprocess, preprocess_of
+from wallclock.stages.augment import augmentation_of
 
 __all__ = [
     "Arrays",

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from wallclock.check import Inspector
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import SourceReader
-from wallclock.loader.images import fast_recipe, geometry_of
+from wallclock.loader.images import geometry_of
 from wallclock.loader.items import as_source
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
 from wallclock.preprocess import Preprocess, Size, preprocess_of
-from wallclock.recipe import Limits, ModelSpec
+from wallclock.recipe import FAST, Limits, ModelSpec
 
 _of_thread = threading.local()
 
@@ -60,7 +60,7 @@ def loader_for(
 
     It can be pickled, so that worker processes take it. Arguments as those of `decode`.
     """
-    geometry_of(fast_recipe(), size, preprocess)  # raises here, not in a worker
+    geometry_of(FAST, size, preprocess)  # raises here, not in a worker
     return partial(_load, size=size, preprocess=preprocess)
 
 
@@ -97,7 +97,7 @@ def _reader(_process: int) -> SourceReader:
 
 
 def _make_tools(process: int, size: Any, preprocess: str | Preprocess) -> _Tools:
-    recipe, side = geometry_of(fast_recipe(), size, preprocess)
+    recipe, side = geometry_of(FAST, size, preprocess)
     limits, geometry, reader = Limits(), preprocess_of(recipe, side), _reader(process)
     inspector = Inspector(limits, recipe.decoder, rotate=geometry.rotate)
     model = ModelSpec("decode", "none", input_px=side)

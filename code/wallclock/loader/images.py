@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
@@ -244,7 +243,7 @@ def _recipe(
     recipe = crew.recipe
     if isinstance(recipe, str):
         check_name(recipe, RECIPES, "recipe")
-        recipe = fast_recipe()
+        recipe = FAST
     transform, augments = None, augment
     if isinstance(augment, Augment):
         transform, augments = augment.transform, augment.draws_pixels
@@ -260,14 +259,6 @@ def _recipe(
     # Checked as a configuration's settings are.
     recipe = build(Recipe, asdict(recipe) | changes, "")
     return geometry_of(recipe, size, preprocess, sizes_differ=True)
-
-
-def fast_recipe() -> Recipe:
-    """`recipe="fast"`; where torch is not installed, with Pillow's resize.
-
-    Both have the same filter; torch's is vector code.
-    """
-    return FAST if find_spec("torch") else replace(FAST, resizer="pil")
 
 
 def geometry_of(

@@ -1,5 +1,6 @@
 """Opens a loader over images that were not listed or validated before, as its options say."""
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -138,7 +139,7 @@ def open_loader(
 
     def open_threads(batches: Any, workers: int, buffers: Buffers, *lock: Any) -> ThreadLoader:
         of_thread = replace(recipe, workers=workers)
-        with _outside_inference_mode(recipe):
+        with _outside_inference_mode():
             return ThreadLoader(feed, of_thread, model, batches, build, buffers, *lock)
 
     threads = worker_count(recipe)
@@ -186,6 +187,11 @@ class SourceFeed(Feed):
     def inspect(self, position: int, item: Source, data: bytes) -> tuple[ImageInfo, bool]:
         return self._inspector(position, item.id, data)
 
+    def inspect_header(
+        self, position: int, item: Source, found: tuple[int, ...], read: Callable[[], bytes]
+    ) -> tuple[ImageInfo, bool] | None:
+        return self._inspector.of_header(position, item.id, found, read)
+
 
 def _draws(n: int, options: LoaderOptions) -> Callable[[int, int, int], Augmentation]:
     def draw_at(width: int, height: int, position: int) -> Augmentation:
@@ -195,13 +201,10 @@ def _draws(n: int, options: LoaderOptions) -> Callable[[int, int, int], Augmenta
     return draw_at
 
 
-def _outside_inference_mode(recipe: Recipe) -> AbstractContextManager[object]:
+def _outside_inference_mode() -> AbstractContextManager[Any]:
     """The mode belongs to the thread that opens; a worker could not write to buffers made in it."""
-    if recipe.resizer != "torch":
-        return nullcontext()
-    import torch
-
-    return torch.inference_mode(False)
+    torch = sys.modules.get("torch")
+    return torch.inference_mode(False) if torch else nullcontext()
 
 
 def _single_threaded_opencv(recipe: Recipe) -> None:

@@ -2,23 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from wallclock import native
 from wallclock.check import LARGE_PIXELS, Image
-from wallclock.clock import in_ranges
+from wallclock.clock import active_nvtx, in_ranges
 from wallclock.errors import Unavailable, UserError, image_errors
 from wallclock.fetch.reader import Reader
+from wallclock.loader.at_once import AtOnce, Plans
 from wallclock.loader.place import ChooseScale, KeepShape, PlaceImage
 from wallclock.preprocess import Size, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, decode, normalize, resize
-from wallclock.stages.augment import Augmentation
+from wallclock.stages.augment import Augmentation, augmentation_of
 from wallclock.stages.pixels import PixelArray
 
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
@@ -35,7 +37,8 @@ class InPlaceStages:
 
     `as_destination` turns a row of the buffer into what `resize_into` takes; `resize_into`
     resizes into it, and normalizes on the way where the recipe does so on the host. `labels` names
-    the decoder, the resizer and the reader that were bound.
+    the decoder, the resizer and the reader that were bound. `at_once`: loads many images, where
+    the native module is here and can.
     """
 
     read: Callable[[Any], bytes]
@@ -43,6 +46,7 @@ class InPlaceStages:
     as_destination: Callable[[Any], Any]
     resize_into: Callable[[Image, PixelArray, Any], None]
     labels: Mapping[str, str] = field(default_factory=dict)
+    at_once: AtOnce | None = None
 
     def fill(self, image: Image, data: bytes, destination: Any) -> None:
         """Decode and resize one image into a destination. Raises ImageError."""
@@ -56,11 +60,6 @@ BuildInPlace: TypeAlias = Callable[[Recipe, ModelSpec, Reader], InPlaceStages]
 Store: TypeAlias = Callable[[Image, PixelArray, Arrays], None]
 #: Resizes a decoded image into a destination, which is made of a row.
 _ResizeInto: TypeAlias = Callable[[Image, PixelArray, Any], None]
-
-
-def augmentation_of(image: Any) -> Augmentation | None:
-    """What was drawn for this request of the image; None: nothing."""
-    return getattr(image, "augmentation", None)
 
 
 def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
@@ -102,7 +101,19 @@ def in_place_stages(
     """
     decode_image = DecodeImage(recipe, loaded_size(recipe, model)[0], reuse=True, mode=mode)
     rows = RowWriter(recipe, model, mode, transform)
-    return _stages(reader, decode_image, rows.as_destination, rows.write, rows.labels)
+    stages = _stages(reader, decode_image, rows.as_destination, rows.write, rows.labels)
+    if active_nvtx() or (decode_image.decoder, rows.labels["resizer"]) != ("native", "native"):
+        return stages
+    preprocess, interpolation = None, recipe.interpolation
+    if recipe.preprocess != "squash":
+        preprocess = preprocess_of(recipe, model.input_px)
+        interpolation = preprocess.interpolation
+    plans = Plans(rows.shape[:2], preprocess, interpolation, decode_image.denominator)
+    others = DecodeImage(
+        replace(recipe, decoder="simplejpeg"), rows.shape[0], reuse=True, mode=mode
+    )
+    at_once = AtOnce(plans, rows, reader, stages.read, others.__call__)
+    return replace(stages, at_once=at_once)
 
 
 def own_shape_stages(
@@ -158,9 +169,12 @@ def _resizers(recipe: Recipe, mode: str) -> tuple[str, str]:
 
     Pillow weights colours by their alpha. Raises Unavailable: there is none.
     """
-    if mode != "RGB" and recipe.resizer == "opencv":
+    resizer = recipe.resizer
+    if mode != "RGB" and resizer == "opencv":
         raise Unavailable(f"resizer=opencv is for RGB, not for {mode}; set resizer=torch or pil")
-    return recipe.resizer, "pil" if mode == "RGBA" else recipe.resizer
+    if mode != "RGBA":
+        return resizer, resizer
+    return resize.otherwise() if resizer == "native" else resizer, "pil"
 
 
 class RowWriter:
@@ -171,6 +185,7 @@ class RowWriter:
         transform: what writes into a row in the place of the recipe's normalization.
 
     Attributes:
+        shape: of an image, resized: uint8 (h, w, c).
         as_destination: a row as `write` takes it.
         write: an image and its pixels into a destination. Raises ImageError.
         labels: what resizes, and to which geometry.
@@ -179,7 +194,8 @@ class RowWriter:
     def __init__(
         self, recipe: Recipe, model: ModelSpec, mode: str, transform: Store | None
     ) -> None:
-        size, crops = loaded_size(recipe, model), recipe.augment == "cpu"
+        size, self._crops = loaded_size(recipe, model), recipe.augment == "cpu"
+        self.shape = (*size, decode.MODES[mode])
         of_plain, of_others = _resizers(recipe, mode)
         plain = _resize_stage(recipe, size, of_plain)
         self.labels = plain.labels
@@ -188,30 +204,45 @@ class RowWriter:
             stage = _ByKind(plain, _resize_stage(recipe, size, of_others))
         self.as_destination: Callable[[Any], Any] = stage.as_destination
         self.write: _ResizeInto = stage.resize_into
-        store = transform
-        if store is None and recipe.normalize_on == "host":
-            store = _store_normalized(model)
-        if not (store or crops):
+        normalizes = transform is None and recipe.normalize_on == "host"
+        self._statistics = model.statistics if normalizes else None
+        #: Whether rows are neither pixels nor, of RGB, normalized ones.
+        self._stores = transform is not None or (normalizes and mode != "RGB")
+        self._store = _store_normalized(model) if normalizes else transform or _copy
+        self._jitter = augment.finish if mode == "RGB" else augment.mirror
+        self.normalization = lru_cache(self._normalization)
+        if not (transform or normalizes or self._crops):
             return
         # Resize into a scratch image first; the row gets it normalized, transformed or flipped.
-        self._scratch = np.empty((*size, decode.MODES[mode]), dtype=np.uint8)
+        self._scratch = np.empty(self.shape, dtype=np.uint8)
         self._destination = stage.as_destination(self._scratch)
-        self._resize_into, self._store = stage.resize_into, store or _copy
-        self._finish = augment.finish if mode == "RGB" else augment.mirror
-        self.as_destination = _unchanged
-        self.write = self._crop_and_write if crops else self._resize_and_write
+        self._resize_into = stage.resize_into
+        self.as_destination, self.write = _unchanged, self._crop_and_write
 
-    def _resize_and_write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        self._resize_into(image, pixels, self._destination)
-        self._store(image, self._scratch, row)
+    def drawn(self, image: Image) -> Augmentation | None:
+        """What was drawn for an image, where workers apply it."""
+        return augmentation_of(image) if self._crops else None
+
+    def finishes(self, drawn: Augmentation | None) -> bool:
+        """Whether there is more to do than to crop, resize, flip and normalize."""
+        return self._stores or (drawn is not None and drawn.jitters)
+
+    def finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
+        """Flip, jitter and store resized pixels, uint8 (h, w, c). Raises ImageError."""
+        drawn = self.drawn(image)
+        self._store(image, self._jitter(pixels, drawn) if drawn else pixels, row)
+
+    def _normalization(self, dtype: np.dtype[Any]) -> Any:
+        if self._statistics is None:
+            return None
+        levels = normalize.levels(*self._statistics, dtype)
+        return native.find().Normalization(levels, *self._statistics)
 
     def _crop_and_write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        drawn = augmentation_of(image)
-        if drawn is None:
-            self._resize_and_write(image, pixels, row)
-            return
-        self._resize_into(image, augment.crop(pixels, drawn), self._destination)
-        self._store(image, self._finish(self._scratch, drawn), row)
+        drawn = self.drawn(image)
+        cropped = augment.crop(pixels, drawn) if drawn else pixels
+        self._resize_into(image, cropped, self._destination)
+        self.finish(image, self._scratch, row)
 
 
 class _Squash:
@@ -317,6 +348,10 @@ class DecodeImage:
         if self._scaling is None:
             return self._decode(data)
         return self._decode(data, self._choose_scale(image), image.current_size)
+
+    def denominator(self, image: Image) -> int:
+        """8, 4, 2 or 1: the scale of a plain JPEG."""
+        return 1 if self._scaling is None else self._choose_scale(image)
 
     def _scale(self, image: Image) -> int:
         assert self._scaling is not None

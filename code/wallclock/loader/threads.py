@@ -5,13 +5,14 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import repeat
 from math import prod
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from wallclock.check import LARGE_PIXELS, ImageInfo
 from wallclock.errors import ImageError
 from wallclock.fetch.reader import Reader
+from wallclock.loader.at_once import Left, Result
 from wallclock.loader.batch import Batch, Extras, Loader, Marks
 from wallclock.loader.items import Record
 from wallclock.loader.joinable_thread import JoinableThread
@@ -26,7 +28,6 @@ from wallclock.loader.order import BatchSource, ClosedError, largest_batch
 from wallclock.loader.prepare import (
     BuildInPlace,
     InPlaceStages,
-    augmentation_of,
     in_place_stages,
     loaded_size,
     one_large,
@@ -35,8 +36,12 @@ from wallclock.loader.prepare import (
 from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages.augment import augmentation_of
+from wallclock.stages.decode.native import handed_over
 from wallclock.stages.pixels import PixelArray
 
+#: Of a buffer: each image's row, and as `InPlaceStages.resize_into` takes it.
+_Rows: TypeAlias = tuple[list[npt.NDArray[Any]], list[Any]]
 #: Stages of one image inside a worker, in order; `resize` normalizes too where the host does.
 IMAGE_STAGES = ("read", "decode", "resize")
 
@@ -62,6 +67,12 @@ class Feed:
 
     def inspect(self, position: int, item: Any, data: bytes) -> tuple[ImageInfo, bool]:
         """What the bytes of an item are, and whether to decode them. Raises ImageError."""
+        raise NotImplementedError
+
+    def inspect_header(
+        self, position: int, item: Any, found: tuple[int, ...], read: Callable[[], bytes]
+    ) -> tuple[ImageInfo, bool] | None:
+        """The same by a header that the native module has found: `Inspector.of_header`."""
         raise NotImplementedError
 
 
@@ -195,12 +206,18 @@ class ThreadLoader(LendingLoader):
         stages = [build(recipe, model, self._reader) for _ in range(n_workers)]
         as_destination = stages[0].as_destination
         self._labels = stages[0].labels
-        rows = [[as_destination(row) for row in buffer] for buffer in made]
+        rows: list[_Rows] = []
+
+        def add_rows(buffer: npt.NDArray[Any]) -> None:
+            rows.append(([*buffer], [as_destination(row) for row in buffer]))
 
         def make_buffer() -> npt.NDArray[Any]:
             buffer = buffers.make(size)
-            rows.append([as_destination(row) for row in buffer])
+            add_rows(buffer)
             return buffer
+
+        for buffer in made:
+            add_rows(buffer)
 
         # A batch that is still held when the next one is requested takes one buffer of the ring:
         # with one more in turn, the ring would outgrow the cache that it fits into.
@@ -292,6 +309,7 @@ class ThreadLoader(LendingLoader):
             given=[chunk.given[offset] for chunk in chunks for offset in chunk.kept]
             if self._feed.keeps
             else (),
+            handed_over=sum(chunk.handed_over for chunk in chunks),
         )
         return Batch(
             [item.id for item in items],
@@ -312,13 +330,15 @@ class _Worker:
         stages: InPlaceStages,
         queues: tuple[SimpleQueue[Chunk | None], SimpleQueue[Chunk | BaseException]],
         feed: Feed,
-        rows: list[list[Any]],
+        rows: list[_Rows],
         one_large: AbstractContextManager[Any],
     ) -> None:
         self.thread = JoinableThread(self._run, f"loader {number}")
         self.stopped = False
         self._number = number
         self._stages = stages
+        # What is extracted of an image is extracted of its pixels as decoded.
+        self._at_once = None if feed.extract else stages.at_once
         self._tasks, self._results = queues
         self._feed = feed
         self._rows, self._one_large = rows, one_large
@@ -337,43 +357,61 @@ class _Worker:
             self._results.put(error)
 
     def _fill(self, chunk: Chunk) -> None:
-        stages, feed = self._stages, self._feed
-        # Looked up once for a chunk, not for each image: a thumbnail's time is short.
-        read, decode = stages.read, stages.decode
-        resize_into = stages.resize_into
-        inspect = feed.inspect if feed.inspects else None
-        extract = feed.extract
-        rows = self._rows[chunk.buffer]
-        kept, marks = chunk.kept, chunk.marks
+        feed = self._feed
         items = chunk.items = chunk.items or [feed.item_at(at) for at in chunk.positions]
         if feed.keeps:
             chunk.given = [item.given for item in items]
-        chunk.worker = self._number
-        for offset, item in enumerate(items):
+        chunk.worker, counted = self._number, handed_over()
+        for offset, result in enumerate(self._loaded(chunk)):
             if self.stopped:
                 return
-            try:
-                began = perf_counter_ns()
-                data = read(item)
-                if inspect:
-                    item, decodes = inspect(chunk.positions[offset], item, data)
-                    items[offset] = item
-                    if not decodes:
-                        chunk.skipped.append(offset)
-                        continue
-                was_read = perf_counter_ns()
-                with self._one_large if item.pixels > LARGE_PIXELS else unlimited:
-                    pixels = decode(item, data)
-                    decoded = perf_counter_ns()
-                    resize_into(item, pixels, rows[chunk.first + offset])
-                    if extract:
-                        chunk.extracted.append(extract(data, item, pixels))
-            except ImageError as error:
+            if isinstance(result, Left):
+                result = self._load(chunk, offset, result)
+            if isinstance(result, tuple):
+                chunk.marks += result
+                chunk.kept.append(offset)
+            elif isinstance(result, ImageError):
                 given = chunk.given[offset] if chunk.given else None
-                chunk.fail(item.id, error, given.file if isinstance(given, Record) else "")
-                continue
-            marks += (began, was_read, decoded, perf_counter_ns())
-            kept.append(offset)
+                file = given.file if isinstance(given, Record) else ""
+                chunk.fail(items[offset].id, result, file)
+            else:
+                chunk.skipped.append(offset)
+        chunk.handed_over = handed_over() - counted
+
+    def _loaded(self, chunk: Chunk) -> Iterator[Result]:
+        """What became of each image, where they are loaded at once."""
+        offset, n = 0, len(chunk.items)
+        while offset < n and self._at_once:
+            results = self._at_once.load(self._feed, chunk, offset, self._rows[chunk.buffer][0])
+            yield from results
+            offset += len(results)
+        yield from repeat(Left(), n - offset)
+
+    def _load(self, chunk: Chunk, offset: int, left: Left) -> Result:
+        """Load one image, by one stage after the other."""
+        stages, feed, item = self._stages, self._feed, chunk.items[offset]
+        try:
+            began = perf_counter_ns() - left.read_ns
+            data = stages.read(item) if left.data is None else left.data
+            if feed.inspects and not left.inspected:
+                item, decodes = feed.inspect(chunk.positions[offset], item, data)
+                chunk.items[offset] = item
+                if not decodes:
+                    return None
+            was_read = perf_counter_ns()
+            decode = stages.decode
+            if left.handed_over and self._at_once:
+                decode = self._at_once.decode_handed_over
+            with self._one_large if item.pixels > LARGE_PIXELS else unlimited:
+                pixels = decode(item, data)
+                decoded = perf_counter_ns()
+                destination = self._rows[chunk.buffer][1][chunk.first + offset]
+                stages.resize_into(item, pixels, destination)
+                if feed.extract:
+                    chunk.extracted.append(feed.extract(data, item, pixels))
+        except ImageError as error:
+            return error
+        return began, was_read, decoded, perf_counter_ns()
 
 
 def _as_runtime_error(error: StopIteration) -> RuntimeError:

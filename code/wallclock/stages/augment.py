@@ -135,6 +135,16 @@ class Augmentation(NamedTuple):
         """Whether nothing is cut off."""
         return self.width == self.height == 1
 
+    @property
+    def jitters(self) -> bool:
+        """Whether colours change."""
+        return not self.brightness == self.contrast == self.saturation == 1
+
+
+def augmentation_of(image: Any) -> Augmentation | None:
+    """What was drawn for this request of the image; None: nothing."""
+    return getattr(image, "augmentation", None)
+
 
 def draw(
     width: int, height: int, seed: int, epoch: int, index: int, limits: Augment = Augment()

@@ -1,6 +1,7 @@
 """Stage `normalize`: uint8 RGB to the float32 that the model was trained on."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,20 +33,23 @@ def make_lookup(
 
     A channel has 256 values: to look them up takes less time than to compute each pixel.
     """
-    levels = np.arange(256, dtype=np.uint8).reshape(-1, 1, 1).repeat(len(mean), axis=2)
-    values = make(mean, std)(levels)[..., 0]
-    tables: dict[np.dtype[Any], npt.NDArray[Any]] = {}
+    table = lru_cache(partial(levels, mean, std))
 
     def write(pixels: PixelArray, row: npt.NDArray[Any]) -> None:
-        table = tables.get(row.dtype)
-        if table is None:
-            table = tables[row.dtype] = np.empty(values.shape, row.dtype)
-            store(values, table)
-        for channel, channel_values in enumerate(table):
+        for channel, channel_values in enumerate(table(row.dtype)):
             # No level is out of range; the default mode would copy the result once more.
             np.take(channel_values, pixels[..., channel], out=row[channel], mode="clip")
 
     return write
+
+
+def levels(mean: Sequence[float], std: Sequence[float], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What each of the 256 levels becomes, (c, 256), in one of the types that `store` has."""
+    pixels = np.arange(256, dtype=np.uint8).reshape(-1, 1, 1).repeat(len(mean), axis=2)
+    values = make(mean, std)(pixels)[..., 0]
+    table = np.empty(values.shape, dtype)
+    store(values, table)
+    return table
 
 
 def store(values: FloatArray, row: npt.NDArray[Any]) -> None:

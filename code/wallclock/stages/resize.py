@@ -1,8 +1,10 @@
-"""Stage `resize`: an RGB array to a fixed size, by Pillow or torch, whose filters antialias.
+"""Stage `resize`: an RGB array to a fixed size, by filters that antialias.
 
 `resize` does not keep the aspect ratio: the paper's jobs squash to the model's square input.
 `resize_window` makes only a part of a larger result, as a crop needs it. torch has Pillow's filters
-in vector code: the same pixels but for rounding, in less time than OpenCV's `area` takes.
+in vector code: the same pixels but for rounding, in less time than OpenCV's `area` takes. The
+native module has torch's, to the bit; what it lacks (lanczos, an alpha channel), and all where it
+was not compiled, torch resizes, and Pillow where torch is not installed.
 
 Grey and RGBA are resized as RGB is. Pillow weights the colours of a pixel by
 its alpha, torch does not: to torch go opaque pixels alone.
@@ -12,16 +14,21 @@ are 468.25, in 469. Given the size in the file, the 468.25 alone are resized; ta
 shift the image by up to half a pixel of the result.
 """
 
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
 
+from wallclock import native
 from wallclock.errors import ImageError, Unavailable, check_name
 from wallclock.preprocess import Placement, Size
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages.pixels import PixelArray
 
+#: Interpolations of the native module.
+NATIVE = ("bilinear", "bicubic")
 #: Pixels of a thumbnail's shorter side; images that are not so many times larger need none.
 THUMBNAIL_PX, _LARGE = 256, 1.5
 
@@ -100,7 +107,14 @@ def make(name: str, interpolation: str, size: int | Size) -> Resizer:
     """
     check_name(name, RESIZERS, "resizer")
     check_name(interpolation, INTERPOLATIONS[name], f"interpolation of resizer={name}")
+    if name == "native" and (native.find() is None or interpolation not in NATIVE):
+        name = otherwise()
     return RESIZERS[name](interpolation, (size, size) if isinstance(size, int) else size)
+
+
+def otherwise() -> str:
+    """What resizes in the place of `native`."""
+    return "torch" if find_spec("torch") else "pil"
 
 
 class _Pillow(Resizer):
@@ -204,5 +218,47 @@ def _never_skipped(made: int, stored: int, resized: int) -> int:
     return made + 1 if made == stored != resized else made
 
 
+class _Native(Resizer):
+    name = "native"
+
+    def __init__(self, interpolation: str, size: Size) -> None:
+        super().__init__(interpolation, size)
+        self._module = native.find()
+        self._plan = lru_cache(1024)(self._make_plan)
+        self._window = np.empty((0, 0, 3), np.uint8)
+
+    def _make_plan(self, shape: Size, full: Full, placement: Placement | None) -> Any:
+        resized = placement.resized if placement else self._size
+        window = (*placement.start, *placement.window) if placement else None
+        covered = extent(shape, full) if full else None
+        bicubic = self.interpolation == "bicubic"
+        try:
+            return self._module.Plan(shape, resized, extent=covered, window=window, bicubic=bicubic)
+        except ValueError:  # a side of a million pixels
+            return None
+
+    def _is_done(
+        self, row: PixelArray, pixels: PixelArray, full: Full, placement: Placement | None
+    ) -> bool:
+        """Whether the pixels were resized into the row; else it is too much for the module."""
+        plan = self._plan(pixels.shape[:2], full, placement)
+        return plan is not None and self._module.resize(pixels, plan, row) == 0
+
+    def _other(self) -> Resizer:
+        return RESIZERS[otherwise()](self.interpolation, self._size)
+
+    def resize_into(self, destination: PixelArray, pixels: PixelArray, full: Full = None) -> None:
+        if not self._is_done(destination, pixels, full, None):
+            destination[...] = self._other().resize(pixels, full)
+
+    def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
+        shape = *placement.window, pixels.shape[2]
+        if self._window.shape != shape:
+            self._window = np.empty(shape, np.uint8)
+        if self._is_done(self._window, pixels, full, placement):
+            return self._window
+        return self._other().resize_window(pixels, placement, full)
+
+
 #: The product's own; the benchmark suite adds one.
-RESIZERS: dict[str, type[Resizer]] = {"pil": _Pillow, "torch": _Torch}
+RESIZERS: dict[str, type[Resizer]] = {"pil": _Pillow, "torch": _Torch, "native": _Native}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from tests.wallclock.job.conftest import QUICK, Content, content
 from wallclock.errors import UserError
 from wallclock.job import embed
+from wallclock.job.identity import identity_of
+from wallclock.job.settings import JobSettings
+from wallclock.recipe import FAST, ModelSpec
 
 Run = Callable[..., Any]
 
@@ -38,6 +42,15 @@ def test_a_field_at_its_default_refuses_no_older_dataset(
     (tmp_path / "out" / "part-00001.parquet").unlink()
     assert run().tally.images > 0
     assert content(tmp_path / "out") == reference
+
+
+def test_the_native_module_goes_on_where_the_libraries_were() -> None:
+    """And they where it was: the pixels are the same."""
+    settings = JobSettings()
+    before = replace(FAST, decoder="simplejpeg", resizer="torch")
+    identities = [identity_of(settings, recipe, ModelSpec("m")) for recipe in (FAST, before)]
+    assert identities[0] == identities[1]
+    assert identities[0] != identity_of(settings, replace(FAST, resizer="pil"), ModelSpec("m"))
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_a_crash_keeps_its_traceback(tiny: Manifest) -> None:
     ):
         list(loader)
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert names[-2:] == ["_fill", "decode"]
+    assert names[-2:] == ["_load", "decode"]
 
 
 def test_corrupt_images_shift_nothing(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ block's 8 rows and columns. Other scales than these powers of two cost more than
 libjpeg-turbo has no vector code for them (`benchmarks/decode.py`).
 
 Importing this package imports no image library: a decoder imports its own when it is made. The
-product has two decoders; `register` adds others, as the benchmark suite does.
+product has three decoders; `register` adds others, as the benchmark suite does.
 """
 
 from functools import wraps
@@ -42,7 +42,8 @@ from typing import Any
 
 from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.jpeg import read_bare
-from wallclock.stages.decode import pil, simplejpeg
+from wallclock.native import described as native_module
+from wallclock.stages.decode import native, pil, simplejpeg
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder, Scaling
 from wallclock.stages.decode.pil import admit_pixels, make_image
 from wallclock.stages.pixels import PixelArray
@@ -59,12 +60,13 @@ __all__ = [
     "make",
     "make_image",
     "name_of",
+    "native_module",
     "register",
 ]
 
 #: Name → decoder: the product's own, and those that were registered.
 DECODERS: dict[str, Decoder] = {
-    decoder.name: decoder for decoder in (pil.DECODER, simplejpeg.DECODER)
+    decoder.name: decoder for decoder in (pil.DECODER, simplejpeg.DECODER, native.DECODER)
 }
 
 

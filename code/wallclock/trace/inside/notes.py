@@ -121,6 +121,28 @@ def decoded_file(tracer: Tracer, done: Done) -> None:
     tracer.paths.add(path)
 
 
+def loaded_at_once(tracer: Tracer, done: Done) -> None:
+    """A method of `wallclock` that reads, decodes and resizes: it returns each image's times."""
+    _, _, chunk, start, rows = done.args
+    view = tracer.view()
+    read, resize = (tracer.slot(stage, f"wallclock {stage}") for stage in ("read", "resize"))
+    view[done.slot + 1] -= 1  # each image is a call
+    for image, times in zip(chunk.items[start:], done.result, strict=False):
+        if not isinstance(times, tuple):
+            continue
+        for slot, ns in ((read, times[1] - times[0]), (resize, times[3] - times[2])):
+            view[slot] += ns
+            view[slot + 1] += 1
+            view[done.slot] -= ns
+            tracer.count(slot, 1)
+        view[done.slot + 1] += 1
+        tracer.count(done.slot, 1, done.started)
+        form = "progressive JPEG" if image.process == "progressive" else "JPEG"
+        source, made = (image.width, image.height), size_of(rows[0].shape)
+        tracer.count_kind(done.slot, form, source, made, n_bytes=image.bytes)
+        tracer.paths.add_bytes(image.bytes)
+
+
 def read_file(tracer: Tracer, done: Done) -> None:
     """A tensor of a file's bytes, by its path."""
     tracer.paths.add_read(done.args[0] if done.args else done.kwargs["path"], len(done.result))

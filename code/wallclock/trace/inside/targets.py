@@ -160,9 +160,13 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
     "wallclock.fetch.sources": (
         Row("SourceReader.__call__", "read", "read_image", "wallclock read"),
     ),
-    "wallclock.stages.resize": (
-        Row("_Torch.resize_into", "resize", "resized_into", "wallclock resize"),
-        Row("_Torch.resize_window", "resize", "resized_window", "wallclock resize"),
+    "wallclock.loader.at_once": (
+        Row("AtOnce.load", "decode", "loaded_at_once", "wallclock decode"),
+    ),
+    "wallclock.stages.resize": tuple(
+        Row(f"{cls}.resize_{what}", "resize", f"resized_{what}", "wallclock resize")
+        for cls in ("_Torch", "_Native")
+        for what in ("into", "window")
     ),
     "wallclock.loader.iteration": (Row("Images.__next__", "wait", name="wallclock.Images"),),
     "onnxruntime.capi.onnxruntime_inference_collection": (
