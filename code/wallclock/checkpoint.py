@@ -3,6 +3,7 @@
 transformers' checkpoints have config.json and preprocessor_config.json, timm's config.json alone.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -167,7 +168,7 @@ def folder_of(model: ModelSpec) -> Path:
     Raises `NoWeightsError` where they cannot be had; `UserError` for a folder that is not there.
     """
     if model.path:
-        folder = Path(model.path).expanduser().resolve()
+        folder = Path(os.path.realpath(os.path.expanduser(model.path)))
         if not folder.is_dir():
             wanted = f"give the one with {CONFIG} and {_WEIGHTS}"
             raise UserError(f"model.path: {folder} is no folder; {wanted}")

@@ -12,6 +12,7 @@ import re
 import sys
 from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote
 
 #: A backslash that would be read as an escaped byte, or as an escaped backslash.
 _LOOKS_ESCAPED = re.compile(r"\\(?=x([89a-f][0-9a-f]|5c))")
@@ -20,12 +21,13 @@ _ESCAPED = re.compile(rb"\\x([89a-f][0-9a-f]|5c)")
 #: Names of parameters that let their bearer in: of stores, of CDNs, and what all call a secret.
 _SIGNATURE = (
     r"x-(?:amz|goog|oss|cos|obs|tos)-(?!process)[\w-]+|q-(?:sign|ak|key|header|url)[\w-]*"
-    r"|[\w-]*(?:token|signature|secret|passw(?:or)?d|access[_-]?(?:key[_-]?)?id|access[_-]?key)"
-    r"|key-pair-id|policy|sign?|hmac|hm|jwt|oh|pwd|api[_-]?key|auth(?:[_-]?key|orization)?"
+    r"|[\w-]*(?:token_*|signature|[_-]sig|secret|passw(?:or)?d|access[_-]?(?:key[_-]?)?id)"
+    r"|[\w-]*(?:access|secret|private|shared|subscription)[_-]?key"
+    r"|key-pair-id|policy|sign?|hmac|hm|jwt|oh|pwd|pass|api[_-]?key|auth(?:[_-]?key|orization)?"
     r"|credentials?|hdn(?:ea|ts)"
 )
 #: Of such a URL, what says for how long and for what: Azure's, CloudFront's, and others'.
-_TERMS = r"expir\w+|exp|ex|is|oe|hash-algorithm|s[eiprstv]|sip|spr|srt|sk(?:oid|tid|[estv])"
+_TERMS = r"[\w-]*expir\w+|exp|ex|is|oe|hash-algorithm|s[eiprstv]|sip|spr|srt|sk(?:oid|tid|[estv])"
 #: What begins a parameter, also of a URL that is percent-encoded in another one.
 _MARK, _CODED_MARK = r"[?#]|&(?:amp;)?|\\u0026", r"%(?:25)*(?:3f|23|26)"
 _REST = r"(?![:;,.)]{1,4}\s)[^&#\s\"'<>]"  # a message goes on behind
@@ -46,24 +48,31 @@ _GONE_FIRST = re.compile(
     rf"|%(?:25)*(?:3f|23){_GONE}(?!%(?:25)*26)|{_GONE}%(?:25)*26",
     re.IGNORECASE,
 )
+#: A name of which a letter is percent-encoded: its server reads it as any other.
+_CODED_NAME = re.compile(r"(?<=[?&#])[\w-]*%[\w%-]*(?==)")
+#: Two slashes of a URL that JSON, or a percent sign, escapes in part.
+_SLASHES = r"(?:\\?/|%(?:25)*2f){2}"
 #: A user, and perhaps a password. It may have a mark that ends a host, unless it may be a port.
 _USER = re.compile(
-    r"(?:\A[\w+.:-]{0,40}://[^\s/?#]*"
-    r"|://(?:[^\s/?#\"<>]*|[^\s/?#\"<>@:\[]*:(?!\d*(?:[/?#\s\"'<>,;]|\Z))[^\s\"<>@]{1,200})"
-    r"|%(?:25)*3a(?:%(?:25)*2f){2}(?:(?!%(?:25)*(?:2f|3f|23))[^\s/?#&\"<>])*)(?:@|%(?:25)*40)",
+    r"(?:\A[\w+.:-]{0,40}://[^\s/?#]*|\A//[^\s/?#@:]*:[^\s/?#]*"
+    r"|:(?:\\?/){2}"
+    r"(?:[^\s/?#\"<>]*|[^\s/?#\"<>@:\[]*:(?!\d*(?:[/?#\s\"'<>,;\\]|\Z))[^\s\"<>@]{1,200})"
+    rf"|%(?:25)*3a{_SLASHES}(?:(?!%(?:25)*(?:2f|3f|23))[^\s/?#&\"<>])*)(?:@|%(?:25)*40)",
     re.IGNORECASE,
 )
-_BEFORE_USER = re.compile(r".*?(?:://|%(?:25)*3a(?:%(?:25)*2f){2})", re.IGNORECASE)
+_BEFORE_USER = re.compile(rf".*?(?:\A|:|%(?:25)*3a){_SLASHES}", re.IGNORECASE)
 #: Schemes in whose URLs a container, or a repository, is before the @.
 _NO_USER = re.compile(r"(?:abfss?|wasbs?|github)\Z", re.IGNORECASE)
 
 
 def without_secrets(text: str) -> str:
     """The text, whose URLs lose user name, password, and the parameters of a signature."""
-    if "@" in text or "%40" in text:
+    if "@" in text or ("%" in text and "40" in text):
         text = _USER.sub(_without_user, text)
     if "=" not in text and "%" not in text:
         return text
+    if "%" in text:
+        text = _CODED_NAME.sub(_decoded_name, text)
     text, n_signed = _SIGNED.subn(_mark_of, text)
     if n_signed:
         text = _WITH_TERMS.sub(_mark_of, text)
@@ -73,11 +82,12 @@ def without_secrets(text: str) -> str:
 
 
 def values_without_secrets(value: Any) -> Any:
-    """Lists and dicts as of JSON, with each text, or path in bytes, without secrets."""
+    """Lists and dicts as of JSON, with each text, also as bytes of UTF-8, without secrets."""
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, bytes):
-        return os.fsencode(without_secrets(os.fsdecode(value)))
+        with suppress(UnicodeDecodeError):  # a picture's bytes may look like a parameter
+            return without_secrets(value.decode()).encode()
     if isinstance(value, list | tuple):
         return type(value)(map(values_without_secrets, value))
     if isinstance(value, dict):
@@ -87,6 +97,11 @@ def values_without_secrets(value: Any) -> Any:
 
 def _mark_of(found: re.Match[str]) -> str:
     return f"{found[1] or found[2]}{_GONE}"
+
+
+def _decoded_name(found: re.Match[str]) -> str:
+    name = unquote(found[0])
+    return name if _SIGNED.match(f"?{name}=") else found[0]
 
 
 def _without_user(found: re.Match[str]) -> str:

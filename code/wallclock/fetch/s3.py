@@ -4,6 +4,7 @@ boto3 is imported when a client is made.
 """
 
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
@@ -72,8 +73,8 @@ def classify(error: Exception) -> RequestError:
     if isinstance(error, transient):
         return TransientError(detail)
     if isinstance(error, exceptions.ParamValidationError):
-        # Its first line says only that there are further ones.
-        return PermanentError(" ".join(str(error).split()))
+        # Its first line says only that there are further ones. A bucket's name may have a password.
+        return PermanentError(re.sub('"[^"]*@', '"', " ".join(str(error).split())))
     if isinstance(error, (exceptions.BotoCoreError, RuntimeError)):
         # RuntimeError: credentials were renewed, and have ended.
         return refused(detail)

@@ -296,7 +296,7 @@ class Dataset:
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write what it is."""
         self.store.write(CONFIG, _CONFIG.encode())
-        about = _with_paths(about, lambda text: without_secrets(text_of(text)))
+        about = _with_paths(about, lambda text: _public(text_of(text)))
         self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}).encode())
 
     def row_file(self, number: int) -> str:
@@ -364,6 +364,11 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
     if absent := [name for name in (*_NEEDED, *_COUNTS) if name not in found]:
         raise UserError(f"{where} cannot be read: it has no {absent[0]}; {fix}")
     return Dataset(store, _with_paths(about, path_of))
+
+
+def _public(text: str) -> str:
+    """A path as it is, a text with a URL without secrets."""
+    return without_secrets(text) if "://" in text else text
 
 
 def _with_paths(about: Mapping[str, Any], form: Callable[[str], str]) -> dict[str, Any]:

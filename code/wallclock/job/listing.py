@@ -42,7 +42,7 @@ from wallclock.job.texts import (
 )
 from wallclock.job.thumbnails import Member, members
 from wallclock.loader.items import Unreadable
-from wallclock.outside import printable, without_secrets
+from wallclock.outside import printable, values_without_secrets
 from wallclock.recipe import Limits
 
 #: A name below a list from elsewhere: no root, no scheme however it is spelled, no control code.
@@ -58,11 +58,12 @@ _FILES = 512
 
 @dataclass(frozen=True)
 class Items(Sequence[Source]):
-    """The images of a job in order. Only `where` and `root` have the secrets of URLs.
+    """The images of a job in order. Only `where` has the secrets of URLs.
 
-    `ids`, `where`, `versions`: Arrow columns of string, binary and string. `root` goes before each
-    `where`. A version changes with the image's bytes: size and time of a file, a store's ETag;
-    empty where nothing is known. `open_one` makes the source where it is neither path nor URL.
+    `ids`, `where`, `versions`: Arrow columns of string, binary and string. `root`, of a folder or a
+    bucket, goes before each `where`. A version changes with the image's bytes: size and time of a
+    file, a store's ETag; empty where nothing is known. `open_one` makes the source where it is
+    neither path nor URL.
     `carried`: a list's other columns, an Arrow table of as many rows; None where it has none.
     `others`: by name what was skipped beside them: files that are no images, and hidden ones.
     `faults`: by position why a list's row names no image; reading it fails for that reason.
@@ -91,8 +92,9 @@ class Items(Sequence[Source]):
 
     def digest(self) -> str:
         """sha256 over ids, places and versions, in order: the same where URLs are signed anew."""
-        digest = sha256(os.fsencode(without_secrets(os.fsdecode(self.root))))
-        for column in (self.ids, public_places(self.where), self.versions):
+        digest = sha256(self.root)
+        where = self.where if self.root else public_places(self.where)
+        for column in (self.ids, where, self.versions):
             add_to_digest(digest, column)
         return digest.hexdigest()
 
@@ -116,7 +118,7 @@ def list_items(src: str, limit: int | None = None, limits: Limits | None = None)
             base = f"{scheme}://{host}{name.rpartition('/')[0]}/".encode()
             items = _list(src, name, file, base, limit, origin)
     else:
-        path = Path(os.path.realpath(os.path.expanduser(src)))
+        path = Path(os.path.realpath(os.path.expanduser(src.replace("\0", "\\x00"))))
         if not os.path.exists(path):
             raise SourceError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
         if path.is_dir():
@@ -129,10 +131,13 @@ def list_items(src: str, limit: int | None = None, limits: Limits | None = None)
     if twice := repeated(items.ids):
         times = f"{src} has the id '{printable(twice[0])}' {twice[1]} times"
         raise SourceError(f"{times}; give each image an id of its own")
+    if items.root:  # names of files and objects are no URLs
+        return items
     table = items.carried
     if table is not None:
-        table = pa.table([*map(public, table.columns)], schema=table.schema)
-    return replace(items, ids=public_ids(items.ids), carried=table)
+        fields = [x.with_metadata(values_without_secrets(x.metadata)) for x in table.schema]
+        table = pa.table([*map(public, table.columns)], schema=pa.schema(fields))
+    return replace(items, ids=public_ids(items.ids, items.where), carried=table)
 
 
 def _thumbnails(dataset: Dataset, root: bytes, limit: int | None) -> Items:

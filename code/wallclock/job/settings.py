@@ -1,8 +1,8 @@
 """The settings of a job and of its check: `key=value` words, or keyword arguments in Python."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 from wallclock import checkpoint, machine
@@ -176,7 +176,7 @@ class JobSettings:
         if self.model == default.hub_id:
             pretrained = replace(default, weights="pretrained", normalize=self.normalize)
             return checkpoint.resolve(pretrained, self.pool)
-        local = Path(self.model).expanduser().is_dir()
+        local = os.path.isdir(os.path.expanduser(self.model))
         if not local and self.model.count("/") != 1:
             raise UsageError(f"model={self.model}: give a hub id (owner/name), a folder, or null")
         return checkpoint.resolve(

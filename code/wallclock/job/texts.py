@@ -1,15 +1,18 @@
 """Columns of millions of texts, without an object for each."""
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
+from os import fsencode
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wallclock.fetch.filesystems import place_of
 from wallclock.outside import values_without_secrets
 
 #: Rows that are looked at together: a bound on the memory.
@@ -56,7 +59,7 @@ def repeated(column: Any) -> tuple[str, int] | None:
 # --- secrets ------------------------------------------------------------------------------------
 
 #: What every URL with a secret has, and few names of files have.
-_SUSPECT = r"(?is)[?&#\\].*=|//.*@|%.*(?:3d|40)"
+_SUSPECT = r"(?is)[?&#\\].*=|[/\\]/.*@|%.*(?:3d|40)"
 _DIGITS = 12
 
 
@@ -64,8 +67,8 @@ def public(column: Any) -> Any:
     """A column of a list, whose texts lose the secrets of their URLs."""
     kind = column.type
     if kind in (pa.string(), pa.large_string()):
-        return public_places(column)
-    if "string" not in str(kind):
+        return _without_secrets(column, _SUSPECT)
+    if not re.search("string|binary", str(kind)):
         return column
     with suppress(pa.ArrowException, ValueError, OverflowError):  # it cannot be carried either
         values = column.to_pylist()
@@ -75,23 +78,35 @@ def public(column: Any) -> Any:
 
 
 def public_places(column: Any) -> Any:
-    """As `public`, of a column of texts or of the system's bytes."""
-    suspects = pc.match_substring_regex(column, _SUSPECT).fill_null(False).combine_chunks()
+    """As `public`, of URLs and absolute paths in the system's bytes; a path is no URL."""
+    return _without_secrets(column, f"(?s)^[^/].*(?:{_SUSPECT})")
+
+
+def _without_secrets(column: Any, suspect: str) -> Any:
+    suspects = pc.match_substring_regex(column, suspect).fill_null(False).combine_chunks()
     if not pc.any(suspects).as_py():
         return column
     changed = values_without_secrets(column.filter(suspects).to_pylist())
     return pc.replace_with_mask(column, suspects, pa.array(changed, column.type))
 
 
-def public_ids(ids: Any) -> Any:
-    """As `public`; of ids that would become equal, those that have lost something get a digest."""
-    shown = public_places(ids)
+def public_ids(ids: Any, where: Any) -> Any:
+    """As `public`; of ids that would become equal, those that have lost something get a digest.
+
+    An id that is the path in `where`, or its end, is no URL.
+    """
+    shown = public(ids)
     changed = pc.not_equal(shown, ids)
     if not pc.any(changed).as_py():
         return ids
+    pairs = zip(ids.filter(changed).to_pylist(), where.filter(changed).to_pylist(), strict=True)
+    is_url = [not (at[:1] == b"/" and at.endswith(fsencode(place_of(text)))) for text, at in pairs]
+    changed = changed.combine_chunks()
+    changed = pc.replace_with_mask(changed, changed, pa.array(is_url))
+    shown = pc.if_else(changed, shown, ids)
     counts = pc.value_counts(shown)
     several = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    alike = pc.and_(changed, pc.is_in(shown, value_set=several)).combine_chunks()
+    alike = pc.and_(pc.is_in(shown, value_set=several), changed).combine_chunks()
     pairs = zip(shown.filter(alike).to_pylist(), ids.filter(alike).to_pylist(), strict=True)
     marked = [f"{text}#{sha256(whole.encode()).hexdigest()[:_DIGITS]}" for text, whole in pairs]
     return pc.replace_with_mask(shown, alike, pa.array(marked, pa.string()))

@@ -194,7 +194,7 @@ class FolderItems(ListedItems):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, labels: bool = False) -> None:
-        self.root = Path(path).expanduser()
+        self.root = Path(os.path.expanduser(path))
         if not os.fspath(path) or not self.root.is_dir():
             fix = "give one, a .tar, a .parquet, or a list of paths, URLs, bytes or files"
             raise UserError(f"{os.fspath(path) or repr('')} is no folder; {fix}")

@@ -104,7 +104,7 @@ def verify_signature(
     """
     if not _ORIGIN.fullmatch(origin):
         raise ValueError(f"origin={printable(origin)}: give scheme://host[:port], no more")
-    if not _TARGET.fullmatch(target):
+    if not (header.isascii() and _TARGET.fullmatch(target)):
         return False
     values = dict(part.strip().partition("=")[::2] for part in header.split(","))
     time_text = values.get("t", "")

@@ -51,7 +51,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"--seconds needs a positive number, not {given.seconds:g}")
     if not given.program:
         raise UsageError("trace needs a program: script.py args, or -m module args")
-    if given.script and not Path(given.script[0]).exists():
+    if given.script and not os.path.exists(given.script[0]):
         raise UsageError(f"no script {given.script[0]}; give a Python file, or -m and a module")
     return given
 

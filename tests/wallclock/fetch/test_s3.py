@@ -55,6 +55,11 @@ UNREACHABLE = exceptions.EndpointConnectionError(endpoint_url="http://host")
         (refusal(409, "ConditionalRequestConflict"), TransientError, "409 Conditional"),
         (exceptions.NoCredentialsError(), RefusedError, "Unable to locate credentials; set AWS_"),
         (exceptions.ParamValidationError(report="no name"), PermanentError, "Parameter valid"),
+        (
+            exceptions.ParamValidationError(report='Invalid bucket name "u:p@b"'),
+            PermanentError,
+            'Parameter validation failed: Invalid bucket name "b"',
+        ),
         (exceptions.TokenRetrievalError(provider="sso", error_msg="gone"), RefusedError, "Error"),
         (exceptions.MissingDependencyException(msg="crt"), RefusedError, "Missing"),
         (UNREACHABLE, TransientError, 'Could not connect to the endpoint URL: "http://host"'),

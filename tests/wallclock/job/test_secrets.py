@@ -152,16 +152,39 @@ def test_ids_that_would_become_one(tmp_path: Path) -> None:
             pa.array([[("k", "?sig=S3CRET")], []], pa.map_(pa.string(), pa.string())),
             [[("k", "")], []],
         ),
-        (pa.array([b"?sig=bytes", b""]), [b"?sig=bytes", b""]),
+        (pa.array([b"http://u:S3CRET@h", b"\xff?sig=1"]), [b"http://h", b"\xff?sig=1"]),
         (pa.array([1.5, float("inf")]), [1.5, float("inf")]),
     ],
 )
 def test_columns_that_are_carried_along(column: Any, kept: list[Any], tmp_path: Path) -> None:
-    table = pa.table({"path": ["a.jpg", "b.jpg"], "other": column})
-    pq.write_table(table, tmp_path / "list.parquet")
+    field = pa.field("other", column.type, metadata={"from": "http://u:S3CRET@h/"})
+    schema = pa.schema([("path", pa.string()), field])
+    pq.write_table(pa.table([["a.jpg", "b.jpg"], column], schema=schema), tmp_path / "list.parquet")
     carried = list_items(str(tmp_path / "list.parquet")).carried
+    assert b"S3CRET" not in carried.schema.serialize().to_pybytes()
     assert carried["other"].to_pylist() == kept
     assert carried.schema.field("other").type == column.type
+
+
+def test_a_path_is_no_url(world: World, tmp_path: Path) -> None:
+    """Whatever it is called, it is opened, listed and found again under its own name."""
+    folder = tmp_path / "x?token=1"
+    names = ["a?sig=1.jpg", "a?sig=2.jpg", "b&token=1.jpg", "c@home/a=b?c.jpg", "d%3Ftoken%3D1.jpg"]
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(making.jpeg(64, 48, number))
+    embed(folder, tmp_path / "out", **QUICK)
+    assert sorted(content(tmp_path / "out").rows) == names
+    assert not verify(tmp_path / "out").faults
+    texts = [f"{folder.name}/{names[0]}", f"file://{folder}/{names[1]}", f"{folder}/{names[2]}"]
+    (tmp_path / "list.txt").write_text("\n".join(texts))
+    assert list_items(str(tmp_path / "list.txt")).ids.to_pylist() == texts
+    rows = f"id,path\n?sig=S3CRET,{texts[0]}\n"
+    (tmp_path / "list.csv").write_text(rows)
+    items = list_items(str(tmp_path / "list.csv"))
+    assert items.ids.to_pylist() == [""]
+    (tmp_path / "list.csv").write_text(rows.replace("?token=1", "?token=2"))
+    assert list_items(str(tmp_path / "list.csv")).digest() != items.digest()
 
 
 def test_messages_of_any_error() -> None:

@@ -211,6 +211,7 @@ V1 = "aca7d3e3adc0bf3e403302d1d341431bae50c61a3a47a853ad817258f156481c"
         ({"header": "t=1000"}, False),
         ({"header": "t=1000,v2="}, False),
         ({"header": "t=1000,v2=é"}, False),
+        ({"header": "t=1000,v2=\udcff"}, False),
         ({"header": "t=٣,v2=00"}, False),
         ({"header": f"t={'9' * 5000},v2=00"}, False),
         ({"header": HEADER.replace("t=1000", "t=1200"), "now": 1200}, False),

@@ -1,5 +1,6 @@
 """Where the files of a dataset are: a folder, or a bucket."""
 
+import os
 from pathlib import Path
 
 from wallclock.job.stores.folder import Folder
@@ -13,4 +14,4 @@ def at(out: str | Path) -> Store:
     """The place that a user names: a folder, or `s3://bucket/prefix`."""
     if str(out).startswith("s3:/"):
         return S3.named(str(out))
-    return Folder(Path(out).expanduser().resolve())
+    return Folder(Path(os.path.realpath(os.path.expanduser(out))))
