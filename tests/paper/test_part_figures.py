@@ -38,7 +38,7 @@ def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
     ):
         assert expected in text
     for axes in figure.axes:
-        assert len(markers(axes.lines, "o")) == 4
+        assert len(markers(axes.lines, "o")) == 5
     rows = read_table(tmp_path / ablation.CSV)
     for row in rows:
         row.update(status="unavailable", reason="none here")
