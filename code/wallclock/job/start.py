@@ -279,7 +279,7 @@ def _with_vectors(outcome: Outcome, items: Items, dataset: Dataset) -> Outcome:
     reason = printable(next(failures)["reason"])
     is_windows = any("\\" in place and "://" not in place for place in places)
     fix = "; write / for the backslashes of Windows" if is_windows else ""
-    raise UserError(f"no image has a vector, the first: {shown} ({reason}){fix}; {outcome}")
+    raise UserError(f"no image has a vector, the first: {shown} ({reason}); {outcome}{fix}")
 
 
 def _print_others(items: Items, console: Console) -> None:
