@@ -90,6 +90,7 @@ _ABOUT: documents.Schema = {
     **dict.fromkeys(("identity.recipe.dtype", "identity.recipe.preprocess"), str),
     "carries": tuple[str, ...],
     "versions": Mapping[str, str],
+    "earlier_versions": tuple[Mapping[str, str], ...],
     "counts": Mapping[str, Count],
 }
 _NEEDED = ("format", "complete", "source", "settings", "identity", "n", "shard", "images")

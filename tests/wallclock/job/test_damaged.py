@@ -203,6 +203,7 @@ def test_a_description_of_which_a_field_is_damaged(run: Run, tmp_path: Path) -> 
     ("place", "value", "words"),
     [
         (("identity", "n"), "7", "identity.n=7: give a whole number"),
+        (("earlier_versions",), [1], "earlier_versions=1: "),
         (("identity", "shard"), 0, "identity.shard=0: give a whole number"),
         (("identity", "model"), [], "identity.model=[]"),
         (("identity",), None, "it has no identity"),
