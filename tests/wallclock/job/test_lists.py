@@ -358,17 +358,18 @@ def test_a_source_that_gives_no_vector_ends_with_1(
     name: str,
     text: str,
     said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Also when it is complete already; what has vectors does not."""
-    monkeypatch.chdir(tmp_path)  # a line has a bound, and OUT is in it twice
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / name).write_text(text)
-    src = tmp_path / "in" if name == "a.jpg" else tmp_path / "in" / name
+    folder = tmp_path_factory.mktemp(
+        "a"
+    )  # short: a line has a bound, and the folder is in it often
+    (folder / "in").mkdir()
+    (folder / "in" / name).write_text(text)
+    src = folder / "in" if name == "a.jpg" else folder / "in" / name
     for counts in ("; 0 vectors, ", "; complete already: 0 vectors, "):
-        assert main(["embed", str(src), "out", *WORDS]) == 1
+        assert main(["embed", str(src), str(folder / "out"), *WORDS]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("wallclock: no image has a vector, the first: ")
         assert said in line
