@@ -164,4 +164,5 @@ def test_the_digest_is_of_every_row(make: Make, monkeypatch: pytest.MonkeyPatch)
         src = make(f"{at}.parquet", label=[1000 if row == at else row for row in range(20)])
         return columns.identity_of(list_items(str(src)))["carried_values"]
 
-    assert len({digest(at) for at in range(21)}) == 21
+    rows = 0, 5, 6, 11, 12, 19, 20
+    assert len({digest(at) for at in rows}) == len(rows)
