@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import pyarrow as pa
 import pytest
 
 from tests import making
 from tests.fake_ray import FakeRay
 from wallclock.errors import NotReachedError, UserError
 from wallclock.fetch.sources import SourceReader
-from wallclock.job import embed
+from wallclock.job import apart, embed
 from wallclock.job.dataset import open_existing
 from wallclock.job.place import cluster
 
@@ -144,3 +145,13 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
         return fake
 
     return start
+
+
+@pytest.fixture
+def read_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables from outside are read without a process for each."""
+
+    def read_table(file: BinaryIO, kind: str, limit: int | None) -> pa.Table:
+        return apart._read(kind, pa.OSFile(f"/dev/fd/{file.fileno()}"))[:limit]
+
+    monkeypatch.setattr(apart, "read_table", read_table)

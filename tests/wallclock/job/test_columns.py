@@ -16,6 +16,8 @@ from wallclock.errors import UserError
 from wallclock.job import columns, embed, texts
 from wallclock.job.listing import list_items
 
+pytestmark = pytest.mark.usefixtures("read_in_this_process")
+
 Make = Callable[..., Path]
 TYPES = {"label": pa.int64(), "split": pa.string(), "tags": pa.list_(pa.string())}
 
