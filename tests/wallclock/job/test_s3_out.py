@@ -24,7 +24,7 @@ from moto.server import ThreadedMotoServer
 from tests.conftest import ROOT
 from tests.harness.corpora.abo.conftest import fill
 from tests.killing import Job, kill_at_random
-from tests.wallclock.job import test_cluster as on_cluster
+from tests.wallclock.job import test_on_ray as on_cluster
 from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, World, content
 from tests.wallclock.job.test_killed import PHASED, vectors
 from wallclock.errors import UserError
