@@ -81,7 +81,7 @@ Done: TypeAlias = Callable[[Answer | Exception], object]
 
 @dataclass(slots=True)
 class Transfer:
-    """A request on its way, and who is told what comes of it."""
+    """A request on its way, and what takes its result."""
 
     request: Request
     done: Done

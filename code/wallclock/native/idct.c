@@ -3,8 +3,8 @@
  * jidctint.c and jidctred.c have the algorithm (Loeffler, Ligtenberg and Moschytz). Repeated here,
  * to the bit, is their vector code, which keeps 16 bits between its steps: products with the
  * quantizer wrap around, so do sums of two inputs, and what the first pass leaves is saturated. So
- * the samples are libjpeg-turbo's for any coefficients, also those that no image has, and nobody
- * needs to check their range.
+ * the samples are libjpeg-turbo's for any coefficients, also those that no image has: there is
+ * no range to check.
  *
  * idct_lanes.h has the transforms, for vectors of one block and, with AVX2, of two: words of eight
  * columns, or longs of four. They are unsigned, since those wrap around.

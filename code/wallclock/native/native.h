@@ -182,7 +182,7 @@ Separate separate, separate_avx2;
 typedef struct {
     const char *name;
     bool bmi2;                    /* fast pdep, shifts by a variable number of bits */
-    bool slow;                    /* plain C that nobody asked for: see `slower_here` */
+    bool slow;                    /* plain C, not forced: see `slower_here` */
     /* By n, which is 2, 4 or 8; and of two neighbouring blocks of one component, 128 coefficients
      * to 2n samples a row, which with AVX2 is ten times as fast. */
     Idct *idct[9], *idct_pair[9];
