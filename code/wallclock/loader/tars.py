@@ -13,7 +13,9 @@ import json
 import os
 import posixpath
 import re
+import struct
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -29,6 +31,9 @@ READ, _MOST = 1 << 16, 1 << 20
 #: Headers about the next one with a text alone, and what that is; pax has records.
 _TEXTS = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 _RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
+#: Name, size, checksum, type and prefix of a header; of these types nothing else of it matters.
+_HEADER = struct.Struct("100s24x12s12x8sc188x155s12x")
+_ADLER, _PLAIN = 65521, {tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME}
 #: Members with the same beginning of their names that are held until they are divided.
 _MOST_HELD = 64
 _CUT = re.compile(r"(\.*[^.].*?)\.([^\W\d].*)", re.DOTALL)
@@ -61,7 +66,7 @@ class TarMembers:
 
     def __iter__(self) -> Iterator[Member]:
         """Read it."""
-        places: dict[str, tuple[int, int]] = {}
+        places: dict[str, tuple[int, int]] | None = None
         for info in self._headers():
             path, place = posixpath.normpath(info.name), (info.size, self._at)
             content: bytes | str | None = None if info.isdir() else "no regular file"
@@ -70,25 +75,39 @@ class TarMembers:
                 target = posixpath.normpath(posixpath.join(folder, info.linkname))
                 what = f"a link to {printable(id_of(target))}"
                 content = f"{what}, which is no earlier member of a local .tar"
-                if self.descriptor is not None and target in places:
-                    place = places[target]
-                    content = os.pread(self.descriptor, *place)
-            elif not info.isdir() and not info.isdev():
+                if self.descriptor is not None:
+                    places = self._places() if places is None else places
+                    if target in places:
+                        place = places[target]
+                        content = os.pread(self.descriptor, *place)
+            elif _has_data(info):
                 content = self._read(info.size, 0 if info.issparse() else self.most)
                 if info.issparse():
                     content = "a sparse file; write the tar without --sparse"
                 elif info.size > self.most:
                     content = f"{info.size:,} bytes, over the limit of {self.most:,}"
-            if isinstance(content, bytes):
+            if places is not None and isinstance(content, bytes):
                 places[path] = place
             self._last = path
             yield path, content
+
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """Length and place of each member so far: few tars have links, so none was noted."""
+        places, end, self._at = dict[str, tuple[int, int]](), self._at, self.file.seek(0)
+        for info in self._headers():
+            if self._at == end:  # behind the header of the first link
+                break
+            if _has_data(info):
+                if not info.issparse() and info.size <= self.most:
+                    places[posixpath.normpath(info.name)] = info.size, self._at
+                self._at = self.file.seek(self._at + info.size + -info.size % _BLOCK)
+        return places
 
     def _headers(self) -> Iterator[tarfile.TarInfo]:
         """The header of each member, before its data."""
         said, n_said = dict[str, str](), 0
         while (block := self._read(_BLOCK)).strip(b"\0"):
-            info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+            info = _info(block)
             if info.type in (*_TEXTS, *_RECORDS):
                 n_said += info.size
                 if n_said > _MOST:
@@ -123,6 +142,29 @@ class TarMembers:
                 raise tarfile.ReadError("it ends early")
             left -= len(piece)
         return data
+
+
+def _has_data(info: tarfile.TarInfo) -> bool:
+    """Whether a member is a file, as one of a type that nobody knows is."""
+    return not (info.isdir() or info.issym() or info.islnk() or info.isdev())
+
+
+def _info(block: bytes) -> tarfile.TarInfo:
+    """A header as tarfile reads it; an ordinary one in a fifth of the time."""
+    name, size, checksum, kind, prefix = _HEADER.unpack(block)
+    try:
+        # The sum of all bytes, as the header has it, which counts its own as spaces; and Adler-32.
+        total = int(checksum.rstrip(b"\0 "), 8) + sum(checksum) - sum(b" " * 8)
+        if kind in _PLAIN and (1 + total) % _ADLER == zlib.adler32(block) & 0xFFFF:
+            name, _, _ = name.partition(b"\0")
+            if prefix[0]:
+                name = prefix.partition(b"\0")[0] + b"/" + name
+            info = tarfile.TarInfo(name.decode("utf-8", "surrogateescape"))
+            info.type, info.size = kind, int(size.rstrip(b"\0 "), 8)
+            return info
+    except ValueError:
+        pass
+    return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
 
 
 def _said(kind: bytes, data: bytes) -> dict[str, str]:
@@ -197,9 +239,9 @@ def _record(tar: str, parts: list[_Part], skipped: list[str]) -> Iterator[Record
         if field in images:
             yield Record(named, tar, f"{name}: a second member of this name")
             continue
-        if is_image_name(part.path) and not _is_image(field):
-            skipped.append(name)
         into: dict[str, Any] = images if _is_image(field) else fields
+        if into is fields and is_image_name(part.path):
+            skipped.append(name)
         try:
             if field in fields or (into is images and images):
                 raise ImageError("read", "a second one in one sample")
