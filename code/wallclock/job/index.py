@@ -177,11 +177,11 @@ def by_part(places: Places) -> Iterator[tuple[int, npt.NDArray[np.intp], Places]
 
     Nowhere is left out.
     """
-    numbers = places >> _ROW_BITS
-    somewhere = places >= 0
-    for number in np.unique(numbers[somewhere]).tolist():
-        at = np.flatnonzero(numbers == number)
-        yield number, at, places[at] & ((1 << _ROW_BITS) - 1)
+    at = np.flatnonzero(places >= 0)
+    at = at[np.argsort(places[at] >> _ROW_BITS, kind="stable")]
+    numbers, starts = np.unique(places[at] >> _ROW_BITS, return_index=True)
+    for number, indices in zip(numbers.tolist(), np.split(at, starts[1:]), strict=False):
+        yield number, indices, places[indices] & ((1 << _ROW_BITS) - 1)
 
 
 def hash_words(hexadecimal: Any) -> Words:

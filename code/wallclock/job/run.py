@@ -24,6 +24,7 @@ from wallclock.infer.finite import FiniteRows, not_finite
 from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
 from wallclock.job import thumbnails
+from wallclock.job.copies import CopiedVectors
 from wallclock.job.index import HashIndex, Places, read_hashes
 from wallclock.job.plan import Job, Plan
 from wallclock.job.shard import Shard, subset
@@ -121,6 +122,11 @@ class Run:
         self._finite = FiniteRows(self._dtype)
         inference = open_inference(embedder, self._job.recipe, self._arrived)
         with ExitStack() as stack:
+            self._vectors = stack.enter_context(CopiedVectors(self._job.dataset))
+            self._earlier_vectors = self._vectors
+            if self._job.earlier:
+                vectors = CopiedVectors(self._job.earlier.dataset)
+                self._earlier_vectors = stack.enter_context(vectors)
             pool = ThreadPoolExecutor(1, "commit")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             before = -1
@@ -275,8 +281,7 @@ class Run:
 
     def _commit(self, shard: Shard) -> None:
         began = time.thread_time()
-        earlier = self._job.earlier.dataset if self._job.earlier else self._job.dataset
-        part = shard.part(self._job.items, self._job.dataset, earlier)
+        part = shard.part(self._job.items, self._vectors, self._earlier_vectors)
         if self._job.keep:
             copies = shard.described_thumbnails(self._job.items)
             part.thumbnails = partial(thumbnails.write_tar, copies=copies)

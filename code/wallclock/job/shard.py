@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock.check import ImageInfo
+from wallclock.job.copies import CopiedVectors
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.index import Places, Words, by_part, hash_words
 from wallclock.job.listing import Items
@@ -163,11 +164,10 @@ class Shard:
         """Of the rows that the part will have, in its order, and of dropped ones."""
         return hash_words(pa.array(self.sha256[self.kept], pa.string()))
 
-    def part(self, items: Items, dataset: Dataset, earlier: Dataset) -> Part:
-        """What to commit. Reads the vectors that are copied, each part once."""
-        for source, places in ((dataset, self.in_dataset), (earlier, self.in_earlier)):
-            for number, offsets, rows in by_part(places):
-                self.vectors[offsets] = source.vectors(number)[rows]
+    def part(self, items: Items, copied: CopiedVectors, earlier: CopiedVectors) -> Part:
+        """What to commit. Raises DamagedPartError: what is copied cannot be read."""
+        copied.copy_into(self.vectors, self.in_dataset)
+        earlier.copy_into(self.vectors, self.in_earlier)
         for offset, twin in self.twins.items():
             self.vectors[offset] = self.vectors[twin]
         kept = np.flatnonzero(self.kept & ~self.dropped)

@@ -1,0 +1,50 @@
+"""Vectors of earlier parts, which copies of their images take over; each part is read once."""
+
+import os
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from wallclock.job.dataset import Dataset
+from wallclock.job.index import Places, by_part
+from wallclock.stages.pixels import Vectors
+
+
+class CopiedVectors(AbstractContextManager["CopiedVectors"]):
+    """The vectors of those parts of a dataset that have been copied from, in a file without a name.
+
+    Copies may lie anywhere: each shard may have some of each part before it.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        folder = dataset.out if isinstance(dataset.out, Path) else None
+        self._file = TemporaryFile(dir=folder, prefix=".", suffix=".tmp", buffering=0)  # noqa: SIM115
+        #: Of a part, where it begins in the file; and where the next one will.
+        self._starts, self._end = dict[int, int](), 0
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def copy_into(self, vectors: Vectors, places: Places) -> None:
+        """Fill the rows that have a place. Raises DamagedPartError."""
+        row_bytes = vectors.itemsize * vectors.shape[1]
+        for number, offsets, rows in by_part(places):
+            if number not in self._starts:
+                part = self._dataset.vectors(number)
+                if not self._keep(number, part):
+                    vectors[offsets] = part[rows]
+                    continue
+            starts = rows * row_bytes + self._starts[number]
+            for offset, start in zip(offsets.tolist(), starts.tolist(), strict=True):
+                os.preadv(self._file.fileno(), [vectors[offset]], start)
+
+    def _keep(self, number: int, part: Vectors) -> bool:
+        """Write a part into the file; on a full disk it is read again for the next shard."""
+        data = part.tobytes()
+        with suppress(OSError):
+            if self._file.write(data) == len(data):
+                self._starts[number], self._end = self._end, self._end + len(data)
+                return True
+        self._file.truncate(self._file.seek(self._end))
+        return False
