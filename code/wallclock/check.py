@@ -304,42 +304,43 @@ class Inspector:
         orientation = header.orientation
         if self.rotate and header.format == "jpeg":
             orientation = orientation_of(data)
-        info, is_wanted = self._note(position, name, len(data), header, orientation, lambda: data)
+        digest = sha256(data).hex() if self.hashes else ""
+        info, is_wanted = self._note(position, name, len(data), header, orientation, digest)
         if is_wanted and header.format == "jpeg" and not (header.plain_jpeg and self._strict):
             # What is not plain is decoded by Pillow afterwards, which would then do it twice.
             check_body(data, header, decodes=False)
         return info, is_wanted
 
     def of_header(
-        self, position: int, name: str, found: tuple[int, ...], read: Callable[[], bytes]
+        self,
+        position: int,
+        name: str,
+        found: tuple[int, ...],
+        read: Callable[[int], bytes],
+        number: int,
     ) -> tuple[ImageInfo, bool] | None:
         """The same of a JPEG whose header the native module has parsed (`_native.Header`).
 
-        None: it is over a limit, or nearly; its bytes, which `read` returns, are to be judged.
+        None: it is over a limit, or nearly; its bytes, `read(number)`, are to be judged.
         """
         n_bytes, orientation = found[1], found[8]
         header = self._header(found[3:], n_bytes.bit_length())
         if header is None:
             return None
         if self.rotate and not orientation:
-            orientation = orientation_of(read())
-        return self._note(position, name, n_bytes, header, orientation or UPRIGHT, read)
+            orientation = orientation_of(read(number))
+        digest = sha256(read(number)).hex() if self.hashes else ""
+        return self._note(position, name, n_bytes, header, orientation or UPRIGHT, digest)
 
     def _note(
-        self,
-        position: int,
-        name: str,
-        n_bytes: int,
-        header: Header,
-        orientation: int,
-        read: Callable[[], bytes],
+        self, position: int, name: str, n_bytes: int, header: Header, orientation: int, digest: str
     ) -> tuple[ImageInfo, bool]:
         info = ImageInfo(
             name,
             n_bytes,
             header.width,
             header.height,
-            sha256(read()).hex() if self.hashes else "",
+            digest,
             header.format,
             header.process,
             header.components,

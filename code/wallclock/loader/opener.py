@@ -157,8 +157,6 @@ def open_loader(
 class SourceFeed(Feed):
     """Sources, each inspected once it is read."""
 
-    inspects = True
-
     def __init__(self, sources: Sequence[Source] | StreamedBatches, options: LoaderOptions) -> None:
         if isinstance(sources, StreamedBatches):
             # What comes, is not known: announcing images costs 5 % of a thumbnail's time.
@@ -171,7 +169,7 @@ class SourceFeed(Feed):
             self.keeps = getattr(sources, "keeps", False)
         super().__init__(SourceReader(options.limits, fetches_ahead=remote), n)
         self.extract = options.hook.extract
-        self._inspector = Inspector(
+        self.inspector = Inspector(
             options.limits,
             options.recipe.decoder,
             draw=_draws(n, options) if options.draws else None,
@@ -183,14 +181,6 @@ class SourceFeed(Feed):
     def item_at(self, position: int) -> Source:
         """The source at a position."""
         return self._sources[position % self.n]
-
-    def inspect(self, position: int, item: Source, data: bytes) -> tuple[ImageInfo, bool]:
-        return self._inspector(position, item.id, data)
-
-    def inspect_header(
-        self, position: int, item: Source, found: tuple[int, ...], read: Callable[[], bytes]
-    ) -> tuple[ImageInfo, bool] | None:
-        return self._inspector.of_header(position, item.id, found, read)
 
 
 def _draws(n: int, options: LoaderOptions) -> Callable[[int, int, int], Augmentation]:

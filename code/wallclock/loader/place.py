@@ -44,16 +44,11 @@ class _Upright:
     def _placement(self, image: Image, orientation: int) -> Placement:
         return self._preprocess.place(*oriented_size(image.height, image.width, orientation))
 
-    def _window(
-        self, image: Image, pixels: PixelArray, placement: Placement, orientation: int
-    ) -> PixelArray:
-        """The placement's window, upright; it may be valid until the next call only."""
-        stored = image.height, image.width
-        if orientation == 1:
-            return self._resizer.resize_window(pixels, placement, stored)
+    def _window(self, image: Image, pixels: PixelArray, placement: Placement) -> PixelArray:
+        """The placement's window, as stored; it may be valid until the next call only."""
         # Resized as it is stored, where the exact extent is known; then the result is turned.
-        window = stored_placement(placement, orientation)
-        return orient(self._resizer.resize_window(pixels, window, stored), orientation)
+        stored = stored_placement(placement, self._orientation(image))
+        return self._resizer.resize_window(pixels, stored, (image.height, image.width))
 
 
 class PlaceImage(_Upright):
@@ -87,14 +82,19 @@ class PlaceImage(_Upright):
         if self._squashes and orientation == 1:
             self._resizer.resize_into(direct, pixels, (image.height, image.width))
             return
-        placement = self._placement(image, orientation)
-        resized = self._window(image, pixels, placement, orientation)
-        if placement.window == self._canvas:
-            row[...] = resized
-            return
-        row[...] = 0
-        (top, left), (rows, columns) = placement.offset, placement.window
-        row[top : top + rows, left : left + columns] = resized
+        resized = self._window(image, pixels, self._placement(image, orientation))
+        row[...] = self.lay(image, resized)
+
+    def lay(self, image: Image, resized: PixelArray) -> PixelArray:
+        """An image's window as stored, (h, w, c), upright and on black: uint8 (*canvas, c)."""
+        orientation = self._orientation(image)
+        upright = orient(resized, orientation)
+        if upright.shape[:2] == self._canvas:
+            return upright
+        laid = np.zeros((*self._canvas, upright.shape[2]), np.uint8)
+        _, _, (rows, columns), (top, left) = self._placement(image, orientation)
+        laid[top : top + rows, left : left + columns] = upright
+        return laid
 
 
 class KeepShape(_Upright):
@@ -124,7 +124,7 @@ class KeepShape(_Upright):
         if rows * columns > self._most_pixels:
             limit = f"over the limit of {self._most_pixels:,} pixels"
             raise ImageError("resize", f"it would become {columns} × {rows}, {limit}")
-        return self._window(image, pixels, placement, orientation)
+        return orient(self._window(image, pixels, placement), orientation)
 
 
 def _with_channels(pixels: Any) -> PixelArray:

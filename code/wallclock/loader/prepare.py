@@ -15,12 +15,12 @@ from wallclock.check import LARGE_PIXELS, Image
 from wallclock.clock import active_nvtx, in_ranges
 from wallclock.errors import Unavailable, UserError, image_errors
 from wallclock.fetch.reader import Reader
-from wallclock.loader.at_once import AtOnce, Plans
+from wallclock.loader.at_once import AtOnce, Ways
 from wallclock.loader.place import ChooseScale, KeepShape, PlaceImage
 from wallclock.preprocess import Size, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, decode, normalize, resize
-from wallclock.stages.augment import Augmentation, augmentation_of
+from wallclock.stages.augment import augmentation_of
 from wallclock.stages.pixels import PixelArray
 
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
@@ -108,11 +108,11 @@ def in_place_stages(
     if recipe.preprocess != "squash":
         preprocess = preprocess_of(recipe, model.input_px)
         interpolation = preprocess.interpolation
-    plans = Plans(rows.shape[:2], preprocess, interpolation, decode_image.denominator)
+    ways = Ways(rows, preprocess, interpolation, decode_image.denominator)
     others = DecodeImage(
         replace(recipe, decoder="simplejpeg"), rows.shape[0], reuse=True, mode=mode
     )
-    at_once = AtOnce(plans, rows, reader, stages.read, others.__call__)
+    at_once = AtOnce(ways, rows, reader, stages.read, others.__call__)
     return replace(stages, at_once=at_once)
 
 
@@ -185,7 +185,9 @@ class RowWriter:
         transform: what writes into a row in the place of the recipe's normalization.
 
     Attributes:
-        shape: of an image, resized: uint8 (h, w, c).
+        shape: of a row as uint8 (h, w, c).
+        crops: whether what was drawn for an image is applied here.
+        stores: whether rows are neither pixels nor, of RGB, normalized ones.
         as_destination: a row as `write` takes it.
         write: an image and its pixels into a destination. Raises ImageError.
         labels: what resizes, and to which geometry.
@@ -194,7 +196,7 @@ class RowWriter:
     def __init__(
         self, recipe: Recipe, model: ModelSpec, mode: str, transform: Store | None
     ) -> None:
-        size, self._crops = loaded_size(recipe, model), recipe.augment == "cpu"
+        size, self.crops = loaded_size(recipe, model), recipe.augment == "cpu"
         self.shape = (*size, decode.MODES[mode])
         of_plain, of_others = _resizers(recipe, mode)
         plain = _resize_stage(recipe, size, of_plain)
@@ -204,14 +206,14 @@ class RowWriter:
             stage = _ByKind(plain, _resize_stage(recipe, size, of_others))
         self.as_destination: Callable[[Any], Any] = stage.as_destination
         self.write: _ResizeInto = stage.resize_into
+        self._lay = stage.lay
         normalizes = transform is None and recipe.normalize_on == "host"
         self._statistics = model.statistics if normalizes else None
-        #: Whether rows are neither pixels nor, of RGB, normalized ones.
-        self._stores = transform is not None or (normalizes and mode != "RGB")
+        self.stores = transform is not None or (normalizes and mode != "RGB")
         self._store = _store_normalized(model) if normalizes else transform or _copy
         self._jitter = augment.finish if mode == "RGB" else augment.mirror
         self.normalization = lru_cache(self._normalization)
-        if not (transform or normalizes or self._crops):
+        if not (transform or normalizes or self.crops):
             return
         # Resize into a scratch image first; the row gets it normalized, transformed or flipped.
         self._scratch = np.empty(self.shape, dtype=np.uint8)
@@ -219,17 +221,12 @@ class RowWriter:
         self._resize_into = stage.resize_into
         self.as_destination, self.write = _unchanged, self._crop_and_write
 
-    def drawn(self, image: Image) -> Augmentation | None:
-        """What was drawn for an image, where workers apply it."""
-        return augmentation_of(image) if self._crops else None
-
-    def finishes(self, drawn: Augmentation | None) -> bool:
-        """Whether there is more to do than to crop, resize, flip and normalize."""
-        return self._stores or (drawn is not None and drawn.jitters)
-
     def finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        """Flip, jitter and store resized pixels, uint8 (h, w, c). Raises ImageError."""
-        drawn = self.drawn(image)
+        """Turn, flip, jitter and store resized pixels, uint8 (h, w, c). Raises ImageError."""
+        self._finish(image, self._lay(image, pixels), row)
+
+    def _finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
+        drawn = augmentation_of(image) if self.crops else None
         self._store(image, self._jitter(pixels, drawn) if drawn else pixels, row)
 
     def _normalization(self, dtype: np.dtype[Any]) -> Any:
@@ -239,10 +236,10 @@ class RowWriter:
         return native.find().Normalization(levels, *self._statistics)
 
     def _crop_and_write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        drawn = self.drawn(image)
+        drawn = augmentation_of(image) if self.crops else None
         cropped = augment.crop(pixels, drawn) if drawn else pixels
         self._resize_into(image, cropped, self._destination)
-        self.finish(image, self._scratch, row)
+        self._finish(image, self._scratch, row)
 
 
 class _Squash:
@@ -260,13 +257,17 @@ class _Squash:
         is_cut = self._crops and _is_cut(image)
         self._resizer.resize_into(row, pixels, None if is_cut else (image.height, image.width))
 
+    def lay(self, image: Image, resized: PixelArray) -> PixelArray:
+        """See `PlaceImage`."""
+        return resized
+
 
 class _ByKind:
     """Plain JPEGs by one resizer, other images by another; a destination is one of each."""
 
     def __init__(self, of_plain: _Squash | PlaceImage, of_others: _Squash | PlaceImage) -> None:
         self._plain, self._others = of_plain, of_others
-        self.labels = of_plain.labels
+        self.labels, self.lay = of_plain.labels, of_plain.lay
 
     def as_destination(self, row: Any) -> Any:
         return self._plain.as_destination(row), self._others.as_destination(row)

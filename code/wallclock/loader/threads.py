@@ -17,7 +17,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.check import LARGE_PIXELS, ImageInfo
+from wallclock.check import LARGE_PIXELS, ImageInfo, Inspector
 from wallclock.errors import ImageError
 from wallclock.fetch.reader import Reader
 from wallclock.loader.at_once import Left, Result
@@ -49,12 +49,12 @@ IMAGE_STAGES = ("read", "decode", "resize")
 class Feed:
     """What a loader of threads loads: n images by position, of which `item_at` says what to read.
 
-    Where it `inspects`, an item is not known before it is read: `inspect` says what its bytes are.
+    Where it has an `inspector`, an item is not known before that has seen its bytes.
     `extract`, if it has one, makes something else of what was decoded: see `Hook`. Where it
     `keeps`, its items have what the user `given`, which is delivered (`Extras.given`).
     """
 
-    inspects = False
+    inspector: Inspector | None = None
     keeps = False
     extract: Callable[[bytes, ImageInfo, PixelArray], Any] | None = None
 
@@ -63,16 +63,6 @@ class Feed:
 
     def item_at(self, position: int) -> Any:
         """What `reader` takes, of the image at a position; past the last one they start over."""
-        raise NotImplementedError
-
-    def inspect(self, position: int, item: Any, data: bytes) -> tuple[ImageInfo, bool]:
-        """What the bytes of an item are, and whether to decode them. Raises ImageError."""
-        raise NotImplementedError
-
-    def inspect_header(
-        self, position: int, item: Any, found: tuple[int, ...], read: Callable[[], bytes]
-    ) -> tuple[ImageInfo, bool] | None:
-        """The same by a header that the native module has found: `Inspector.of_header`."""
         raise NotImplementedError
 
 
@@ -299,7 +289,7 @@ class ThreadLoader(LendingLoader):
             marks=[Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.marks) for chunk in chunks],
             labels=self._labels,
             augmentations=[augmentation for augmentation in augmentations if augmentation],
-            infos=items if self._feed.inspects else (),
+            infos=items if self._feed.inspector else (),
             unwanted=[
                 (chunk.positions[offset] % n, chunk.items[offset])
                 for chunk in chunks
@@ -393,8 +383,8 @@ class _Worker:
         try:
             began = perf_counter_ns() - left.read_ns
             data = stages.read(item) if left.data is None else left.data
-            if feed.inspects and not left.inspected:
-                item, decodes = feed.inspect(chunk.positions[offset], item, data)
+            if feed.inspector and not left.inspected:
+                item, decodes = feed.inspector(chunk.positions[offset], item.id, data)
                 chunk.items[offset] = item
                 if not decodes:
                     return None

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-#: status, bytes of the file, `time.perf_counter_ns` when it had been read; and, 0 unless the status
+#: status, bytes of the file, nanoseconds that reading and parsing took; and, 0 unless the status
 #: is: width, height, SOF marker (0xC0 …), components, sampling of luma as in the frame header, EXIF
 #: orientation (0: see APP1), segments, scans, and components of all scans together.
 Header: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
-#: status, and `time.perf_counter_ns` when decoding began, resizing began, and all was done.
-Filled: TypeAlias = tuple[int, int, int, int]
+#: status, and the nanoseconds of decoding and of resizing.
+Filled: TypeAlias = tuple[int, int, int]
 
 #: Why an image is left to another decoder, by its status.
 STATUSES: tuple[str, ...]

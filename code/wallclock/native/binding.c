@@ -182,7 +182,7 @@ typedef struct {
     int error;                    /* errno of a file that could not be read */
     Status status;
     Header header;
-    long long read_ns;
+    long long read_ns;            /* that reading and parsing took */
 } Item;
 
 typedef struct {
@@ -235,6 +235,7 @@ static int read_bytes(int file, size_t max_bytes, Item *item)
 
 static void read_item(Item *item, size_t max_bytes)
 {
+    long long began = now_ns();
     if (item->path) {
         /* Without waiting for who writes into a pipe. */
         int file = open(PyBytes_AsString(item->path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -244,7 +245,7 @@ static void read_item(Item *item, size_t max_bytes)
     }
     if (!item->error)
         item->status = jpeg_header(item->bytes, item->size, &item->header);
-    item->read_ns = now_ns();
+    item->read_ns = now_ns() - began;
 }
 
 static bool take_item(PyObject *object, Item *item)
@@ -392,8 +393,9 @@ static PyObject *results(const Job *jobs, Py_ssize_t n)
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; list && i < n; i++) {
         const Job *job = &jobs[i];
-        PyObject *result = job->plan ? Py_BuildValue("iLLL", (int)job->status, job->began_ns,
-                                                     job->decoded_ns, job->done_ns)
+        PyObject *result = job->plan ? Py_BuildValue("iLL", (int)job->status,
+                                                     job->decoded_ns - job->began_ns,
+                                                     job->done_ns - job->decoded_ns)
                                      : Py_NewRef(Py_None);
         if (!result || PyList_SetItem(list, i, result) < 0)
             Py_CLEAR(list);

@@ -16,6 +16,7 @@ from wallclock.fetch.sources import Source
 from wallclock.loader import at_once
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
 from wallclock.loader.output import Output, Workers
+from wallclock.loader.prepare import DecodeImage
 from wallclock.recipe import FAST, Limits, Recipe
 
 pytestmark = pytest.mark.skipif(native.find() is None, reason=f"native: {native.described()}")
@@ -160,6 +161,19 @@ def test_what_is_handed_over_is_counted() -> None:
         (batch,) = batches
     assert (len(batch.failures), batch.extras.handed_over) == (1, 1)
     assert (batch.extras.labels["decoder"], batch.extras.labels["resizer"]) == ("native", "native")
+
+
+@pytest.mark.parametrize("geometry", [GEOMETRIES[2], GEOMETRIES[4]])
+def test_what_is_turned_or_put_on_black_is_loaded_at_once(
+    geometry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("decoded by itself")
+
+    monkeypatch.setattr(DecodeImage, "__call__", refuse)
+    with open_images([FILES["on its side"], BASELINE], preprocess=geometry) as batches:
+        (batch,) = batches
+    assert len(batch.ids) == 2
 
 
 def test_marks_are_those_of_one_image_after_another(folder: Path) -> None:
