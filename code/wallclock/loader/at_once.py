@@ -27,7 +27,7 @@ from wallclock.stages.pixels import PixelArray
 
 #: Bytes of a file at most, and of those that are read at once, about: they wait in memory.
 _MOST_BYTES, _BYTES_AT_ONCE = 1 << 24, 1 << 20
-_MOST_AT_ONCE, _MOST_WAYS = 64, 4096
+_MOST_AT_ONCE, _MOST_WAYS = 64, 1024
 
 #: An image's row, or what is part of one.
 Arrays: TypeAlias = npt.NDArray[Any]

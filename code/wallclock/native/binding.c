@@ -40,13 +40,9 @@ static long long now_ns(void)
     return (long long)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static void free_token(PyObject *token)
-{
-    free(PyCapsule_GetPointer(token, PyCapsule_GetName(token)));
-}
-
 /* An object that Python only keeps and hands back, with a copy of a struct. */
-static PyObject *new_token(const void *values, size_t size, const char *name)
+static PyObject *new_token(const void *values, size_t size, const char *name,
+                           PyCapsule_Destructor free_token)
 {
     void *copy = malloc(size);
     if (!copy)
@@ -67,6 +63,14 @@ typedef struct {
     Placement placement;
     Window needs;
 } Plan;
+
+static void free_plan(PyObject *token)
+{
+    Plan *plan = PyCapsule_GetPointer(token, PLAN);
+    free(plan->placement.weights[0]);
+    free(plan->placement.weights[1]);
+    free(plan);
+}
 
 static bool parse_window(PyObject *object, Window *window)
 {
@@ -97,7 +101,7 @@ static bool parse_plan(Plan *plan, PyObject *args, PyObject *kwargs)
     placement->down = placement->crop.height;
     placement->across = placement->crop.width;
     placement->mirror = mirror;
-    placement->filter = bicubic ? BICUBIC : BILINEAR;
+    placement->bicubic = bicubic;
     return extent == Py_None ||
            PyArg_ParseTuple(extent, "dd", &placement->down, &placement->across);
 }
@@ -105,19 +109,23 @@ static bool parse_plan(Plan *plan, PyObject *args, PyObject *kwargs)
 static PyObject *new_plan(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     (void)module;
-    Plan plan;
+    Plan plan = {0};
     if (!parse_plan(&plan, args, kwargs))
         return NULL;
-    if (!placement_fits(&plan.placement, plan.width, plan.height))
+    if (!placement_fits(&plan.placement, plan.width, plan.height, &plan.needs))
         return PyErr_Format(PyExc_ValueError, "no such part or size of an image of %d x %d px",
                             plan.full_width, plan.full_height);
-    plan.needs = placement_needs(&plan.placement);
-    return new_token(&plan, sizeof plan, PLAN);
+    return new_token(&plan, sizeof plan, PLAN, free_plan);
 }
 
 /* --- rows ---------------------------------------------------------------------------------- */
 
 static const char NORMALIZATION[] = "Normalization";
+
+static void free_normalization(PyObject *token)
+{
+    free(PyCapsule_GetPointer(token, NORMALIZATION));
+}
 
 static PyObject *new_normalization(PyObject *module, PyObject *args)
 {
@@ -138,7 +146,7 @@ static PyObject *new_normalization(PyObject *module, PyObject *args)
     if (!fits)
         return PyErr_Format(PyExc_ValueError, "levels are (3, 256) of 4 or 2 bytes");
     normalization_finish(&values);
-    return new_token(&values, sizeof values, NORMALIZATION);
+    return new_token(&values, sizeof values, NORMALIZATION, free_normalization);
 }
 
 /* NULL for None, and with an error. */
@@ -323,7 +331,7 @@ static PyObject *chunk_bytes(PyObject *self, PyObject *index)
 
 /* One file on its way; without a plan it is left out. */
 typedef struct {
-    const Plan *plan;
+    Plan *plan;
     PyObject *token;              /* which keeps the plan */
     Py_buffer view;
     Row row;
@@ -336,7 +344,7 @@ static bool prepare(const Item *item, PyObject *token, PyObject *row,
 {
     if (token == Py_None || row == Py_None)
         return true;
-    const Plan *plan = PyCapsule_GetPointer(token, PLAN);
+    Plan *plan = PyCapsule_GetPointer(token, PLAN);
     if (!plan)
         return false;
     if (item->error || item->status || item->header.width != plan->full_width ||
@@ -353,7 +361,7 @@ static bool prepare(const Item *item, PyObject *token, PyObject *row,
 
 static Status run(Scratch *scratch, const Item *item, Job *job)
 {
-    const Plan *plan = job->plan;
+    Plan *plan = job->plan;
     Planes planes;
     Source source;
     Status status = jpeg_decode(scratch, item->bytes, item->size, plan->denominator, &plan->needs,
@@ -451,7 +459,7 @@ static PyType_Spec chunk_spec = {"wallclock.native._native.Chunk", sizeof(Chunk)
 
 /* --- pixels of any decoder ----------------------------------------------------------------- */
 
-static Status run_pixels(const Plan *plan, const Py_buffer *pixels, const Row *row)
+static Status run_pixels(Plan *plan, const Py_buffer *pixels, const Row *row)
 {
     Scratch *scratch = scratch_of_thread();
     Interleaved image = {pixels->buf, pixels->strides[0], (int)pixels->shape[2]};
@@ -473,7 +481,7 @@ static PyObject *resize_pixels(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOO|O:resize", &object, &plan_object, &row_object,
                           &normalization_object))
         return NULL;
-    const Plan *plan = PyCapsule_GetPointer(plan_object, PLAN);
+    Plan *plan = PyCapsule_GetPointer(plan_object, PLAN);
     const Normalization *normalization = normalization_of(normalization_object);
     if (PyErr_Occurred() || PyObject_GetBuffer(object, &pixels, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
         return NULL;

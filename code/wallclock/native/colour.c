@@ -60,21 +60,6 @@ void rgb_of_sums(const uint8_t *y, const int16_t *cb, const int16_t *cr, int eve
     }
 }
 
-INLINE void separate_of(const uint8_t *pixels, int channels, uint8_t *restrict r,
-                        uint8_t *restrict g, uint8_t *restrict b, int n)
-{
-    for (int x = 0; x < n; x++, pixels += channels) {
-        r[x] = pixels[0];
-        g[x] = pixels[1];
-        b[x] = pixels[2];
-    }
-}
-
-void separate(const uint8_t *pixels, int channels, uint8_t *r, uint8_t *g, uint8_t *b, int n)
-{
-    separate_of(pixels, channels, r, g, b, n);
-}
-
 #ifdef HAVE_AVX2
 #include <immintrin.h>
 
@@ -160,14 +145,5 @@ AVX2 void rgb_of_sums_avx2(const uint8_t *y, const int16_t *cb, const int16_t *c
     for (int x = 0; x < n; x += 16)
         store_rgb(load_pixels(y + 2 * x), between(cb + x, even, odd), between(cr + x, even, odd),
                   r + 2 * x, g + 2 * x, b + 2 * x);
-}
-
-AVX2 void separate_avx2(const uint8_t *pixels, int channels, uint8_t *r, uint8_t *g, uint8_t *b,
-                        int n)
-{
-    if (channels == 3)
-        separate_of(pixels, 3, r, g, b, n);
-    else
-        separate_of(pixels, 4, r, g, b, n);
 }
 #endif

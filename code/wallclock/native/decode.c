@@ -24,7 +24,6 @@ void scratch_free(Scratch *scratch)
     for (Use use = 0; use < N_BLOCKS; use++)
         scratch_drop(scratch, use);
     huffman_cache_free(scratch->tables);
-    weight_cache_free(scratch->weights);
     free(scratch);
 }
 

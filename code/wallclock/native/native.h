@@ -43,7 +43,6 @@ typedef enum { BITS, COEFFICIENTS, KNOWN, SAMPLES, ROWS, RESIZED, N_BLOCKS } Use
 typedef struct {
     struct { void *memory, *allocated; size_t size; } blocks[N_BLOCKS];
     struct HuffmanCache *tables; /* of files that share them; owned by huffman.c */
-    struct WeightCache *weights; /* of sizes that recur; owned by resize.c */
 } Scratch;
 
 Scratch *scratch_new(void);
@@ -52,8 +51,6 @@ void *scratch_take(Scratch *scratch, Use use, size_t size);
 /* Between images: frees blocks that are too large to keep. */
 void scratch_trim(Scratch *scratch);
 void huffman_cache_free(struct HuffmanCache *tables);
-void weight_cache_free(struct WeightCache *weights); /* NULL: nothing to do */
-
 
 /* A part of an image, in pixels of the scale that is decoded to. */
 typedef struct { int left, top, width, height; } Window;
@@ -99,10 +96,11 @@ typedef void Idct(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptr
 Idct idct_2, idct_4, idct_8, idct_pair_2, idct_pair_4, idct_pair_8;
 Idct idct_pair_2_avx2, idct_pair_4_avx2, idct_pair_8_avx2;
 
-/* rows.c: an image as rows of separate R, G and B (or one of grey: all three pointers the same),
- * each valid until the next call; 64 bytes behind a row may be read. Rows are asked for in order. */
+/* rows.c: an image as rows of R, G and B, separate or of interleaved pixels (or of grey: all three
+ * pointers the same), valid until the next call; 64 bytes behind may be read. */
 typedef struct Source {
     int width, height;
+    int step;                     /* bytes from pixel to pixel; set to 1: they are taken apart */
     void (*row)(struct Source *source, int y, const uint8_t *rgb[3]);
     const void *image;            /* Planes, or Interleaved */
     uint8_t *memory;
@@ -114,14 +112,13 @@ bool source_of_pixels(Scratch *scratch, const Interleaved *pixels, int width, in
                       const Window *window, Source *source);
 
 /* resize.c. */
-typedef enum { BILINEAR, BICUBIC } Filter;
 typedef struct {
     double across, down;          /* how many columns and rows of the source are resized: 468.25 of 469 */
     Window crop;                  /* of the source, whole pixels; cut out first */
     int resized_width, resized_height;
     Window window;                /* of the resized image; what is written */
-    bool mirror;
-    Filter filter;
+    bool mirror, bicubic;
+    struct Weights *weights[2];   /* across and down, where they are needed: `free` them */
 } Placement;
 
 /* What pixels become in a normalized row: one of 256 levels of each channel. */
@@ -143,22 +140,22 @@ typedef struct {
     ptrdiff_t plane;              /* bytes from channel to channel of a normalized row, else 0 */
     const Normalization *normalization; /* NULL: uint8 HWC */
 } Row;
-/* Whether a placement is possible in a source of that size. */
-bool placement_fits(const Placement *placement, int width, int height);
-/* What of the source a result depends on. */
-Window placement_needs(const Placement *placement);
-Status resize(Scratch *scratch, Source *source, const Placement *placement, const Row *row);
+/* Whether a placement is possible in a source of that size; `needs`: what it depends on. */
+bool placement_fits(const Placement *placement, int width, int height, Window *needs);
+Status resize(Scratch *scratch, Source *source, Placement *placement, const Row *row);
 
 /* resize.c: loops over the pixels of a row, of planes. */
 struct Weights;
-typedef void ResizeAcross(const struct Weights *weights, const uint8_t *const rgb[3], int channels,
-                          uint8_t *out, int plane);
+typedef void ResizeAcross(const struct Weights *weights, const uint8_t *const rgb[3], int step,
+                          int channels, uint8_t *out, int plane);
 /* n rows to one, of `width` bytes, a multiple of 32; one more row is there, of weight zero. */
 typedef void ResizeDown(const uint8_t *const *rows, const int16_t *weights, int n, int precision,
                         int width, uint8_t *out);
 typedef void Join(const uint8_t *const rgb[3], int n, uint8_t *out);
 typedef void Normalize(const uint8_t *pixels, int n, const Normalization *values, int channel,
                        void *out);
+typedef void Separate(const uint8_t *pixels, int step, uint8_t *r, uint8_t *g, uint8_t *b, int n);
+Separate separate, separate_avx2;
 ResizeAcross resize_across, resize_across_avx2;
 ResizeDown resize_down, resize_down_avx2;
 Join join, join_avx2;
@@ -171,12 +168,9 @@ typedef void RgbOfYcc(const uint8_t *y, const uint8_t *cb, const uint8_t *cr,
 typedef void ColumnSums(const uint8_t *near, const uint8_t *far, int16_t *sums, int n);
 typedef void RgbOfSums(const uint8_t *y, const int16_t *cb, const int16_t *cr, int even, int odd,
                        uint8_t *r, uint8_t *g, uint8_t *b, int n);
-/* Of pixels of 3 or 4 channels. */
-typedef void Separate(const uint8_t *pixels, int channels, uint8_t *r, uint8_t *g, uint8_t *b, int n);
 RgbOfYcc rgb_of_ycc, rgb_of_ycc_avx2;
 ColumnSums column_sums, column_sums_avx2;
 RgbOfSums rgb_of_sums, rgb_of_sums_avx2;
-Separate separate, separate_avx2;
 
 /* kernels.c: the inner loops, chosen once by CPUID; WALLCLOCK_KERNELS=generic forces the plain C. */
 typedef struct {

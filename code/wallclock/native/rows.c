@@ -110,22 +110,31 @@ static void row_between_columns(Source *source, int y, const uint8_t *rgb[3])
                          buffer(source, 2) + 2 * left, right - left);
 }
 
+/* Pixels where they are; of those at the image's end a copy, behind which can be read. */
 static void row_of_pixels(Source *source, int y, const uint8_t *rgb[3])
 {
+    enum { READ_BEHIND = 64 };
     const Interleaved *image = source->image;
-    int x = source->window.left, n = source->window.width;
-    const uint8_t *pixels = image->pixels + y * image->stride + x * image->channels;
+    ptrdiff_t last = (source->height - 1) * image->stride, at = y * image->stride;
+    const uint8_t *row = image->pixels + at;
+    int channels = image->channels, x = source->window.left;
     for (int i = 0; i < 3; i++)
-        rgb[i] = buffer(source, image->channels == 1 ? 0 : i);
-    if (image->channels == 1)
-        memcpy(buffer(source, 0) + x, pixels, (size_t)n);
-    else
-        kernels->separate(pixels, image->channels, buffer(source, 0) + x, buffer(source, 1) + x,
-                          buffer(source, 2) + x, n);
+        rgb[i] = buffer(source, channels == 1 ? 0 : i);
+    if (channels > 1 && source->step == 1) {
+        kernels->separate(row + x * channels, channels, buffer(source, 0) + x,
+                          buffer(source, 1) + x, buffer(source, 2) + x, source->window.width);
+        return;
+    }
+    if (at + READ_BEHIND > (last > 0 ? last : 0))
+        row = memcpy(source->memory, row, (size_t)source->width * (size_t)channels);
+    for (int i = 0; i < 3; i++)
+        rgb[i] = row + (channels == 1 ? 0 : i);
 }
 
-static bool prepare(Scratch *scratch, int width, int height, const Window *window, Source *source)
+static bool prepare(Scratch *scratch, int width, int height, const Window *window, int step,
+                    Source *source)
 {
+    source->step = step;
     source->width = width;
     source->height = height;
     source->window = window ? *window : (Window){0, 0, width, height};
@@ -142,7 +151,7 @@ bool source_of_planes(Scratch *scratch, const Planes *planes, const Window *wind
         source->row = row_of_repeated_chroma;
     else
         source->row = planes->across == 2 ? row_between_columns : row_between_rows;
-    return prepare(scratch, planes->width, planes->height, window, source);
+    return prepare(scratch, planes->width, planes->height, window, 1, source);
 }
 
 bool source_of_pixels(Scratch *scratch, const Interleaved *pixels, int width, int height,
@@ -150,5 +159,5 @@ bool source_of_pixels(Scratch *scratch, const Interleaved *pixels, int width, in
 {
     source->image = pixels;
     source->row = row_of_pixels;
-    return prepare(scratch, width, height, window, source);
+    return prepare(scratch, width, height, window, pixels->channels, source);
 }

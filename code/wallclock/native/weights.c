@@ -5,37 +5,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHED = 64, KEPT_BYTES = 1 << 16 };
-struct WeightCache {
-    Weights *of[CACHED];          /* in the order in which they were made, but for gaps */
-    int next;
-};
+typedef struct {
+    double extent;                /* pixels that are resized */
+    double scale, support;        /* pixels for one result, and on either side of its center */
+    int stored;                   /* pixels that there are: `extent`, rounded up */
+    int resized, start, end;      /* results; which of them are wanted */
+    bool skipped, bicubic;
+} Axis;
 
-Axis axis_of(const Placement *placement, int direction)
+static Axis axis_of(const Placement *placement, int direction)
 {
     const Window *crop = &placement->crop, *window = &placement->window;
     bool down = direction == DOWN;
-    Axis axis = {.filter = placement->filter, .mirror = !down && placement->mirror};
-    axis.extent = down ? placement->down : placement->across;
-    axis.stored = down ? crop->height : crop->width;
-    axis.resized = down ? placement->resized_height : placement->resized_width;
-    axis.start = down ? window->top : window->left;
-    axis.count = down ? window->height : window->width;
+    Axis axis = {.extent = down ? placement->down : placement->across,
+                 .stored = down ? crop->height : crop->width,
+                 .resized = down ? placement->resized_height : placement->resized_width,
+                 .start = down ? window->top : window->left,
+                 .bicubic = placement->bicubic};
+    axis.end = axis.start + (down ? window->height : window->width);
+    axis.skipped = axis.resized == axis.stored &&
+                   (axis.end == axis.stored || axis.extent == axis.stored);
+    if (axis.skipped)
+        axis.extent = axis.stored;
     /* torch is given a scale for a window or a fraction, and divides by it; the last bit differs. */
-    bool whole = axis.extent == axis.stored && axis.count == axis.resized;
-    if (is_skipped(&axis)) {
-        axis.extent = axis.stored; /* for a mirror, which each result goes through */
-        whole = true;
-    }
-    axis.scale = whole ? axis.extent / axis.resized : 1 / (axis.resized / axis.extent);
-    axis.support = (axis.filter == BICUBIC ? 2 : 1) * (axis.scale >= 1 ? axis.scale : 1);
+    bool whole = axis.extent == axis.stored && axis.end - axis.start == axis.resized;
+    axis.scale = whole || axis.skipped ? axis.extent / axis.resized
+                                       : 1 / (axis.resized / axis.extent);
+    axis.support = (axis.bicubic ? 2 : 1) * (axis.scale >= 1 ? axis.scale : 1);
     return axis;
 }
 
-bool is_skipped(const Axis *axis)
+bool is_skipped(const Placement *placement, int direction)
 {
-    int end = axis->start + axis->count;
-    return axis->resized == axis->stored && (end == axis->stored || axis->extent == axis->stored);
+    return axis_of(placement, direction).skipped;
 }
 
 static int most_taps(const Axis *axis)
@@ -52,11 +54,11 @@ static void span_of(const Axis *axis, int result, int *first, int *n)
     *n = max(min(*n, most_taps(axis)), 0);
 }
 
-static double filtered(double x, int filter)
+static double filtered(double x, bool bicubic)
 {
     const double a = -0.5;        /* Keys' cubic */
     x = fabs(x);
-    if (filter == BILINEAR)
+    if (!bicubic)
         return x < 1 ? 1 - x : 0;
     if (x < 1)
         return ((a + 2) * x - (a + 3)) * x * x + 1;
@@ -71,7 +73,7 @@ static double weigh(const Axis *axis, int result, double *weights)
     double center = axis->scale * (result + 0.5), inverse = axis->scale >= 1 ? 1 / axis->scale : 1;
     span_of(axis, result, &first, &n);
     for (int j = 0; j < n; j++)
-        total += weights[j] = filtered((j + first - center + 0.5) * inverse, axis->filter);
+        total += weights[j] = filtered((j + first - center + 0.5) * inverse, axis->bicubic);
     for (int j = 0; j < n && total != 0; j++) {
         weights[j] /= total;
         largest = weights[j] > largest ? weights[j] : largest;
@@ -79,17 +81,20 @@ static double weigh(const Axis *axis, int result, double *weights)
     return largest;
 }
 
-/* As many bits as the largest weight leaves of 16; of all results that torch makes: from 0 to the
- * window's end, and one more where it would take the pass for one that changes nothing. */
-static int weigh_all(const Axis *axis, double *weights, double *of_unwanted)
+/* How many results torch weighs: from 0 to the window's end, and one more where it would take the
+ * pass for one that changes nothing. */
+static int n_weighed(const Axis *axis)
+{
+    return axis->end == axis->stored && axis->end != axis->resized ? axis->end + 1 : axis->end;
+}
+
+/* Returns how many bits the largest weight leaves of 16. */
+static int weigh_all(const Axis *axis, double *exact)
 {
     double largest = 0;
-    int end = axis->start + axis->count, precision = 0;
-    int made = end == axis->stored && end != axis->resized ? end + 1 : end;
-    for (int i = 0; i < made; i++) {
-        bool wanted = i >= axis->start && i < end;
-        size_t at = (size_t)(i - axis->start) * (size_t)most_taps(axis);
-        double weight = weigh(axis, i, wanted ? weights + at : of_unwanted);
+    int precision = 0;
+    for (int i = 0; i < n_weighed(axis); i++, exact += most_taps(axis)) {
+        double weight = weigh(axis, i, exact);
         largest = weight > largest ? weight : largest;
     }
     while (precision < 22 && (int)(0.5 + largest * (1 << (precision + 1))) < 1 << 15)
@@ -97,42 +102,47 @@ static int weigh_all(const Axis *axis, double *weights, double *of_unwanted)
     return precision;
 }
 
-static void round_weights(Weights *made, const double *exact)
+/* The taps of all results become as many: those that have less, at an end, get zeros. A loop over
+ * taps that ends at the same one each time is predicted. */
+static void round_weights(const Axis *axis, const double *exact, bool mirror, Weights *made)
 {
-    const Axis *axis = &made->axis;
-    for (int i = 0; i < axis->count; i++, exact += most_taps(axis)) {
-        int at = axis->mirror ? axis->count - 1 - i : i, n;
+    for (int i = axis->start; i < axis->end; i++) {
+        int at = mirror ? axis->end - 1 - i : i - axis->start, n;
         int16_t *weights = made->weights + (size_t)at * (size_t)made->stride;
-        span_of(axis, axis->start + i, &made->first[at], &n);
+        span_of(axis, i, &made->first[at], &n);
         for (int j = 0; j < n; j++) {
-            double weight = exact[j] * (1 << made->precision);
+            double weight = exact[(size_t)i * (size_t)most_taps(axis) + (size_t)j];
+            weight *= 1 << made->precision;
             weights[j] = (int16_t)(weight < 0 ? weight - 0.5 : weight + 0.5);
         }
         while (n > 1 && weights[n - 1] == 0)
             n--;
-        made->n[at] = n;
         made->taps = max(made->taps, n);
+    }
+    for (int i = 0; i < made->count; i++) {
+        int beyond = max(made->first[i] + made->taps - axis->stored, 0);
+        int16_t *weights = made->weights + (size_t)i * (size_t)made->stride;
+        made->first[i] -= beyond;
+        memmove(weights + beyond, weights, (size_t)(made->taps - beyond) * sizeof *weights);
+        memset(weights, 0, (size_t)beyond * sizeof *weights);
     }
 }
 
-/* One lane of one half of a step: taps from `tap` on of results from `result` on. False: they are
- * not within one run of pixels. */
-static bool fill_lane(const Weights *made, Step *step, int half, int lane, int result, int tap)
+/* One lane: taps from `tap` on of results from `result` on. False: they are not within a run. */
+static bool fill_lane(const Weights *made, Step *step, int lane, int result, int tap)
 {
-    int base = made->axis.stored - 1, per_lane = made->far ? 2 : 4, taps = made->far ? 4 : 2;
-    result += 4 * lane + (made->far ? 2 * half : 0);
-    int end = min(result + per_lane, made->axis.count);
+    int end = min(result + 4, made->count), *base = &step->base[lane];
     for (int i = result; i < end; i++)
-        base = min(base, made->first[i] + tap);
-    step->base[half][lane] = base;
-    tap += made->far ? 0 : 2 * half;
+        *base = i == result ? made->first[i] + tap : min(*base, made->first[i] + tap);
     for (int i = result; i < end; i++)
-        for (int j = 0; j < taps && tap + j < made->n[i]; j++) {
-            int at = made->first[i] + tap + j - base, slot = 8 * lane + taps * (i - result) + j;
+        for (int j = 0; j < 4 && tap + j < made->taps; j++) {
+            int at = made->first[i] + tap + j - *base, slot = 8 * lane + 2 * (i - result) + j % 2;
+            if (!made->weights[i * made->stride + tap + j])
+                continue;
             if (at >= RUN)
                 return false;
-            step->taps[half][2 * slot] = (uint8_t)at;
-            step->weights[half][slot] = made->weights[i * made->stride + tap + j];
+            step->taps[j / 2][2 * slot] = (uint8_t)at;
+            step->weights[j / 2][slot] = made->weights[i * made->stride + tap + j];
         }
     return true;
 }
@@ -140,39 +150,35 @@ static bool fill_lane(const Weights *made, Step *step, int half, int lane, int r
 static bool fill_steps(Weights *made)
 {
     Step *step = made->steps;
-    for (int result = 0; result < made->axis.count; result += 8)
-        for (int tap = 0; tap < 4 * made->n_steps; tap += 4, step++) {
-            memset(step, 0, sizeof *step);
+    for (int result = 0; result < made->count; result += 8)
+        for (int tap = 0; tap < made->taps; tap += 4, step++) {
             memset(step->taps, 0x80, sizeof step->taps);
-            for (int lane = 0; lane < 4; lane++)
-                if (!fill_lane(made, step, lane / 2, lane % 2, result, tap))
+            for (int lane = 0; lane < 2; lane++)
+                if (!fill_lane(made, step, lane, result + 4 * lane, tap))
                     return false;
         }
     return true;
 }
 
-static Weights *weights_new(const Axis *axis)
+static Weights *weights_new(const Axis *axis, bool mirror)
 {
-    size_t most = (size_t)most_taps(axis), count = (size_t)axis->count;
+    enum { MOST_FOR_STEPS = 24 };  /* taps: four results of a larger factor are in no run */
+    size_t most = (size_t)most_taps(axis), count = (size_t)(axis->end - axis->start + 3) / 4 * 4;
     size_t stride = (most + RUN - 1) / RUN * RUN;
-    size_t n_steps = axis->scale < RUN - 4 ? (most + 3) / 4 : 0;
+    size_t n_steps = most <= MOST_FOR_STEPS ? (most + 3) / 4 : 0;
     size_t step_bytes = n_steps * ((count + 7) / 8) * sizeof(Step);
-    Weights *made = calloc(1, sizeof(Weights) + step_bytes + count * (2 * sizeof(int) + stride * 2));
-    double *exact = malloc((count + 1) * most * sizeof(double));
+    Weights *made = calloc(1, sizeof(Weights) + step_bytes + count * (sizeof(int) + stride * 2));
+    double *exact = malloc((size_t)n_weighed(axis) * most * sizeof(double));
     if (made && exact) {
-        made->axis = *axis;
+        made->count = axis->end - axis->start;
+        made->taps = 1;
         made->stride = (int)stride;
         made->steps = (Step *)(void *)(made + 1);
         made->first = (int *)(void *)((uint8_t *)made->steps + step_bytes);
-        made->n = made->first + count;
-        made->weights = (int16_t *)(void *)(made->n + count);
-        made->precision = weigh_all(axis, exact, exact + count * most);
-        round_weights(made, exact);
-        made->n_steps = min((int)n_steps, (made->taps + 3) / 4);
-        if (!fill_steps(made)) {
-            made->far = true;
-            made->n_steps = fill_steps(made) ? made->n_steps : 0;
-        }
+        made->weights = (int16_t *)(void *)(made->first + count);
+        made->precision = weigh_all(axis, exact);
+        round_weights(axis, exact, mirror, made);
+        made->n_steps = n_steps && fill_steps(made) ? (made->taps + 3) / 4 : 0;
     } else {
         free(made);
         made = NULL;
@@ -181,83 +187,53 @@ static Weights *weights_new(const Axis *axis)
     return made;
 }
 
-const Weights *weights_of(Scratch *scratch, const Axis *axis)
+const Weights *weights_of(Placement *placement, int direction)
 {
-    struct WeightCache *cache = scratch->weights;
-    if (!cache)
-        cache = scratch->weights = calloc(1, sizeof(struct WeightCache));
-    for (int i = 0; cache && i < CACHED; i++)
-        if (cache->of[i] && memcmp(&cache->of[i]->axis, axis, sizeof *axis) == 0) {
-            if (i == cache->next) /* the other axis's weights do not take its place */
-                cache->next = (i + 1) % CACHED;
-            return cache->of[i];
-        }
-    Weights *made = cache ? weights_new(axis) : NULL;
-    if (made) {
-        free(cache->of[cache->next]);
-        cache->of[cache->next] = made;
-        cache->next = (cache->next + 1) % CACHED;
+    struct Weights **kept = &placement->weights[direction];
+    Weights *made = __atomic_load_n(kept, __ATOMIC_ACQUIRE), *others = NULL;
+    if (made)
+        return made;
+    Axis axis = axis_of(placement, direction);
+    made = weights_new(&axis, direction == ACROSS && placement->mirror);
+    if (made && !__atomic_compare_exchange_n(kept, &others, made, false, __ATOMIC_ACQ_REL,
+                                             __ATOMIC_ACQUIRE)) {
+        free(made);
+        made = others;
     }
     return made;
-}
-
-void weights_trim(struct WeightCache *cache)
-{
-    for (int i = 0; cache && i < CACHED; i++) {
-        const Weights *made = cache->of[i];
-        if (made && (size_t)made->axis.count * (size_t)made->stride * sizeof(int16_t) > KEPT_BYTES) {
-            free(cache->of[i]);
-            cache->of[i] = NULL;
-        }
-    }
-}
-
-void weight_cache_free(struct WeightCache *cache)
-{
-    for (int i = 0; cache && i < CACHED; i++)
-        free(cache->of[i]);
-    free(cache);
 }
 
 /* --- placements ---------------------------------------------------------------------------- */
 
 static bool contains(int size, int start, int count)
 {
-    return start >= 0 && count > 0 && count <= size && start <= size - count;
-}
-
-bool placement_fits(const Placement *placement, int width, int height)
-{
     enum { MOST = 1 << 16 };      /* more than a side of a JPEG or of a result */
+    return size <= MOST && start >= 0 && count > 0 && count <= size && start <= size - count;
+}
+
+/* What an axis's results depend on. */
+static void needs_of(const Axis *axis, int offset, int *start, int *count)
+{
+    int first = axis->start, last = axis->end - 1, n = 1;
+    if (!axis->skipped) {
+        span_of(axis, axis->end - 1, &last, &n);
+        span_of(axis, axis->start, &first, &(int){0});
+    }
+    *start = offset + first;
+    *count = last + n - first;
+}
+
+bool placement_fits(const Placement *placement, int width, int height, Window *needs)
+{
     const Window *crop = &placement->crop, *window = &placement->window;
-    return width <= MOST && height <= MOST && placement->resized_width <= MOST &&
-           placement->resized_height <= MOST && contains(width, crop->left, crop->width) &&
-           contains(height, crop->top, crop->height) &&
-           contains(placement->resized_width, window->left, window->width) &&
-           contains(placement->resized_height, window->top, window->height) &&
-           placement->across > crop->width - 1 && placement->across <= crop->width &&
-           placement->down > crop->height - 1 && placement->down <= crop->height;
-}
-
-static void needs_of(Axis axis, int *start, int *count)
-{
-    int first, n;
-    *start = axis.start;
-    *count = axis.count;
-    if (is_skipped(&axis))
-        return;
-    span_of(&axis, axis.start + axis.count - 1, &first, &n);
-    *count = first + n;
-    span_of(&axis, axis.start, start, &n);
-    *count -= *start;
-}
-
-Window placement_needs(const Placement *placement)
-{
-    Window needs;
-    needs_of(axis_of(placement, ACROSS), &needs.left, &needs.width);
-    needs_of(axis_of(placement, DOWN), &needs.top, &needs.height);
-    needs.left += placement->crop.left;
-    needs.top += placement->crop.top;
-    return needs;
+    if (!contains(width, crop->left, crop->width) || !contains(height, crop->top, crop->height) ||
+        !contains(placement->resized_width, window->left, window->width) ||
+        !contains(placement->resized_height, window->top, window->height) ||
+        !(placement->across > crop->width - 1 && placement->across <= crop->width) ||
+        !(placement->down > crop->height - 1 && placement->down <= crop->height))
+        return false;
+    Axis across = axis_of(placement, ACROSS), down = axis_of(placement, DOWN);
+    needs_of(&across, crop->left, &needs->left, &needs->width);
+    needs_of(&down, crop->top, &needs->top, &needs->height);
+    return true;
 }
