@@ -5,310 +5,230 @@
 
 #include "jpeg.h"
 
-/* A cache is larger than the four tables of each class that one scan can name. A block has at most
- * 27 + 63 * 26 bits, which is less than MOST_BYTES. */
+/* A cache is larger than the tables that one scan can name. A block has at most 27 + 63 * 26 bits,
+ * which is less than MOST_BYTES. */
 enum { CACHED = 8, MOST_AC_BITS = 10, MOST_DC_BITS = 11, MOST_BYTES = 256 };
 
 struct HuffmanCache {
-    HuffmanTable *tables[2][CACHED];
-    uint64_t uses;
+    HuffmanTables *tables[CACHED]; /* the last used one first */
 };
 
 static Symbol symbol_of(int length, int value, uint32_t bits, bool is_ac)
 {
-    int size = is_ac ? value & 15 : value, run = is_ac ? value >> 4 : 0;
+    int size = value & 15, run = value >> 4;
     if (length + size > LOOKUP || (is_ac && !size && run > 0 && run < 15))
-        return (Symbol){(int16_t)value, 0, (uint8_t)length};
-    uint8_t advance = is_ac && !size && !run ? END : (uint8_t)(run + 1);
-    bits >>= LOOKUP - length - size;
-    int extra = (int)(bits & ((1u << size) - 1));
-    return (Symbol){size ? (int16_t)extend(extra, size) : 0, (uint8_t)(length + size), advance};
+        return (Symbol){0, 0, (uint8_t)length};
+    int extra = (int)(bits >> (LOOKUP - length - size) & ((1u << size) - 1));
+    return (Symbol){size ? (int16_t)extend(extra, size) : 0, (uint8_t)(length + size),
+                    is_ac && !value ? END : (uint8_t)(run + 1)};
 }
 
-/* Generate_code_table and Decoder_tables (figures C.2, F.15). */
-static bool build(HuffmanTable *table)
+/* Generate_code_table and Decoder_tables (figures C.2, F.15). No code is all ones. */
+static bool build(Codes *codes, bool is_ac)
 {
-    int code = 0, k = 0;
-    memset(table->symbols, 0, sizeof table->symbols);
+    int code = 0, most = is_ac ? MOST_AC_BITS : MOST_DC_BITS;
+    const uint8_t *value = codes->bytes + 16;
+    memset(codes->symbols, 0, sizeof codes->symbols);
     for (int length = 1; length <= 16; length++, code <<= 1) {
-        table->offset[length] = k - code;
-        for (int i = table->bytes[length - 1]; i--; k++, code++) {
-            int value = table->bytes[16 + k];
-            if ((table->is_ac ? value & 15 : value) > (table->is_ac ? MOST_AC_BITS : MOST_DC_BITS))
+        int count = codes->bytes[length - 1];
+        if (count && code + count >= 1 << length)
+            return false;
+        codes->offset[length] = (int)(value - codes->bytes) - code;
+        for (; count--; value++, code++) {
+            if ((is_ac ? *value & 15 : *value) > most)
                 return false;
-            table->values[k] = (uint8_t)value;
-            if (length > LOOKUP)
-                continue;
-            uint32_t bits = (uint32_t)code << (LOOKUP - length);
-            uint32_t end = bits + (1u << (LOOKUP - length));
-            if (end > 1u << LOOKUP)
-                return false;
-            while (bits < end) {
-                Symbol symbol = symbol_of(length, value, bits, table->is_ac);
-                int known = symbol.bits ? symbol.bits : length;
+            uint32_t bits = (uint32_t)code << LOOKUP >> length;
+            for (uint32_t end = bits + (1u << LOOKUP >> length); bits < end;) {
+                Symbol symbol = symbol_of(length, *value, bits, is_ac);
+                uint32_t known = symbol.bits ? symbol.bits : (uint32_t)length;
                 for (uint32_t stop = bits + (1u << (LOOKUP - known)); bits < stop; bits++)
-                    table->symbols[bits] = symbol;
+                    codes->symbols[bits] = symbol;
             }
         }
-        /* No code is all ones. */
-        if (code >= 1 << length && table->bytes[length - 1])
-            return false;
-        table->limit[length] = (uint32_t)code << (16 - length);
+        codes->limit[length] = (uint32_t)code << (16 - length);
     }
+    codes->limit[17] = UINT32_MAX;
     return true;
 }
 
 /* The symbol behind the first `used` of `size` bits, if it is there whole. */
-static Symbol symbol_within(const HuffmanTable *table, uint32_t bits, int used, int size)
+static Symbol symbol_within(const Codes *codes, uint32_t bits, int used, int size)
 {
     uint32_t next = bits << (32 - size) << used;
-    Symbol symbol = table->symbols[next >> (32 - LOOKUP)];
+    Symbol symbol = codes->symbols[next >> (32 - LOOKUP)];
     if (used >= size || used + symbol.bits > size)
         symbol.bits = 0;
     return symbol;
 }
 
-static void build_pairs(HuffmanTable *table)
+/* Up to `most` coefficients, and the end of the block if it comes then; `bits`: 0, or `size` of them
+ * at the most that are looked at. The first coefficient is DC, or `is_ac`. */
+static Pair look_ahead(const HuffmanTables *tables, bool is_ac, uint32_t bits, int size, int most)
 {
-    for (uint32_t bits = 0; bits < 1 << PAIR_LOOKUP; bits++) {
-        Pair pair = {.advance = BLOCK};
-        int used = 0, advance = 0;
-        for (int n = 0; n < 3; n++) {
-            Symbol symbol = symbol_within(table, bits, used, PAIR_LOOKUP);
-            if (!symbol.bits || (n == 2 && symbol.advance != END))
-                break;
-            used += symbol.bits;
-            pair.advance = (uint8_t)advance;
-            pair.bits = (uint8_t)used;
-            if (symbol.advance == END) {
-                pair.bits |= END;
-                break;
-            }
-            advance += symbol.advance;
-            pair.advance = (uint8_t)advance;
-            pair.second = symbol.value;
-            pair.at_second = (uint8_t)(advance - 1);
-            if (n == 0) {
-                pair.first = pair.second;
-                pair.at_first = pair.at_second;
-            }
+    Pair ahead = {0};
+    for (int n = 0, used = 0;; n++, is_ac = true) {
+        Symbol symbol = symbol_within(&tables->codes[is_ac], bits, used, size);
+        bool ends = symbol.advance == END;
+        if (!symbol.bits || (!ends && (n == most || ahead.advance + symbol.advance > BLOCK)))
+            return ahead;
+        used += symbol.bits;
+        ahead.bits = (uint8_t)(used | (ends ? END : 0));
+        if (ends)
+            return ahead;
+        ahead.advance = (uint8_t)(ahead.advance + symbol.advance);
+        ahead.second = symbol.value;
+        ahead.at_second = (uint8_t)(ahead.advance - 1);
+        if (n == 0) {
+            ahead.first = ahead.second;
+            ahead.at_first = ahead.at_second;
         }
-        table->pairs[bits] = pair;
-    }
-    table->has_pairs = true;
-}
-
-/* `dc`: whose symbol comes first; NULL: none. */
-static void build_skips(int32_t *skips, const HuffmanTable *dc, const HuffmanTable *ac)
-{
-    for (uint32_t bits = 0; bits < 1 << SKIP_LOOKUP; bits++) {
-        int used = 0, advance = 0, end = 0, difference = 0;
-        if (dc) {
-            Symbol symbol = symbol_within(dc, bits, 0, SKIP_LOOKUP);
-            difference = symbol.value;
-            used = symbol.bits;
-            advance = 1;
-        }
-        while (!end && (used || !dc)) {
-            Symbol symbol = symbol_within(ac, bits, used, SKIP_LOOKUP);
-            end = symbol.advance == END;
-            if (!symbol.bits || (!end && advance + symbol.advance > BLOCK)) {
-                end = 0;
-                break;
-            }
-            used += symbol.bits;
-            advance += end ? 0 : symbol.advance;
-        }
-        if (!used)
-            advance = BLOCK;
-        uint32_t dc_bits = ((uint32_t)difference & 0x7FFF) << SKIP_DIFFERENCE;
-        skips[bits] = (int32_t)((uint32_t)end << 31 | dc_bits | (uint32_t)advance << SKIP_ADVANCE |
-                                (uint32_t)used);
     }
 }
 
-static HuffmanTable *least_used(HuffmanTable **tables)
+void need_pairs(HuffmanTables *tables)
 {
-    HuffmanTable **oldest = tables;
-    for (int i = 0; i < CACHED; i++) {
-        if (!tables[i]) {
-            tables[i] = calloc(1, sizeof *tables[i]);
-            return tables[i];
-        }
-        if (tables[i]->last_use < (*oldest)->last_use)
-            oldest = tables + i;
-    }
-    return *oldest;
+    for (uint32_t bits = 0; bits < 1 << PAIR_LOOKUP && !tables->has_pairs; bits++)
+        tables->pairs[bits] = look_ahead(tables, true, bits, PAIR_LOOKUP, 2);
+    tables->has_pairs = true;
 }
 
-/* `skipped`: the AC table that a DC table's skips are of. Two components may share the one but not
- * the other, and then need a copy each. */
-static Status find_table(struct HuffmanCache *cache, bool is_ac, TableBytes from,
-                         const HuffmanTable *skipped, HuffmanTable **found)
+void need_skips(HuffmanTables *tables)
 {
-    if (!from.counts)
-        return IRREGULAR;
-    HuffmanTable **tables = cache->tables[is_ac];
-    for (int i = 0; i < CACHED && tables[i]; i++) {
-        HuffmanTable *table = *found = tables[i];
-        if (skipped && table->has_skips && table->skipped_serial != skipped->serial)
-            continue;
-        if (table->size == from.size && !memcmp(table->bytes, from.counts, (size_t)from.size)) {
-            table->last_use = ++cache->uses;
-            return DECODED;
-        }
+    for (uint32_t i = 0; i < 2 << SKIP_LOOKUP && !tables->has_skips; i++) {
+        uint32_t is_ac = i >> SKIP_LOOKUP, bits = i & ((1 << SKIP_LOOKUP) - 1);
+        Pair ahead = look_ahead(tables, is_ac, bits, SKIP_LOOKUP, BLOCK);
+        uint32_t used = ahead.bits & ~END, advance = used ? ahead.advance : BLOCK;
+        uint32_t difference = is_ac ? 0 : (uint32_t)ahead.first & 0x7FFF;
+        uint32_t end = ahead.bits & END ? 1u << 31 : 0;
+        tables->skips[is_ac][bits] =
+            (int32_t)(end | difference << SKIP_DIFFERENCE | advance << SKIP_ADVANCE | used);
     }
-    HuffmanTable *table = *found = least_used(tables);
-    if (!table)
+    tables->has_skips = true;
+}
+
+static bool is_of(const HuffmanTables *tables, const TableBytes from[2])
+{
+    bool same = true;
+    for (int i = 0; i < 2 && same; i++)
+        same = tables->codes[i].size == from[i].size &&
+               !memcmp(tables->codes[i].bytes, from[i].counts, from[i].size);
+    return same;
+}
+
+static Status find_tables(struct HuffmanCache *cache, const TableBytes from[2])
+{
+    size_t at = 0;
+    while (at < CACHED - 1 && cache->tables[at] && !is_of(cache->tables[at], from))
+        at++;
+    HuffmanTables *tables = cache->tables[at];
+    if (!tables && !(tables = calloc(1, sizeof *tables)))
         return NO_MEMORY;
-    table->size = from.size;
-    table->is_ac = is_ac;
-    table->has_pairs = table->has_skips = false;
-    table->serial = table->last_use = ++cache->uses;
-    memcpy(table->bytes, from.counts, (size_t)from.size);
-    if (build(table))
+    memmove(cache->tables + 1, cache->tables, at * sizeof tables);
+    cache->tables[0] = tables;
+    if (is_of(tables, from))
         return DECODED;
-    table->size = 0;
-    return IRREGULAR;
+    tables->has_pairs = tables->has_skips = false;
+    for (int i = 0; i < 2; i++) {
+        Codes *codes = &tables->codes[i];
+        codes->size = 0;
+        memcpy(codes->bytes, from[i].counts, from[i].size);
+        if (from[i].size && !build(codes, i))
+            return IRREGULAR;
+        codes->size = from[i].size;
+    }
+    return DECODED;
 }
 
-/* Skips take 30 us, which files that do not need them spend only on tables that return. */
-static void build_extras(HuffmanTable *dc, HuffmanTable *ac, int extras, bool shared)
+/* The tables that a scan uses: one that refines DC has none. */
+Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan)
 {
-    if (extras & PAIRS && !ac->has_pairs)
-        build_pairs(ac);
-    if (!(extras & SKIPS) && !(extras & SKIPS_IF_SHARED && shared))
-        return;
-    if (!ac->has_skips)
-        build_skips(ac->skips, NULL, ac);
-    ac->has_skips = true;
-    if (dc->has_skips && dc->skipped_serial == ac->serial)
-        return;
-    build_skips(dc->skips, dc, ac);
-    dc->has_skips = true;
-    dc->skipped_serial = ac->serial;
-}
-
-/* The tables that the components of a scan name; `extras` with them where both are wanted. */
-Status scan_tables(Scratch *scratch, const Frame *frame, Scan *scan, bool dc, bool ac,
-                   const int *extras)
-{
-    if (!scratch->tables)
-        scratch->tables = calloc(1, sizeof *scratch->tables);
-    if (!scratch->tables)
+    bool used[2] = {scan->first == 0 && !scan->high, scan->last > 0};
+    if (!scratch->tables && !(scratch->tables = calloc(1, sizeof *scratch->tables)))
         return NO_MEMORY;
-    const uint64_t before = scratch->tables->uses;
-    for (int i = 0; i < scan->n; i++) {
-        HuffmanTable *found[2] = {NULL, NULL};
-        Status status = DECODED;
-        if (ac)
-            status = find_table(scratch->tables, true, frame->tables[1][scan->ta[i]], NULL,
-                                &found[1]);
-        if (!status && dc)
-            status = find_table(scratch->tables, false, frame->tables[0][scan->td[i]],
-                                extras ? found[1] : NULL, &found[0]);
+    for (int i = 0; i < scan->n && (used[0] || used[1]); i++) {
+        TableBytes from[2] = {frame->tables[0][scan->td[i]], frame->tables[1][scan->ta[i]]};
+        for (int class = 0; class < 2; class++) {
+            if (!used[class])
+                from[class] = (TableBytes){(const uint8_t *)"", 0};
+            else if (!from[class].size)
+                return IRREGULAR;
+        }
+        Status status = find_tables(scratch->tables, from);
         if (status)
             return status;
-        scan->dc[i] = found[0];
-        scan->ac[i] = found[1];
-        if (!extras)
-            continue;
-        build_extras(found[0], found[1], extras[i], found[1]->serial <= before);
-        bool built = found[0]->has_skips && found[0]->skipped_serial == found[1]->serial;
-        scan->skips[i] = built ? found[0]->skips : NULL;
+        scan->tables[i] = scratch->tables->tables[0];
     }
     return DECODED;
 }
 
 void huffman_cache_free(struct HuffmanCache *cache)
 {
-    for (int i = 0; cache && i < 2 * CACHED; i++)
-        free(cache->tables[i / CACHED][i % CACHED]);
+    for (int i = 0; cache && i < CACHED; i++)
+        free(cache->tables[i]);
     free(cache);
 }
 
-/* Finds the marker behind entropy-coded data. `out`: where the data is put without its stuffed
- * bytes (B.1.1.5), in whole runs between FFs: a tenth of the time of a loop over bytes. */
-static uint8_t *next_marker(Bytes *rest, uint8_t *out)
+/* Finds the marker behind entropy-coded data; false: there is none. `out`: NULL, or where the data
+ * is put without its stuffed bytes (B.1.1.5), in whole runs: a tenth of the time of a loop. */
+static bool next_marker(Bytes *rest, uint8_t **out)
 {
     for (;;) {
         const uint8_t *ff = memchr(rest->at, 0xFF, (size_t)(rest->end - rest->at));
         if (!ff || ff + 1 >= rest->end)
-            return NULL;
+            return false;
         size_t n = (size_t)(ff - rest->at) + !ff[1];
-        memcpy(out, rest->at, n);
-        out += n;
+        if (out) {
+            memcpy(*out, rest->at, n);
+            *out += n;
+        }
         rest->at = ff;
         if (ff[1])
-            return out;
+            return true;
         rest->at += 2;
     }
 }
 
-static bool restart_marker(Bytes *rest, int number)
+/* MCUs from `done` to `stop`. Less than a byte may be left over, and nothing read that is not
+ * there. */
+static Status decode_interval(Scan *scan, size_t done, size_t stop, DecodeRow *decode_row)
 {
-    if (rest->end - rest->at < 2 || rest->at[0] != 0xFF || rest->at[1] != 0xD0 + (number & 7))
-        return false;
-    rest->at += 2;
-    return true;
-}
-
-/* Less than a byte is left over, and nothing was read that is not there. */
-static bool used_up(const Bits *bits)
-{
-    ptrdiff_t left = (bits->end - bits->at) * 8 + bits->count;
-    return left >= 0 && left < 8;
+    memset(scan->predictions, 0, sizeof scan->predictions);
+    while (done < stop) {
+        int y = (int)(done / (size_t)scan->wide), x = (int)(done % (size_t)scan->wide);
+        int n = stop - done < (size_t)(scan->wide - x) ? (int)(stop - done) : scan->wide - x;
+        Status status = decode_row(scan, y, x, n);
+        if (status)
+            return status;
+        done += (size_t)n;
+    }
+    ptrdiff_t left = (scan->bits.end - scan->bits.at) * 8 + scan->bits.count;
+    return scan->eob_run || left < 0 || left >= 8 ? IRREGULAR : DECODED;
 }
 
 Status decode_scan(Scratch *scratch, Frame *frame, Scan *scan, DecodeRow *decode_row)
 {
-    size_t total = (size_t)scan->wide * (size_t)scan->rows, done = 0;
+    Bytes *rest = &frame->rest;
+    size_t total = (size_t)scan->wide * (size_t)scan->rows, stop;
     size_t interval = frame->restart_interval ? (size_t)frame->restart_interval : total;
-    size_t size = (size_t)(frame->rest.end - frame->rest.at) + MOST_UNCHECKED * MOST_BYTES;
-    uint8_t *bytes = scratch_take(scratch, BITS, size);
-    if (!bytes)
+    size_t size = (size_t)(rest->end - rest->at) + MOST_UNCHECKED * MOST_BYTES;
+    uint8_t *bytes = decode_row ? scratch_take(scratch, BITS, size) : NULL;
+    if (decode_row && !bytes)
         return NO_MEMORY;
-    for (int restart = 0; done < total; restart++) {
-        if (restart && !restart_marker(&frame->rest, restart - 1))
+    for (size_t done = 0; done < total; done = stop) {
+        uint8_t *end = bytes;
+        if (done && rest->at[1] != 0xD0 + (done / interval - 1) % 8)
             return IRREGULAR;
-        uint8_t *end = next_marker(&frame->rest, bytes);
-        if (!end)
+        rest->at += done ? 2 : 0;
+        if (!next_marker(rest, bytes ? &end : NULL))
             return IRREGULAR;
+        stop = total - done < interval ? total : done + interval;
+        if (!decode_row)
+            continue;
         memset(end, 0, 16);
         scan->bits = (Bits){bytes, end, 0, 0};
-        memset(scan->predictions, 0, sizeof scan->predictions);
-        size_t stop = total - done < interval ? total : done + interval;
-        while (done < stop) {
-            int y = (int)(done / (size_t)scan->wide), x = (int)(done % (size_t)scan->wide);
-            int n = stop - done < (size_t)(scan->wide - x) ? (int)(stop - done) : scan->wide - x;
-            Status status = decode_row(scan, y, x, n);
-            if (status)
-                return status;
-            done += (size_t)n;
-        }
-        if (scan->eob_run || !used_up(&scan->bits))
-            return IRREGULAR;
+        Status status = decode_interval(scan, done, stop, decode_row);
+        if (status)
+            return status;
     }
     return DECODED;
-}
-
-/* Passes over a scan on which nothing depends: up to its end, through its restart markers. */
-Status pass_over_scan(Frame *frame, const Scan *scan)
-{
-    Bytes *rest = &frame->rest;
-    size_t total = (size_t)scan->wide * (size_t)scan->rows, restarts = 0;
-    if (frame->restart_interval)
-        restarts = (total - 1) / (size_t)frame->restart_interval;
-    for (size_t restart = 0;;) {
-        const uint8_t *ff = memchr(rest->at, 0xFF, (size_t)(rest->end - rest->at));
-        if (!ff || ff + 1 >= rest->end)
-            return IRREGULAR;
-        rest->at = ff;
-        if (!ff[1])
-            rest->at += 2;
-        else if (restart == restarts)
-            return DECODED;
-        else if (!restart_marker(rest, (int)(restart++ & 7)))
-            return IRREGULAR;
-    }
 }

@@ -5,7 +5,7 @@
 #include "jpeg.h"
 
 enum {
-    TEM = 0x01, SOF0 = 0xC0, SOF2 = 0xC2, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOF15 = 0xCF,
+    TEM = 0x01, SOF0 = 0xC0, DHT = 0xC4, JPG = 0xC8, DAC = 0xCC, SOF15 = 0xCF,
     RST0 = 0xD0, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DRI = 0xDD,
     APP0 = 0xE0, APP1 = 0xE1, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE,
     MOST_SEGMENTS = 1000, MOST_FILL_BYTES = 64,
@@ -100,7 +100,7 @@ static Status read_huffman(Frame *frame, Bytes in)
             symbols += in.at[i];
         if (symbols > 256 || left(in) < 16 + symbols)
             return IRREGULAR;
-        frame->tables[is_ac][table] = (TableBytes){in.at, 16 + symbols};
+        frame->tables[is_ac][table] = (TableBytes){in.at, 16 + (size_t)symbols};
         in.at += 16 + symbols;
     }
     return DECODED;
@@ -178,6 +178,7 @@ static Status begin_scans(Frame *frame)
         c->wide = blocks_of(frame->width, c->h, frame->h_max);
         c->high = blocks_of(frame->height, c->v, frame->v_max);
         c->padded_wide = frame->mcus_wide * c->h;
+        c->stored_wide = frame->sof == SOF2 ? (c->padded_wide + 1) & ~1 : 2 * c->h;
         c->padded_high = frame->mcus_high * c->v;
         memset(c->low, -1, sizeof c->low);
     }
@@ -216,38 +217,29 @@ static Status read_scan(Frame *frame, Scan *scan, Bytes in)
 
 static Status read_segment(Frame *frame, Scan *scan, int marker, Bytes in)
 {
-    if (marker == SOS)
+    switch (marker) {
+    case SOS:
         return read_scan(frame, scan, in);
-    if (marker == DQT)
+    case DQT:
         return read_quantization(frame, in);
-    if (marker == DHT)
+    case DHT:
         return read_huffman(frame, in);
-    if (marker == DRI) {
+    case DRI:
         if (left(in) != 2)
             return IRREGULAR;
         frame->restart_interval = word(in.at);
         return DECODED;
+    case DAC:
+        return OTHER_PROCESS;
+    case COM: case EOI:
+        return DECODED;
     }
     if (marker >= APP0 && marker <= APP15)
         return read_application(frame, marker, in);
-    if (marker >= SOF0 && marker <= SOF15 && marker != JPG && marker != DAC)
-        return read_frame(frame, marker, in);
-    if (marker == DAC)
-        return OTHER_PROCESS;
-    return marker == COM || marker == EOI ? DECODED : IRREGULAR;
+    return marker >= SOF0 && marker <= SOF15 && marker != JPG ? read_frame(frame, marker, in)
+                                                              : IRREGULAR;
 }
 
-Status frame_begin(Frame *frame, const uint8_t *bytes, size_t size)
-{
-    memset(frame, 0, sizeof *frame);
-    frame->rest = (Bytes){bytes, bytes + size};
-    if (!begins(frame->rest, "\xFF\xD8\xFF", 3))
-        return NOT_JPEG;
-    frame->rest.at += 2;
-    return DECODED;
-}
-
-/* Reads up to the entropy-coded data of the next scan, or to EOI. */
 Status next_scan(Frame *frame, Scan *scan)
 {
     scan->n = 0;
@@ -262,6 +254,16 @@ Status next_scan(Frame *frame, Scan *scan)
         if (marker == EOI)
             return frame->in_scans ? DECODED : NOT_JPEG;
     }
+}
+
+Status first_scan(Frame *frame, const uint8_t *bytes, size_t size, Scan *scan)
+{
+    memset(frame, 0, sizeof *frame);
+    frame->rest = (Bytes){bytes, bytes + size};
+    if (!begins(frame->rest, "\xFF\xD8\xFF", 3))
+        return NOT_JPEG;
+    frame->rest.at += 2;
+    return next_scan(frame, scan);
 }
 
 /* As libjpeg decides: JFIF before Adobe before the components' names. */
@@ -285,9 +287,7 @@ Status jpeg_header(const uint8_t *bytes, size_t size, Header *header)
     Frame frame;
     Scan scan;
     memset(header, 0, sizeof *header);
-    Status status = frame_begin(&frame, bytes, size);
-    if (!status)
-        status = next_scan(&frame, &scan);
+    Status status = first_scan(&frame, bytes, size, &scan);
     header->width = frame.width;
     header->height = frame.height;
     header->components = frame.n_components;
@@ -299,7 +299,7 @@ Status jpeg_header(const uint8_t *bytes, size_t size, Header *header)
         header->passes += scan.n;
         if (scan.n == frame.n_components && frame.sof != SOF2)
             break;
-        status = pass_over_scan(&frame, &scan);
+        status = decode_scan(NULL, &frame, &scan, NULL);
         if (!status)
             status = next_scan(&frame, &scan);
     }
