@@ -61,8 +61,8 @@ static Symbol symbol_within(const Codes *codes, uint32_t bits, int used, int siz
     return symbol;
 }
 
-/* Up to `most` coefficients, and the end of the block if it comes then; `bits`: 0, or `size` of them
- * at the most that are looked at. The first coefficient is DC, or `is_ac`. */
+/* Up to `most` coefficients that `size` bits hold whole, and the end of the block if it comes then.
+ * The first one is DC, or `is_ac`. */
 static Pair look_ahead(const HuffmanTables *tables, bool is_ac, uint32_t bits, int size, int most)
 {
     Pair ahead = {0};

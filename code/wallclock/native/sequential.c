@@ -1,5 +1,6 @@
-/* Sequential JPEGs (T.81, annex F.2): one scan of all components. Blocks become samples at once, two
- * neighbours at a time; of blocks on whose AC coefficients no sample depends only DC is decoded. */
+/* Sequential JPEGs (T.81, annex F.2): one scan of all components. Blocks become samples at once,
+ * two neighbours at a time; of those on whose AC coefficients no sample depends DC alone is
+ * decoded. */
 #include <string.h>
 
 #include "jpeg.h"
@@ -150,8 +151,8 @@ INLINE bool decode_mcu(Bits *bits, Scan *scan, int i, int second)
     return true;
 }
 
-/* MCUs of which samples are wanted; `skipped`: of the components that need DC alone. Huffman decoding
- * waits for itself, so that a processor makes samples of two MCUs meanwhile: 5 %. */
+/* MCUs of which samples are wanted; `skipped`: of the components that need DC alone. Huffman
+ * decoding waits for itself: a processor makes samples of two MCUs meanwhile, which gains 5 %. */
 INLINE bool decode_mcus(Bits *bits, Scan *scan, Run *skipped, int y, int x, int end)
 {
     if (skipped->components == scan->n)
