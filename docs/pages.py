@@ -20,7 +20,7 @@ from paper import claims, compare, drift, publish
 from paper.claims import CLAIMS, Claim
 from paper.csvfile import read_columns
 from wallclock.clock import STAGES
-from wallclock.job.dataset import ROWS
+from wallclock.job.part import ROWS
 
 SOURCE = ROOT / "docs" / "columns.txt"
 REFERENCES = ROOT / "data" / "reference"

@@ -219,7 +219,7 @@ def of_dataset(name: str, mutate: Mutate) -> Prepare:
 
     def read(changed: Path) -> None:
         data, refusals = changed.read_bytes(), list[UserError]()
-        for start in (_verify, _reuse, _resume):
+        for start in (_verify, _resume):
             out = changed.parent / "out"
             shutil.copytree(changed.parent / "kept", out)
             (out / name).write_bytes(data)
@@ -240,7 +240,7 @@ def of_dataset(name: str, mutate: Mutate) -> Prepare:
 def forget_an_image(out: Path) -> None:
     """Say that the fourth image, which had failed, was not reached."""
     name = "part-00000.jsonl"
-    row = {**json.loads((out / "_failures" / name).read_bytes()), "position": 3, "runs": 1}
+    row = {**json.loads((out / "_failures" / name).read_bytes()), "runs": 1}
     (out / "_failures" / name).unlink()
     (out / "_unreached").mkdir(exist_ok=True)
     (out / "_unreached" / name).write_text(json.dumps(row))
@@ -262,10 +262,6 @@ def mend(out: Path, name: str) -> None:
 def _verify(out: Path) -> None:
     for fault in verify(out, n=4).faults:
         _check_line(fault, out.parent)
-
-
-def _reuse(out: Path) -> None:
-    _embed(out.parent / "images", reuse=str(out))
 
 
 def _resume(out: Path) -> None:

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wallclock.errors import SourceError, first_line
-from wallclock.job.dataset import ROWS
 from wallclock.job.listing import Items
+from wallclock.job.part import ROWS
 from wallclock.job.texts import add_to_digest
 
-#: In a dataset's identity: the names of its columns, and the digest of their values.
+#: In a dataset's identity the names of its columns; and the digest of their types and values.
 CARRIES, CARRIED = "carries", "carried_values"
 #: The columns of every part; not every reader tells capitals from small letters.
 _OWN = {"vector", *ROWS.names}
@@ -31,8 +31,8 @@ def check(items: Items) -> None:
             raise SourceError(f"{why}; rename it in the list, or leave it out")
 
 
-def identity_of(items: Items) -> dict[str, Any]:
-    """What a dataset's identity says of them: their names, and a digest of types and values.
+def described(items: Items) -> dict[str, Any]:
+    """What there is to say of them: their names, and a digest of types and values.
 
     Raises SourceError: a column has values that cannot be carried along.
     """

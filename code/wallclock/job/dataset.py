@@ -1,10 +1,11 @@
 """The output of a job: parts that are committed whole or not at all, and what they are.
 
     _dataset.json                what was embedded by what; `complete` once every part is there
+    _editions/from-00000.json    which images the parts from that number on have, and how many
     part-00000.parquet           id, vector, sha256, width, height, version, then the list's other
-                                 columns: one shard of the list
-    _failures/part-00000.jsonl   its images without a vector: id, stage, reason
-    _unreached/part-00000.jsonl  those that were not reached: also position in the list, and runs
+                                 columns: one shard of an edition
+    _failures/part-00000.jsonl   its images without a vector: id, stage, reason, version
+    _unreached/part-00000.jsonl  those that were not reached: also in how many runs
     _thumbnails/part-00000.tar   with keep=thumbnails
     _checksums/part-00000.json   size and sha256 of each of the part's files: a checksum of Parquet
                                  covers the data of a page, not its header and not the footer
@@ -16,13 +17,13 @@ The commit of a part is one rename, or in a bucket one conditional PUT, of its P
 what a kill leaves is removed later. Failures are files of their own and not metadata of the Parquet
 file, so that they can be read with any tool.
 
-What part i of a list of P parts did not reach, a later run takes up as part P + i, and what that
-did not reach as part 2P + i. So a part's images follow from the list and from one other part, and
-nothing shifts where a part is damaged and made again.
+Every image is in one part. An edition (`growth.py`) is what a source has had that no earlier part
+has; its parts are numbered on. A part whose images have changed, were not reached or are to be
+removed is replaced at once, and only as it was when it was read.
 
-On a cluster two processes may hold the same part: an actor of a lost node, or of a killed driver,
-may still be at work. Each writes below a name of its own; the first one to publish a part is the
-one that counts.
+Two processes may hold the same part: an actor of a lost node, or of a killed driver, may still be
+at work. Each writes below a name of its own; the first one to publish a part is the one that
+counts.
 """
 
 import json
@@ -31,19 +32,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from wallclock import documents
 from wallclock.errors import UserError, reason_of
 from wallclock.files import pretty_json, sha256_file
 from wallclock.infer.finite import rows_not_finite
+from wallclock.job.part import PARQUET, ROWS, Part, read_rows, table_of
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
 from wallclock.outside import path_of, printable, text_of, without_secrets
@@ -53,26 +55,6 @@ from wallclock.stages.pixels import Vectors
 FORMAT = 1
 #: Parts, or files, that are asked for at once: a bucket or a network file system answers late.
 THREADS = 16
-#: The columns beside the vector; sha256 as hexadecimal text, which every reader takes.
-ROWS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("sha256", pa.string()),
-        ("width", pa.int32()),
-        ("height", pa.int32()),
-        ("version", pa.string()),
-    ]
-)
-#: Floats and digests take as many bytes compressed; only what is searched needs its range.
-_PARQUET: Mapping[str, Any] = {
-    "row_group_size": 4096,
-    "use_dictionary": False,
-    "compression": {"id": "snappy", "version": "snappy"},
-    "write_statistics": ["id"],
-    "write_page_checksum": True,
-}
-#: Rows that are read at a time.
-_PIECE = 1024
 #: Of the library `datasets`, which skips no names that begin with `_`.
 CONFIG = ".huggingface.yaml"
 _CONFIG = 'configs:\n- config_name: default\n  data_files: "part-*.parquet"\n'
@@ -84,21 +66,23 @@ _ABOUT: documents.Schema = {
     "format": int,
     "complete": bool,
     "has_whole_source": bool,
-    **dict.fromkeys(("source", "settings.model", "images", "weights", "reuse"), str),
+    **dict.fromkeys(("source", "settings.model", "listing", "weights"), str),
+    "settings.limit": Positive | None,
+    "schema": Mapping[str, str],
     **dict.fromkeys(("settings", "identity", "identity.model", "identity.recipe"), _Object),
-    **dict.fromkeys(("identity.n", "identity.shard", "identity.model.dim"), Positive),
+    **dict.fromkeys(("identity.shard", "identity.model.dim"), Positive),
     **dict.fromkeys(("identity.recipe.dtype", "identity.recipe.preprocess"), str),
     "carries": tuple[str, ...],
     "versions": Mapping[str, str],
     "earlier_versions": tuple[Mapping[str, str], ...],
     "counts": Mapping[str, Count],
 }
-_NEEDED = ("format", "complete", "source", "settings", "identity", "n", "shard", "images")
+_NEEDED = ("format", "complete", "source", "settings", "identity", "shard")
 _COUNTS = ("vectors", "failures", "parts")
 _CHECKSUMS: documents.Schema = {"bytes": Count, "sha256": str}
 _FAILURE = dict.fromkeys(("id", "stage", "reason"), str)
 #: Beside them, of an image that was not reached.
-_WHERE = dict.fromkeys(("position", "runs"), Count)
+_RUNS = {"runs": Count}
 
 #: The description, and the folders of the files beside the parts.
 ABOUT, FAILURES, UNREACHED = "_dataset.json", "_failures", "_unreached"
@@ -126,21 +110,6 @@ class DamagedPartError(UserError):
     def __reduce__(self) -> Any:
         """It goes from an actor of a cluster to the driver."""
         return DamagedPartError, (self.out, self.row_file, self.name, self.reason)
-
-
-@dataclass
-class Part:
-    """One shard before it is committed: n rows in the list's order; vectors (n, dim) float32.
-
-    `thumbnails`: writes the tar. `carried`: the list's other columns, an Arrow table of n rows.
-    """
-
-    rows: Mapping[str, Sequence[Any]]
-    vectors: Vectors
-    failures: Sequence[Mapping[str, Any]] = ()
-    thumbnails: Callable[[Path], None] | None = None
-    carried: Any = None
-    unreached: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -185,13 +154,22 @@ class Dataset:
         """
         name = self.row_file(number)
         with self.reading(number, name):
-            return _read_rows(self.store.open(name), columns)
+            return read_rows(self.store.open(name), columns)
 
     def vectors(self, number: int) -> Vectors:
         """The (n, dim) float32 vectors of a part, in the order of its rows.
 
         Raises DamagedPartError: the file is missing, or not what was written.
         """
+        with self.reading(number, self.row_file(number)):
+            lists = self._whole(number, ["vector"])["vector"].combine_chunks()
+            vectors: Vectors = lists.flatten().to_numpy().reshape(len(lists), lists.type.list_size)
+            if rows_not_finite(vectors):  # of an older version
+                raise ValueError("it has vectors that are not finite")
+            return vectors
+
+    def _whole(self, number: int, columns: Sequence[str] | None = None) -> Any:
+        """Columns of a part, by default all, whose file was compared with its sha256."""
         name = self.row_file(number)
         with self.reading(number, name), self._piece(number, name) as path:
             if path is None:
@@ -200,22 +178,21 @@ class Dataset:
                 self.check_file(number, name, path)
                 self._checked.add(number)
             with pa.OSFile(os.fsencode(path)) as file:
-                lists = _read_rows(file, ["vector"])["vector"].combine_chunks()
-            vectors: Vectors = lists.flatten().to_numpy().reshape(len(lists), lists.type.list_size)
-            if rows_not_finite(vectors):  # of an older version
-                raise ValueError("it has vectors that are not finite")
-            return vectors
+                return read_rows(file, columns)
 
     def failures(self, number: int) -> list[_Object]:
-        """The images of a part without a vector: id, stage, reason. Raises DamagedPartError."""
-        return self._lines(number, FAILURES, _FAILURE)
-
-    def unreached(self, number: int) -> list[_Object]:
-        """The images that a part did not reach: id, stage, reason, position, and in how many runs.
+        """The images of a part without a vector: id, stage, reason, and of newer parts version.
 
         Raises DamagedPartError.
         """
-        return self._lines(number, UNREACHED, _FAILURE | _WHERE)
+        return self._lines(number, FAILURES, _FAILURE)
+
+    def unreached(self, number: int) -> list[_Object]:
+        """The images that a part did not reach: id, stage, reason, and in how many runs.
+
+        Raises DamagedPartError.
+        """
+        return self._lines(number, UNREACHED, _FAILURE | _RUNS)
 
     def _lines(self, number: int, folder: str, schema: documents.Schema) -> list[_Object]:
         name = f"{folder}/part-{number:05d}.jsonl"
@@ -266,29 +243,69 @@ class Dataset:
         """The path of the copies of a part's images while the block runs; None without any."""
         return self._piece(number, self.tar(number))
 
-    def commit(self, number: int, part: Part) -> None:
-        """Write a part; it is there to stay when this returns. One that is there already stays.
+    def commit(self, number: int, part: Part) -> bool:
+        """Write a part; it is there to stay when this returns. False: one was there, and stays.
 
         Raises UserError: the disk is full, or the bucket refuses it.
         """
-        name, last = f"part-{number:05d}", self.row_file(number)
+        with self._staged(number, part, table_of(part)) as work:
+            return self.store.commit(work, self.row_file(number))
+
+    def replace(self, number: int, ids: Any, part: Part) -> None:
+        """Put what `part` says of these images, an Arrow column of ids, in the place of the rest.
+
+        A reader finds the part as it was, or as it is when this returns. What a part did not have
+        is not put into it.
+
+        Raises UserError as `commit` does; DamagedPartError: what stays is not what was written.
+        """
+        while True:
+            tag = self.store.tag(self.row_file(number))
+            self._checked.discard(number)
+            whole, lines = self._whole(number), [self.failures(number), self.unreached(number)]
+            had = pa.array([row["id"] for rows in lines for row in rows], pa.string())
+            had = pa.chunked_array([*whole["id"].chunks, had], pa.string())
+            ids = ids.filter(pc.is_in(ids, value_set=had))
+            gone, there = {*ids.to_pylist()}, pc.is_in(whole["id"], value_set=ids)
+            new = table_of(part)
+            new = new.filter(pc.is_in(new["id"], value_set=ids)).cast(whole.schema)
+            failures, unreached = (
+                [row for row in old if row["id"] not in gone]
+                + [row for row in some if row["id"] in gone]
+                for old, some in zip(lines, (part.failures, part.unreached), strict=True)
+            )
+            merged = replace(part, failures=failures, unreached=unreached)
+            table = pa.concat_tables([whole.filter(pc.invert(there)), new])
+            with self.thumbnails(number) as tar:
+                if part.thumbnails:
+                    merged.thumbnails = partial(part.thumbnails, tar, gone)
+                with self._staged(number, merged, table, is_whole=True) as work:
+                    if self.store.commit(work, self.row_file(number), tag):
+                        return
+
+    @contextmanager
+    def _staged(
+        self, number: int, part: Part, table: Any, *, is_whole: bool = False
+    ) -> Iterator[Path]:
+        """A folder with the files of a part; `is_whole`: with all that it may have had."""
+        name = f"part-{number:05d}"
         with self.store.staging(name) as work:
             for folder, rows in ((FAILURES, part.failures), (UNREACHED, part.unreached)):
                 (work / folder).mkdir(parents=True)
-                if rows:
+                if rows or is_whole:
                     lines = (f"{json.dumps(dict(row))}\n" for row in rows)
                     path = work / folder / f"{name}.jsonl"
                     path.write_text("".join(lines), encoding="utf-8")
             (work / THUMBNAILS).mkdir()
             if part.thumbnails is not None:
                 part.thumbnails(work / self.tar(number))
-            with pa.OSFile(os.fsencode(work / last), "wb") as file:
-                pq.write_table(_table(part), file, **_PARQUET)
+            with pa.OSFile(os.fsencode(work / self.row_file(number)), "wb") as file:
+                pq.write_table(table, file, **PARQUET)
             recorded = _checksums_of(work)
             path = work / self._checksum_file(number)
             path.parent.mkdir()
             path.write_bytes(recorded)
-            self.store.commit(work, last)
+            yield work
 
     def remove_leftovers(self) -> None:
         """Remove what a kill left."""
@@ -328,21 +345,6 @@ class Dataset:
             if getattr(error, "errno", None):
                 raise UserError(f"{self.out}/{name} cannot be read: {error}") from error
             raise self.damaged(number, name, reason_of(error).rstrip(".")) from error
-
-
-def _read_rows(file: Any, columns: Sequence[str]) -> Any:
-    """Columns of a row file, in pieces: of all rows that a footer claims Arrow would make room.
-
-    Raises ValueError, among others: they are not what was written.
-    """
-    with pq.ParquetFile(file, page_checksum_verification=True) as rows:
-        schema = pa.schema([rows.schema_arrow.field(name) for name in columns])
-        n, pieces = rows.metadata.num_rows, rows.iter_batches(_PIECE, columns=schema.names)
-        table = pa.Table.from_batches(islice(pieces, n // _PIECE + rows.num_row_groups + 1), schema)
-    if len(table) != n:
-        raise ValueError(f"it has {len(table):,} rows, its footer says {n:,}")
-    table.validate(full=True)
-    return table
 
 
 def open_existing(place: Store | str | Path) -> Dataset | None:
@@ -394,21 +396,6 @@ def _read(store: Store, name: str) -> bytes | None:
 def part_number(name: str) -> int:
     """Of a part, from the name of a file of it."""
     return int(_PART.fullmatch(name)[1])  # type: ignore[index]
-
-
-def _table(part: Part) -> Any:
-    table = pa.table(dict(part.rows), schema=ROWS)
-    table = table.add_column(1, "vector", _as_lists(part.vectors))
-    if part.carried is not None:
-        for column, values in zip(part.carried.schema, part.carried.columns, strict=True):
-            table = table.append_column(column, values)
-    return table
-
-
-def _as_lists(vectors: Vectors) -> Any:
-    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
-    item = pa.field("element", flat.type, nullable=False)
-    return pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(item, vectors.shape[1]))
 
 
 def _checksums_of(folder: Path) -> bytes:

@@ -42,7 +42,7 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
     One thread loads the sample: what a stage costs on a core, without others that compete for it.
     """
     recipe, model = job.recipe, job.model
-    if plan.images_to_read() < LEAST:
+    if plan.size(*plan.missing) < LEAST:
         return None
     batches = _sample(plan, recipe.batch_size)
     options = LoaderOptions(model.input_px, replace(recipe, workers=1), job.limits, hashes=True)

@@ -1,4 +1,4 @@
-"""What the vectors of a job depend on, and whether an earlier dataset's are of the same.
+"""What the vectors of a job depend on, and whether a dataset's are of the same.
 
 It stands in `_dataset.json` as `identity`. A dataset that was written before a field of `Recipe`,
 `ModelSpec` or `JobSettings` existed says nothing of it: it was made as the field's default has it.
@@ -27,8 +27,6 @@ _NO_MATTER = (
 )
 _NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image")
 _OF_SETTINGS = ("shard", "keep", "deduplicate")
-#: What another identity makes unusable for `reuse=`.
-_REUSED = ("model", "recipe", "weights")
 
 
 def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict[str, Any]:
@@ -43,10 +41,12 @@ def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict
 
 
 def check_same(dataset: Dataset, identity: Mapping[str, Any], model: str) -> None:
-    """Raise UserError, in one line, where a dataset is of another list, model or recipe.
+    """Raise UserError, in one line, where there is a dataset of another model or recipe.
 
     `model`: what a user calls this job's.
     """
+    if not dataset.about:
+        return
     before = _completed(dataset)
     changed = [name for name in identity if before.get(name) != identity[name]]
     if not changed:
@@ -57,20 +57,27 @@ def check_same(dataset: Dataset, identity: Mapping[str, Any], model: str) -> Non
     details = printable(
         "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
     )
-    fix = "give another OUT; with reuse= it takes over what has not changed"
-    raise UserError(f"{dataset.out} holds another job's vectors: {details}; {fix}")
+    raise UserError(f"{dataset.out} holds another job's vectors: {details}; give another OUT")
 
 
-def check_reusable(dataset: Dataset, identity: Mapping[str, Any]) -> None:
-    """Raise UserError where an earlier dataset's vectors are of another model or recipe."""
-    before = _completed(dataset)
-    names = [name for name in _REUSED if name in identity]
-    changed = [name for name in names if before.get(name) != identity[name]]
-    if changed:
-        other = " and ".join(changed)
-        raise UserError(
-            f"reuse={dataset.out}: its vectors are of another {other}; leave out reuse="
-        )
+def check_source(dataset: Dataset, src: str, limit: int | None, carried: Any) -> None:
+    """Raise UserError, in one line, where a dataset is of another source, or of more of it.
+
+    `src`: a real path, or a URL without secrets. `carried`: Arrow's fields of other columns.
+    """
+    about = dataset.about
+    if about["source"] != src:
+        was, now = printable(about["source"]), printable(src)
+        raise UserError(f"{dataset.out} holds vectors of {was}, not of {now}; give another OUT")
+    before = about["settings"].get("limit")
+    if limit is not None and (before is None or limit < before):
+        was = "none" if before is None else before
+        raise UserError(f"limit was {was}, is {limit}: {dataset.out} only grows; give another OUT")
+    for column in carried:
+        was, now = about.get("schema", {}).get(column.name), str(column.type)
+        if was not in (None, now):
+            why = f"the list's column {printable(column.name)} was {printable(was)}, is {now}"
+            raise UserError(f"{why}; store it as it was, or give another OUT")
 
 
 def _completed(dataset: Dataset) -> dict[str, Any]:

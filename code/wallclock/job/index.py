@@ -1,21 +1,18 @@
-"""Which vectors there are already: by the hash of an image's bytes, or by its id and version."""
+"""Which vectors there are already, by the hash of an image's bytes."""
 
 import struct
 from binascii import unhexlify
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from wallclock.errors import first_line
 from wallclock.job.dataset import THREADS, Dataset
-from wallclock.job.listing import Items
 
 #: Where a vector is: number of the part and row in it as one number; -1: nowhere.
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -99,72 +96,17 @@ def _merged(rows: _Rows, words: Words, places: Places) -> _Rows:
     return _Rows(first.data, second.data, places.data, {})
 
 
-@dataclass(frozen=True)
-class Reused:
-    """An earlier dataset of the same model and recipe, to take vectors from.
-
-    `unread`: by position in the list, the place of an unchanged image's vector; -1: to be read.
-    """
-
-    dataset: Dataset
-    hashes: HashIndex
-    unread: Places
-
-    @staticmethod
-    def open(dataset: Dataset, items: Items, *, reads_all: bool = False) -> "Reused":
-        """Compare a list with an earlier dataset: an image is unchanged if id and version are.
-
-        An image without a version has changed; with `reads_all`, every image has.
-
-        Raises DamagedPartError.
-        """
-        words: list[tuple[int, Words]] = []
-        keys: list[Any] = []
-        for part in _read_parts(dataset, dataset.committed(), ("id", "version")):
-            words.append((part.number, part.words))
-            keys += _keys(part.rows).chunks
-        hashes, unread = HashIndex(), np.full(len(items), -1, np.int64)
-        hashes.add(words)
-        if words and not reads_all:
-            places = np.concatenate([places_of(number, len(rows)) for number, rows in words])
-            listed = _keys({"id": items.ids, "version": items.versions})
-            rows = pc.index_in(listed, value_set=pa.chunked_array(keys, pa.string()))
-            rows = pc.fill_null(rows, -1).to_numpy()
-            is_unchanged = (rows >= 0) & pc.not_equal(items.versions, "").to_numpy()
-            unread[is_unchanged] = places[rows[is_unchanged]]
-        return Reused(dataset, hashes, unread)
-
-
 def read_hashes(dataset: Dataset, numbers: Sequence[int]) -> list[tuple[int, Words]]:
     """The hashes of parts, by number in this order. Raises DamagedPartError."""
-    return [(part.number, part.words) for part in _read_parts(dataset, numbers)]
 
-
-class _PartRows(NamedTuple):
-    number: int
-    words: Words
-    rows: Any
-
-
-def _read_parts(
-    dataset: Dataset, numbers: Sequence[int], columns: Sequence[str] = ()
-) -> Iterator[_PartRows]:
-    """Of each part its hashes, and columns as an Arrow table."""
-
-    def read(number: int) -> _PartRows:
-        rows = dataset.rows(number, ("sha256", *columns))
+    def read(number: int) -> tuple[int, Words]:
         try:
-            return _PartRows(number, hash_words(rows["sha256"]), rows.select(columns))
+            return number, hash_words(dataset.rows(number, ["sha256"])["sha256"])
         except ValueError as error:
             raise dataset.damaged(number, dataset.row_file(number), first_line(error)) from error
 
     with ThreadPoolExecutor(THREADS) as pool:
-        yield from pool.map(read, numbers)
-
-
-def _keys(rows: Any) -> Any:
-    """Id and version of each row as one text."""
-    return pc.binary_join_element_wise(rows["id"], rows["version"], "\0")
+        return [*pool.map(read, numbers)]
 
 
 def places_of(number: int, n: int) -> Places:

@@ -1,7 +1,7 @@
 """Are the parts of a dataset what was written?
 
-Each start of a job looks at sizes, footers and the number of rows, which costs no reading of
-vectors; `verify` reads every byte. What is copied out of a part is checked when it is read.
+Each start of a job looks at sizes and footers, which costs no reading of vectors; `verify` reads
+every byte. What is copied out of a part is checked when it is read.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,14 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from wallclock.job.columns import CARRIES
-from wallclock.job.dataset import ROWS, DamagedPartError, Dataset, part_number
+from wallclock.job.dataset import DamagedPartError, Dataset
+from wallclock.job.part import ROWS
 
 #: Parts that are checked at once: a bucket answers late, a file of a bucket is in memory.
 _THREADS = 4
 
 
 def check_sizes(dataset: Dataset, number: int) -> None:
-    """Compare a part's sizes, columns and number of rows with what they must be.
+    """Compare a part's sizes and columns with what they must be.
 
     Thumbnails that are gone are no damage: a user may remove them.
 
@@ -35,11 +36,8 @@ def check_sizes(dataset: Dataset, number: int) -> None:
     footer = dataset.footer(number)
     with dataset.reading(number, row_file):
         _check_columns(dataset, footer.schema.to_arrow_schema())
-    n, shard, before = _shape(dataset, number)
-    n_images = len(dataset.unreached(before)) if before >= 0 else min(shard, n - number * shard)
-    without = len(dataset.failures(number)) + len(dataset.unreached(number))
-    if footer.num_rows + without != n_images:
-        raise dataset.damaged(number, row_file, f"it has {footer.num_rows:,} rows")
+    dataset.failures(number)
+    dataset.unreached(number)
 
 
 def _check_columns(dataset: Dataset, schema: Any) -> None:
@@ -57,12 +55,6 @@ def _check_columns(dataset: Dataset, schema: Any) -> None:
         raise ValueError(f"its column vector has the type {kind}")
 
 
-def _shape(dataset: Dataset, number: int) -> tuple[int, int, int]:
-    """The images of the list and of a shard; the part that `number` goes on from, or below 0."""
-    n, shard = (int(dataset.about["identity"][name]) for name in ("n", "shard"))
-    return n, shard, number + -n // shard
-
-
 def check_bytes(dataset: Dataset, number: int) -> None:
     """Compare every byte of a part with its checksums. Raises DamagedPartError."""
     check_sizes(dataset, number)
@@ -76,34 +68,20 @@ def check_bytes(dataset: Dataset, number: int) -> None:
 
 def faults(dataset: Dataset, check: Callable[[Dataset, int], None]) -> Iterator[DamagedPartError]:
     """What a check finds, part by part."""
-    there = {*dataset.committed()}
 
     def fault_of(number: int) -> DamagedPartError | None:
-        row_file, before = dataset.row_file(number), _shape(dataset, number)[2]
         try:
-            if before >= 0 and before not in there:
-                why = f"{dataset.row_file(before)}, from which it goes on, is missing"
-                raise dataset.damaged(number, row_file, why)
             check(dataset, number)
         except DamagedPartError as error:
-            return error if error.row_file == row_file else None  # the other part's own
+            return error
         return None
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        yield from filter(None, pool.map(fault_of, sorted(there)))
+        yield from filter(None, pool.map(fault_of, dataset.committed()))
 
 
 def remove_damaged(dataset: Dataset) -> Iterator[str]:
-    """Remove the parts that are not whole, with a line for each; the job makes them again.
-
-    So it does with the parts that go on from them.
-    """
-    found = [*faults(dataset, check_sizes)]
-    gone = {part_number(fault.row_file) for fault in found}
-    for number in dataset.committed():
-        if _shape(dataset, number)[2] in gone:
-            gone.add(number)
-    for number in gone:
-        dataset.store.remove(dataset.row_file(number))
-    for fault in found:
+    """Remove the parts that are not whole, with a line for each; the job makes them again."""
+    for fault in [*faults(dataset, check_sizes)]:
+        dataset.store.remove(fault.row_file)
         yield f"{fault.name} is damaged: {fault.reason}; the images of its part are embedded again"

@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,7 +44,7 @@ from wallclock.job.texts import (
 )
 from wallclock.job.thumbnails import Member, members
 from wallclock.loader.items import Unreadable
-from wallclock.outside import printable, values_without_secrets
+from wallclock.outside import printable, values_without_secrets, without_secrets
 from wallclock.recipe import Limits
 
 #: A name below a list from elsewhere: no root, no scheme however it is spelled, no control code.
@@ -62,12 +64,13 @@ class Items(Sequence[Source]):
 
     `ids`, `where`, `versions`: Arrow columns of string, binary and string. `root`, of a folder or a
     bucket, goes before each `where`. A version changes with the image's bytes: size and time of a
-    file, a store's ETag; empty where nothing is known. `open_one` makes the source where it is
-    neither path nor URL.
+    file, a store's ETag, or the URL of a list; empty where nothing is known. `open_one` makes the
+    source where it is neither path nor URL.
     `carried`: a list's other columns, an Arrow table of as many rows; None where it has none.
     `others`: by name what was skipped beside them: files that are no images, and hidden ones.
     `faults`: by position why a list's row names no image; reading it fails for that reason.
     `origin`: the address that a list from elsewhere came from (`Limits.origin`).
+    `is_whole`: whether the source has no other images, as far as is known.
     """
 
     ids: Any
@@ -79,6 +82,7 @@ class Items(Sequence[Source]):
     others: tuple[str, ...] = ()
     faults: Mapping[int, str] = field(default_factory=dict)
     origin: str | None = None
+    is_whole: bool = True
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -97,6 +101,32 @@ class Items(Sequence[Source]):
         for column in (self.ids, where, self.versions):
             add_to_digest(digest, column)
         return digest.hexdigest()
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Items":
+        """Some of them, in this order."""
+        ids, where, versions, carried = (
+            None if column is None else column.take(rows)
+            for column in (self.ids, self.where, self.versions, self.carried)
+        )
+        why = enumerate(map(self.faults.get, rows.tolist()) if self.faults else ())
+        faults = {at: fault for at, fault in why if fault}
+        return replace(
+            self, ids=ids, where=where, versions=versions, carried=carried, faults=faults
+        )
+
+    def with_values(self) -> "Items":
+        """The same, but a version changes with the other columns, too, where there are any."""
+        if self.carried is None:
+            return self
+        parts = []
+        for at in range(0, len(self), CHUNK):
+            columns = (column[at : at + CHUNK] for column in (self.versions, self.carried))
+            texts = [
+                version and f"{version} {blake2b(repr(row).encode(), digest_size=8).hexdigest()}"
+                for version, row in zip(*(some.to_pylist() for some in columns), strict=True)
+            ]
+            parts.append(pa.array(texts, pa.string()))
+        return replace(self, versions=pa.chunked_array(parts, pa.string()))
 
 
 def list_items(src: str, limit: int | None = None, limits: Limits | None = None) -> Items:
@@ -126,6 +156,7 @@ def list_items(src: str, limit: int | None = None, limits: Limits | None = None)
         else:
             with _open_list(src, path) as opened:
                 items = _list(src, path.name, opened, os.fsencode(path.parent) + b"/", limit)
+    items = replace(items, is_whole=items.is_whole and limit is None)
     if not len(items):
         raise SourceError(f"no image in {src}: no {KINDS} file, no line of a list")
     if twice := repeated(items.ids):
@@ -164,7 +195,8 @@ def _folder(path: Path, limit: int | None) -> Items:
     where = pa.chunked_array(parts, pa.binary())[:limit]
     ids = pa.chunked_array([_ids_of_names(chunk) for chunk in where.chunks], pa.string())
     others = tuple(map(folder.id_of, listing.others))
-    return Items(ids, where, _versions(where, root), root, others=others)
+    is_whole = not listing.unreadable
+    return Items(ids, where, _versions(where, root), root, others=others, is_whole=is_whole)
 
 
 def _ids_of_names(names: Any) -> Any:
@@ -177,7 +209,12 @@ def _ids_of_names(names: Any) -> Any:
 
 
 def version_of(path: bytes) -> str:
-    """Size and modification time, which rsync and git trust, too; empty where there is no file."""
+    """Size and modification time, which rsync and git trust, too; empty where there is no file.
+
+    Of a URL what is public of it.
+    """
+    if b"://" in path and is_url(url := path.decode("utf-8", "backslashreplace")):
+        return without_secrets(url)
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # `suppress` would cost as much as the call
@@ -186,7 +223,7 @@ def version_of(path: bytes) -> str:
 
 
 def _versions(where: Any, root: bytes = b"") -> Any:
-    """A column of the versions of files; a URL has none."""
+    """A column of the versions of files and URLs."""
 
     def look_up(at: int) -> Any:
         paths = where[at : at + _FILES].to_pylist()

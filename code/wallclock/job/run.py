@@ -45,7 +45,6 @@ class Tally:
 
     images: int = 0
     copied: int = 0
-    unread: int = 0
     n_failed: int = 0
     #: JPEGs that the native module left to another decoder.
     handed_over: int = 0
@@ -87,7 +86,6 @@ class Run:
     ) -> None:
         self._job, self._plan, self._processes, self._sure = job, plan, processes, sure
         self._across = job.deduplicate and job.across
-        self._looks_for_copies = job.deduplicate or job.earlier is not None
         self._hashes = HashIndex()
         #: Of a part: which of the rows that were indexed when it was loaded it has not.
         self._dropped: dict[int, Places] = {}
@@ -103,7 +101,7 @@ class Run:
         hook, job = Hook(), self._job
         if job.keep:  # of each image that is read
             hook = Hook(extract=thumbnails.thumbnail)
-        elif job.deduplicate or job.earlier:
+        elif self._across and not job.replaced:
             hook = Hook(skip=self._has_vector)
         size, limits = job.model.input_px, job.limits
         options = LoaderOptions(size, job.recipe, limits, hashes=True, hook=hook)
@@ -115,29 +113,26 @@ class Run:
         Raises UserError: more images failed than may, or the disk is full.
         """
         tally, began, cpu_began = self.tally, time.perf_counter(), time.thread_time()
-        committed = set(self._job.dataset.committed()) if self._across else set()
-        n, plan = len(self._job.items), self._plan
+        job, plan, n = self._job, self._plan, len(self._job.items)
+        committed = {*job.dataset.committed()} if self._across else set()
         done = n - plan.size(*plan.missing)
         self._dtype = embedder.labels["dtype"]
         self._finite = FiniteRows(self._dtype)
-        inference = open_inference(embedder, self._job.recipe, self._arrived)
+        inference = open_inference(embedder, job.recipe, self._arrived)
         with ExitStack() as stack:
-            self._vectors = stack.enter_context(CopiedVectors(self._job.dataset))
-            self._earlier_vectors = self._vectors
-            if self._job.earlier:
-                vectors = CopiedVectors(self._job.earlier.dataset)
-                self._earlier_vectors = stack.enter_context(vectors)
+            self._vectors = stack.enter_context(CopiedVectors(job.dataset))
             pool = ThreadPoolExecutor(1, "commit")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             before = -1
             for number, batches in plan.shards():
-                earlier = sorted(committed & set(range(before + 1, number)))
-                self._hashes.add(read_hashes(self._job.dataset, earlier))
-                before = number
-                runs = plan.again.get(number, {})
-                shard = Shard(number, *plan.bounds(number), self._job.model.dim, runs)
+                if number in job.replaced:
+                    self._index_alone(number)
+                else:
+                    earlier = sorted(committed.intersection(range(before + 1, number)))
+                    self._hashes.add(read_hashes(job.dataset, earlier))
+                before, some = number, plan.parts[number]
+                shard = Shard(number, some.start, some.stop, job.model.dim, job.runs)
                 self._open.append(shard)
-                done += self._reuse(shard)
                 for _ in range(batches):
                     with _timed(tally, "loader"):
                         batch = next(loader)
@@ -146,9 +141,9 @@ class Run:
                     tally.wall_s = time.perf_counter() - began
                     progress(done, n, tally.limited_by)
                     self._commit_complete(pool)
-                tally.n_failed += shard.count_runs(self._job.items)
+                tally.n_failed += shard.count_runs(job.items)
                 self._check_failures(shard)
-                if self._across:
+                if self._across and number not in job.replaced:
                     self._hashes.add([(number, shard.hashes())])
                 self._recent.clear()
                 shard.loaded = True
@@ -168,28 +163,20 @@ class Run:
         """Whether an image of an earlier position has the same bytes. Called in the workers.
 
         Other processes know what this one did when they were forked, and decode the later copies.
-        So do all where shards know nothing of each other: workers run ahead into the next shard
-        while `_recent` is still of this one.
+        Where shards know nothing of each other it is not asked: workers run ahead into the next
+        shard while `_recent` is still of this one.
         """
         digest = info.digest
-        if self._job.earlier and self._job.earlier.hashes.find(digest) is not None:
-            return True
-        if not self._across:
-            return False
         return digest in self._recent or self._hashes.find(digest) is not None
 
-    def _reuse(self, shard: Shard) -> int:
-        """Take over what has not changed since the earlier dataset; how many they are."""
-        if self._job.earlier is None or shard.runs:
-            return 0
-        places = self._job.earlier.unread[shard.first : shard.last]
-        shard.reuse(places, self._job.earlier.dataset)
-        unread = int((places >= 0).sum())
-        self.tally.unread += unread
-        return unread
+    def _index_alone(self, number: int) -> None:
+        """Look for copies in a part that is replaced: rows of others move when they are."""
+        self._hashes = HashIndex()
+        if self._job.deduplicate:
+            self._hashes.add(read_hashes(self._job.dataset, [number]))
 
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
-        """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
+        """Take a loaded batch: embed what no earlier position has."""
         rows: Sequence[int] = range(len(batch.positions))
         positions, infos = batch.positions, batch.extras.infos
         if batch.extras.unwanted:
@@ -199,7 +186,7 @@ class Run:
             rows, positions, infos = zip(*images, strict=True)
         offsets: Sequence[int] = [position - shard.first for position in positions]
         shard.describe(offsets, infos)
-        if self._looks_for_copies:
+        if self._job.deduplicate:
             loaded = zip(rows, offsets, infos, strict=True)
             fresh = [(row, at) for row, at, info in loaded if not self._copied(shard, at, info)]
             rows, offsets = zip(*fresh, strict=True) if fresh else ((), ())
@@ -225,13 +212,10 @@ class Run:
         """Whether the row's vector is one that there is, and note where; or that it will be."""
         digest = info.digest
         self.tally.copied += 1
-        in_dataset = self._hashes.find(digest)  # empty, unless other shards are looked at
-        earlier = self._job.earlier.hashes.find(digest) if self._job.earlier else None
-        if in_dataset is not None:
-            shard.in_dataset[offset] = in_dataset
-        elif earlier is not None:
-            shard.in_earlier[offset] = earlier
-        elif self._job.deduplicate and digest in self._recent:
+        place = self._hashes.find(digest)  # none, unless parts are looked at
+        if place is not None:
+            shard.in_dataset[offset] = place
+        elif digest in self._recent:
             shard.twins[offset] = self._recent[digest]
         else:
             self.tally.copied -= 1
@@ -281,9 +265,15 @@ class Run:
 
     def _commit(self, shard: Shard) -> None:
         began = time.thread_time()
-        part = shard.part(self._job.items, self._vectors, self._earlier_vectors)
-        if self._job.keep:
-            copies = shard.described_thumbnails(self._job.items)
-            part.thumbnails = partial(thumbnails.write_tar, copies=copies)
-        self._job.dataset.commit(shard.number, part)
+        job, number = self._job, shard.number
+        part = shard.part(job.items, self._vectors)
+        is_new = number not in job.replaced
+        if job.keep:
+            copies = shard.described_thumbnails(job.items)
+            write = thumbnails.write_tar if is_new else thumbnails.write_anew
+            part.thumbnails = partial(write, copies)
+        if is_new:
+            job.dataset.commit(number, part)
+        else:
+            job.dataset.replace(number, job.items.ids[shard.first : shard.last], part)
         self.tally.commit_cpu_s += time.thread_time() - began

@@ -75,7 +75,6 @@ class JobSettings:
         int, Range(0, 1024), Help("processes for the loading threads; 0 picks a number")
     ] = 0
     shard: Annotated[int, Range(1, 10_000_000), Help("images per part of the dataset")] = 2000
-    reuse: Annotated[str, Help("earlier dataset: take unchanged images' vectors; empty: none")] = ""
     keep: Annotated[
         str, OneOf(("", "thumbnails")), Help("also write 256 px copies of the images; empty: none")
     ] = ""
@@ -88,6 +87,7 @@ class JobSettings:
         float, Range(0), Help("seconds without any answer after which the run stops")
     ] = Limits.give_up_s
     export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
+    prune: Annotated[bool, Help("remove images from OUT that are gone from SRC")] = False
     limit: Annotated[
         Positive | None, Help("number of images from the start of SRC; empty: all")
     ] = None

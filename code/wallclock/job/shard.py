@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from wallclock.check import ImageInfo
 from wallclock.job.copies import CopiedVectors
-from wallclock.job.dataset import Dataset, Part
 from wallclock.job.index import Places, Words, by_part, hash_words
 from wallclock.job.listing import Items
+from wallclock.job.part import Part
 from wallclock.loader.batch import Batch, Failure
 from wallclock.stages.pixels import Vectors
 
@@ -25,13 +25,12 @@ RUNS = 3
 class Shard:
     """Positions `first` to `last` of the list; all arrays are by position less `first`.
 
-    A row is embedded, a copy of another row (`twins`), or a copy of a vector that is on the disk:
-    in an earlier part of this dataset (`in_dataset`), or in an earlier dataset (`in_earlier`). What
-    is none of these has failed. So has, of those that are to have a vector (`kept`), the one whose
-    vector is not finite, and its copies (`dropped`).
+    A row is embedded, a copy of another row (`twins`), or of a vector in a part (`in_dataset`).
+    What is none of these has failed. So has, of those that are to have a vector (`kept`), the one
+    whose vector is not finite, and its copies (`dropped`).
 
-    `runs`: by position, how many runs have not reached an image before; empty for a shard of the
-    list. `gave_up`: whether the reader did, before it had tried all of its images.
+    `runs`: by position, how many runs have not reached an image before. `gave_up`: whether the
+    reader did, before it had tried all of its images.
     """
 
     number: int
@@ -57,7 +56,6 @@ class Shard:
         self.kept, self.dropped = np.zeros((2, n), bool)
         self.twins = dict[int, int]()
         self.in_dataset = np.full(n, -1)
-        self.in_earlier = np.full(n, -1)
 
     @property
     def complete(self) -> bool:
@@ -95,7 +93,7 @@ class Shard:
             runs = self.runs.get(position, 0) + (is_tried and not self.gave_up)
             row = {name: failure[name] for name in ("id", "stage", "reason")}
             if runs < RUNS:
-                left.append({**row, "position": position, "runs": runs})
+                left.append({**row, "runs": runs})
             else:
                 self.failures.append({**row, "reason": f"{row['reason']}, in {runs} runs"})
         n_failed, self.unreached = len(self.unreached) - len(left), left
@@ -114,16 +112,6 @@ class Shard:
         """Take the vectors of embedded rows."""
         self.vectors[_rows(offsets)] = vectors
         self.waiting -= len(offsets)
-
-    def reuse(self, places: Places, earlier: Dataset) -> None:
-        """Take rows from an earlier dataset, with their hashes and sizes; -1 is to be read."""
-        self.in_earlier[:] = places
-        self.kept[:] = places >= 0
-        for number, offsets, rows in by_part(places):
-            table = earlier.rows(number, ("sha256", "width", "height")).take(rows)
-            self.sha256[offsets] = table["sha256"].to_numpy()
-            for axis, name in enumerate(("width", "height")):
-                self.sizes[axis, offsets] = table[name].to_numpy()
 
     def drop_copies(self, dropped: dict[int, Places]) -> list[int]:
         """Drop the copies of dropped rows, once all vectors have arrived; returns them.
@@ -164,10 +152,9 @@ class Shard:
         """Of the rows that the part will have, in its order, and of dropped ones."""
         return hash_words(pa.array(self.sha256[self.kept], pa.string()))
 
-    def part(self, items: Items, copied: CopiedVectors, earlier: CopiedVectors) -> Part:
-        """What to commit. Raises DamagedPartError: what is copied cannot be read."""
-        copied.copy_into(self.vectors, self.in_dataset)
-        earlier.copy_into(self.vectors, self.in_earlier)
+    def part(self, items: Items, copied: CopiedVectors) -> Part:
+        """What to commit. Raises as `CopiedVectors.copy_into` does."""
+        copied.copy_into(self.vectors, self.in_dataset, self.sha256)
         for offset, twin in self.twins.items():
             self.vectors[offset] = self.vectors[twin]
         kept = np.flatnonzero(self.kept & ~self.dropped)
@@ -180,7 +167,13 @@ class Shard:
         }
         carried = items.carried
         carried = carried.take(kept + self.first) if carried is not None else None
-        return Part(columns, self.vectors[kept], self.failures, None, carried, self.unreached)
+        failures = self.failures and self._with_versions(items)
+        return Part(columns, self.vectors[kept], failures, None, carried, self.unreached)
+
+    def _with_versions(self, items: Items) -> list[Mapping[str, str]]:
+        columns = (column[self.first : self.last] for column in (items.ids, items.versions))
+        versions = dict(zip(*(column.to_pylist() for column in columns), strict=True))
+        return [{**row, "version": versions[row["id"]]} for row in self.failures]
 
 
 def _rows(offsets: Sequence[int]) -> slice | list[int]:

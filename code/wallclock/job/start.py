@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,15 +16,17 @@ from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.fetch.filesystems import is_url, place_of
 from wallclock.job import columns, integrity
-from wallclock.job.dataset import FAILURES, ROWS, Dataset, open_existing
-from wallclock.job.identity import check_reusable, check_same, identity_of
-from wallclock.job.index import Reused
+from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing
+from wallclock.job.growth import Growth, find_growth
+from wallclock.job.identity import check_same, check_source, identity_of
 from wallclock.job.listing import Items, list_items
+from wallclock.job.part import ROWS, Part
 from wallclock.job.place.process import Place, ThisProcess, print_line
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
 from wallclock.job.settings import RANDOM, JobSettings, Resolved
 from wallclock.job.stores import at
+from wallclock.job.thumbnails import write_anew
 from wallclock.job.versions import changes, described, versions
 from wallclock.machine import SWAPPING, swapped_bytes
 from wallclock.outside import printable, text_of, without_secrets
@@ -40,8 +42,9 @@ _LOOKED_AT = 32
 class Outcome:
     """What a start of a job did.
 
-    `counts`: vectors, failures, images that were not reached, skipped files and parts, earlier
-    starts included. While any was not reached, the dataset is not complete: run the job again.
+    `counts`: vectors, failures, images that were not reached, skipped files, parts, and of all
+    images those that are gone from the source; earlier starts included. While any was not reached,
+    the dataset is not complete: run the job again.
     """
 
     out: Path | str
@@ -64,6 +67,8 @@ class Outcome:
         if self.unreached:
             last = self.tally.last_unreached
             said += f"; {self.unreached:,} not reached: run again (the last: {last})"
+        if gone := self.counts.get("gone"):
+            said += f"; gone from SRC: {gone:,} (prune=true removes them)"
         return f"{said}; {self.warning}" if self.warning else said
 
     def _counts_and_rate(self) -> str:
@@ -79,15 +84,13 @@ class Outcome:
         if not tally.wall_s:
             return f"complete already: {contents}"
         notes = []
-        if tally.unread:
-            notes.append(f"{tally.unread:,} unchanged")
         if tally.copied:
             notes.append(f"{tally.copied:,} duplicates")
         if tally.handed_over:
             notes.append(f"{tally.handed_over:,} decoded by libjpeg-turbo")
         rate = (tally.images + tally.n_failed) / tally.wall_s
         notes += [format_rate(rate), f"limited by the {tally.limited_by}"]
-        if self.expected and not tally.unread:  # it is about images that are read
+        if self.expected:
             notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
         if self.swapped_bytes >= SWAPPING:
             swapped = f"{self.swapped_bytes / 1e6:,.0f} MB to and from swap"
@@ -100,7 +103,8 @@ def embed(
 ) -> Outcome:
     """Embed the images of a source into Parquet files in a folder or a bucket.
 
-    Call it again after whatever stopped it: finished parts are kept.
+    Call it again after whatever stopped it, or when the source has other images: finished parts
+    are kept, and what is new or has changed is embedded.
 
     Args:
         src: a folder, a list (docs/embed.md has its formats), s3://bucket/prefix, or a list's URL.
@@ -136,96 +140,99 @@ def _run(
     items = list_items(src, settings.limit, settings.limits())
     columns.check(items)
     _print_others(items, console)
+    if settings.prune and not items.is_whole:
+        why = "with limit= it is not known" if settings.limit else "a folder of SRC cannot be read"
+        raise UserError(f"prune=true: {why}, so what is gone cannot be told; leave it out")
     store = at(out)
     with store.locked(partial(print_line, console)):
         dataset = open_existing(store) or Dataset(store)
-        earlier = _earlier(settings)
+        if dataset.about:
+            carried = () if items.carried is None else items.carried.schema
+            check_source(dataset, _source(src), settings.limit, carried)
         if settings.cluster:  # Ray takes seconds to start, and only then is the device known
-            early = _identity(settings, settings.resolved("cpu"), items, earlier, False)
+            early, _ = _identity(settings, settings.resolved("cpu"), items, False)
             del early["recipe"]
-            _check(dataset, None, early, settings)
+            check_same(dataset, early, settings.model)
         with opening as place:
-            return _run_there(place, src, items, dataset, earlier, settings, console)
+            return _run_there(place, src, items, dataset, settings, console)
 
 
 def _run_there(
-    place: Place,
-    src: str,
-    items: Items,
-    dataset: Dataset,
-    earlier: Dataset | None,
-    settings: JobSettings,
-    console: Console,
+    place: Place, src: str, items: Items, dataset: Dataset, settings: JobSettings, console: Console
 ) -> Outcome:
-    """Plan what is missing, and embed it."""
+    """Find what is missing, and embed it."""
+    say = partial(print_line, console)
     resolved = settings.resolved(place.device)
     for note in resolved.notes:
-        print_line(console, note)
-    identity = _identity(settings, resolved, items, earlier, place.across)
-    _check(dataset, earlier, identity, settings)
-    if dataset.about:
-        for line in integrity.remove_damaged(dataset):
-            print_line(console, line)
-        counts = dataset.about.get("counts", {})
-        if dataset.about["complete"] and len(dataset.committed()) == counts.get("parts"):
-            return _with_vectors(Outcome(dataset.out, counts, Tally()), items, dataset)
+        say(note)
+    identity, listing = _identity(settings, resolved, items, place.across)
+    check_same(dataset, identity, settings.model)
+    about = dataset.about
+    counts = about.get("counts", {})
+    is_complete = about.get("complete", False)
+    for line in integrity.remove_damaged(dataset):
+        say(line)
+    is_complete = is_complete and len(dataset.committed()) == counts.get("parts")
+    nothing_to_prune = not (settings.prune and counts.get("gone"))
+    if is_complete and about.get("listing") == listing and nothing_to_prune:
+        return _with_vectors(Outcome(dataset.out, counts, Tally()), items, dataset)
     dataset.remove_leftovers()
-    made = [dataset, earlier] if earlier else [dataset]
-    for changed in filter(None, (changes(each, versions()) for each in made)):
-        print_line(console, changed)
-    job = _job(settings, resolved, items, dataset, earlier, place)
+    growth = find_growth(dataset, items, settings.shard)
+    if growth.changed or growth.gone or (growth.edition and growth.edition.first):
+        removed = ", and removed" if settings.prune and growth.gone else ""
+        found = f"{growth.new:,} new and {growth.changed:,} changed images"
+        say(f"{found}, {growth.n_gone:,} are gone{removed}")
+    job = _job(settings, resolved, items, growth, dataset, place)
     plan = job.plan()
-    weights, labels = place.prepare(job, plan)
-    identity = {**identity, "weights": weights}
-    _check(dataset, earlier, identity, settings)
-    carried = () if items.carried is None else items.carried.schema
-    about = _about(src, settings, identity, labels, carried) | described(*made)
-    return _with_vectors(_embed_missing(place, job, plan, about), items, dataset)
+    if is_complete and not plan.missing:
+        about = {**about, "settings": asdict(settings)}
+    else:
+        if changed := changes(dataset, versions()):
+            say(changed)
+        weights, labels = place.prepare(job, plan)
+        identity = {**identity, "weights": weights}
+        check_same(dataset, identity, settings.model)
+        about = _about(src, settings, identity, labels, items) | described(dataset)
+    about = {**about, "listing": listing}
+    outcome = _embed_missing(place, job, plan, growth, about, prune=settings.prune)
+    return _with_vectors(outcome, items, dataset)
 
 
 def _identity(
-    settings: JobSettings, resolved: Resolved, items: Items, earlier: Dataset | None, across: bool
-) -> dict[str, Any]:
-    """What the job's vectors depend on, but the weights: these are opened later."""
+    settings: JobSettings, resolved: Resolved, items: Items, across: bool
+) -> tuple[dict[str, Any], str]:
+    """What the job's vectors depend on, but the weights, which are opened later.
+
+    Also the digest of all that the source has.
+    """
+    carried = columns.described(items)
+    listing = items.digest() + carried.pop(columns.CARRIED)
     return {
-        "images": items.digest(),
-        "n": len(items),
-        **columns.identity_of(items),
+        **carried,
         **identity_of(settings, resolved.recipe, resolved.model),
         "deduplicate": settings.deduplicate and (across or "in each shard"),
-        "reuse": earlier.about["identity"]["images"] if earlier else "",
-    }
-
-
-def _check(
-    dataset: Dataset, earlier: Dataset | None, identity: Mapping[str, Any], settings: JobSettings
-) -> None:
-    """Raise UserError where OUT is another job's, or the earlier dataset of another model."""
-    if dataset.about:
-        check_same(dataset, identity, settings.model)
-    if earlier:
-        check_reusable(earlier, identity)
+    }, listing
 
 
 def _job(
     settings: JobSettings,
     resolved: Resolved,
     items: Items,
+    growth: Growth,
     dataset: Dataset,
-    earlier: Dataset | None,
     place: Place,
 ) -> Job:
-    keep = bool(settings.keep)
     return Job(
-        items,
+        growth.items,
         dataset,
         resolved.model,
         resolved.recipe,
-        settings.shard,
-        earlier=Reused.open(earlier, items, reads_all=keep) if earlier else None,
+        growth.parts,
+        growth.replaced,
+        growth.runs,
         deduplicate=settings.deduplicate,
         across=place.across,
-        keep=keep,
+        keep=bool(settings.keep),
         max_failures=settings.max_failures,
         limits=replace(settings.limits(items.origin), known=_known(dataset, items)),
     )
@@ -240,7 +247,8 @@ def _known(dataset: Dataset, items: Items) -> str:
     positions = rng.sample(range(len(items)), min(len(items), _LOOKED_AT))
     for number in rng.sample(there := dataset.committed(), len(there)):
         if len(ids := dataset.rows(number, ["id"])["id"]):
-            positions = [pc.index(items.ids, rng.choice(ids)).as_py()]
+            at = pc.index(items.ids, rng.choice(ids)).as_py()
+            positions = positions if at < 0 else [at]  # it may be gone
             break
     sources = [items[position] for position in positions]
     urls = [str(source.where) for source in sources if source.remote]
@@ -248,25 +256,43 @@ def _known(dataset: Dataset, items: Items) -> str:
     return next((url for url in urls if url.split("/")[2:3] != first), urls[0] if urls else "")
 
 
-def _embed_missing(place: Place, job: Job, plan: Plan, about: Mapping[str, Any]) -> Outcome:
-    """Run the plan, between two descriptions of the dataset."""
-    dataset = job.dataset
+def _embed_missing(
+    place: Place, job: Job, plan: Plan, growth: Growth, about: Mapping[str, Any], *, prune: bool
+) -> Outcome:
+    """Run the plan and prune, between two descriptions of the dataset."""
+    dataset, empty = job.dataset, Part.empty(job.model.dim, job.items.carried)
     dataset.describe({**about, "complete": False})
+    growth.begin(dataset, empty)
     swapped = swapped_bytes()
-    tally, expected = place.run(job, plan)
+    tally, expected = place.run(job, plan) if plan.missing else (Tally(), None)
     swapped = swapped_bytes() - swapped
+    if prune:
+        if job.keep:
+            empty.thumbnails = partial(write_anew, ())
+        growth.prune(dataset, empty)
     dataset.remove_leftovers()  # also what other processes left meanwhile
     counts = {**dataset.counts(), "skipped": len(job.items.others)}
-    counts["unreached"] = len(job.items) - counts["vectors"] - counts["failures"]
+    counts |= {"unreached": _count_unreached(job, growth), "gone": 0 if prune else growth.n_gone}
     dataset.describe({**about, "complete": not counts["unreached"], "counts": counts})
     warning = RANDOM if job.model.weights == "random" else ""
     return Outcome(dataset.out, counts, tally, expected, swapped, warning)
 
 
+def _count_unreached(job: Job, growth: Growth) -> int:
+    """How many images that the source still has were not reached, or not made anew."""
+    dataset, left = job.dataset, job.plan()
+    n, there = left.size(*left.missing), {*dataset.committed()}
+    for number in there.intersection(dataset.with_files(UNREACHED)).difference(left.missing):
+        ids = {row["id"] for row in dataset.unreached(number)}
+        gone = growth.gone[number].to_pylist() if number in growth.gone else ()
+        n += len(ids.difference(gone))
+    return n
+
+
 def _with_vectors(outcome: Outcome, items: Items, dataset: Dataset) -> Outcome:
     """The outcome. Raises UserError: the run reached nothing, or no image has a vector."""
     tally, n = outcome.tally, outcome.unreached
-    reached_nothing = not tally.images + tally.n_failed + tally.unread
+    reached_nothing = not tally.images + tally.n_failed
     if n and reached_nothing and (tally.gave_up or not outcome.counts["vectors"]):
         last = tally.last_unreached
         raise UserError(f"nothing was reached, as {last}; {n:,} not reached: run again")
@@ -291,32 +317,27 @@ def _print_others(items: Items, console: Console) -> None:
     print_line(console, f"skipped: {n:,} {are}: {names}{more}")
 
 
-def _earlier(settings: JobSettings) -> Dataset | None:
-    """The dataset to take vectors from, if there is to be one."""
-    if not settings.reuse:
-        return None
-    dataset = open_existing(settings.reuse)
-    if dataset is None:
-        raise UserError(f"reuse={settings.reuse}: there is no dataset")
-    for fault in integrity.faults(dataset, integrity.check_sizes):
-        raise fault
-    return dataset
-
-
 def _about(
     src: str,
     settings: JobSettings,
     identity: Mapping[str, Any],
     ran: Mapping[str, str],
-    carried: Iterable[Any],
+    items: Items,
 ) -> dict[str, Any]:
+    carried = () if items.carried is None else items.carried.schema
     vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
-    place = place_of(src)
+    place, source = place_of(src), _source(src)
     return {
-        "source": place if is_url(place) else os.path.realpath(os.path.expanduser(place)),
-        "has_whole_source": not is_url(place) or without_secrets(place) == place,
+        "source": source,
+        "has_whole_source": not is_url(place) or source == place,
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),
         "schema": {"vector": vector, **{item.name: str(item.type) for item in (*ROWS, *carried)}},
     }
+
+
+def _source(src: str) -> str:
+    """The real path of a source, or its URL without secrets."""
+    place = place_of(src)
+    return without_secrets(place) if is_url(place) else os.path.realpath(os.path.expanduser(place))

@@ -9,9 +9,9 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import simplejpeg
@@ -54,7 +54,10 @@ def _make(data: bytes, info: ImageInfo, pixels: PixelArray) -> bytes:
 thumbnail = image_errors("encode", "simplejpeg", _make)
 
 
-def write_tar(path: Path, copies: Sequence[tuple[int, bytes, dict[str, Any]]]) -> None:
+_Copies: TypeAlias = Sequence[tuple[int, bytes, Mapping[str, Any]]]
+
+
+def write_tar(copies: _Copies, path: Path) -> None:
     """Write images by position, each with what its JSON says; the same bytes each time."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for position, image, about in copies:
@@ -62,6 +65,19 @@ def write_tar(path: Path, copies: Sequence[tuple[int, bytes, dict[str, Any]]]) -
                 member = tarfile.TarInfo(f"{position:09d}.{extension}")
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
+
+
+def write_anew(copies: _Copies, before: Path | None, gone: Collection[str], path: Path) -> None:
+    """As `write_tar`, behind those of a tar from before whose ids are not `gone`, numbered anew."""
+    kept = [] if before is None else [*_members(before)]
+    with open(before or os.devnull, "rb") as file:
+        images = [
+            (os.pread(file.fileno(), size, offset), about)
+            for about, offset, size in kept
+            if about["id"] not in gone
+        ]
+    images += [(image, about) for _, image, about in copies if about["id"] in gone]
+    write_tar([(at, *image) for at, image in enumerate(images)], path)
 
 
 def members(dataset: Dataset) -> Iterator[tuple[str, bytes, str]]:
@@ -72,13 +88,17 @@ def members(dataset: Dataset) -> Iterator[tuple[str, bytes, str]]:
     for number in sorted(dataset.with_files(THUMBNAILS).intersection(dataset.committed())):
         with dataset.reading(number, dataset.tar(number)), dataset.thumbnails(number) as path:
             dataset.check_file(number, dataset.tar(number), path)
-            with tarfile.open(path, "r:") as tar:
-                files = iter(tar)
-                for image, text in zip(files, files, strict=True):
-                    said = tar.extractfile(text).read(_MOST_SAID)  # type: ignore[union-attr]
-                    about = documents.load(said, _ABOUT)
-                    place = f"{path.name}@{image.offset_data}+{image.size}"
-                    yield about["id"], place.encode(), about["sha256"]
+            for about, offset, size in _members(path):
+                yield about["id"], f"{path.name}@{offset}+{size}".encode(), about["sha256"]
+
+
+def _members(path: Path) -> Iterator[tuple[Mapping[str, Any], int, int]]:
+    """Of each image of a tar what its JSON says, and where in the file its bytes are."""
+    with tarfile.open(path, "r:") as tar:
+        files = iter(tar)
+        for image, text in zip(files, files, strict=True):
+            said = tar.extractfile(text).read(_MOST_SAID)  # type: ignore[union-attr]
+            yield documents.load(said, _ABOUT), image.offset_data, image.size
 
 
 class Member(io.RawIOBase):

@@ -11,7 +11,7 @@ direction, so that the first stays high where pixels are wrong.
 import hashlib
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from wallclock.errors import ImageError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.job import integrity
 from wallclock.job.dataset import ABOUT, DamagedPartError, Dataset, open_existing
-from wallclock.job.listing import list_items
+from wallclock.job.listing import Items, list_items
 from wallclock.job.reference import Reference
 from wallclock.job.settings import JobSettings, Resolved, VerifySettings
 from wallclock.outside import printable
@@ -54,17 +54,22 @@ class Verdict:
     centered_median: float | None = None
     #: What prepared the pixels of the plain loop.
     reference: str = "Pillow"
+    #: Images that the source has no more; they are not compared.
+    gone: int = 0
 
     def __str__(self) -> str:
+        faults = "; ".join(self.faults) or "no fault"
+        if self.gone:
+            faults += f"; gone from SRC: {self.gone:,} (prune=true removes them)"
         if not self.compared:
-            return "; ".join(self.faults) or "no vector to compare, no fault"
+            return f"no vector to compare, {faults}" if not self.faults else faults
         compared = f"{self.compared} vectors embedded again with {self.reference} in FP32"
         if self.changed:
             compared += f" ({self.changed} images have changed since, or Pillow refuses them)"
         cosines = f"cosine {self.cosine_median:.6f} (median), {self.cosine_min:.6f} (least)"
         if self.centered_median is not None:
             cosines += f"; less their mean {self.centered_median:.6f} (median)"
-        return f"{compared}: {cosines}; {'; '.join(self.faults) or 'no fault'}"
+        return f"{compared}: {cosines}; {faults}"
 
 
 def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
@@ -91,12 +96,18 @@ def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
         return Verdict(0, 0, 1.0, 1.0, _summary(damaged))
     numbers = dataset.committed()
     ids, faults = _check_counts(dataset, numbers)
+    settings = _settings_of(dataset)
+    items = list_items(str(src) or dataset.about["source"], settings.limit, settings.limits())
+    there = pc.indices_nonzero(pc.is_in(ids, value_set=items.ids)).to_numpy()
+    gone = len(ids) - len(there) if items.is_whole else 0
+    if len(ids) and not len(there):
+        raise UserError(f"no image of {out} is in its SRC any more")
     rng = np.random.default_rng(chosen.seed)
-    rows = np.sort(rng.permutation(len(ids))[: chosen.n])
+    rows = np.sort(rng.permutation(there)[: chosen.n])
     if not len(rows):
-        return Verdict(0, 0, 1.0, 1.0, faults)
+        return Verdict(0, 0, 1.0, 1.0, faults, gone=gone)
     stored, hashes = _stored(dataset, numbers, rows)
-    reference, digests, source = _embedded_again(dataset, str(src), ids.take(rows))
+    reference, digests, source = _embedded_again(dataset, settings, items, ids.take(rows))
     same = np.array([digests.get(name) == sha for name, sha in hashes])
     names = [name for (name, _), is_same in zip(hashes, same, strict=True) if is_same]
     if not names:
@@ -104,7 +115,8 @@ def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
     right = np.array([reference[name] for name in names], np.float32)
     verdict = _judge(stored[same], right, names, limits)
     changed = len(rows) - len(names)
-    return replace(verdict, changed=changed, faults=faults + verdict.faults, reference=source)
+    faults += verdict.faults
+    return replace(verdict, changed=changed, gone=gone, faults=faults, reference=source)
 
 
 def _check_counts(dataset: Dataset, numbers: Sequence[int]) -> tuple[Any, tuple[str, ...]]:
@@ -112,11 +124,11 @@ def _check_counts(dataset: Dataset, numbers: Sequence[int]) -> tuple[Any, tuple[
     columns = [dataset.rows(number, ["id"])["id"] for number in numbers]
     ids = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
     failed = [row["id"] for number in numbers for row in dataset.failures(number)]
-    listed = dataset.about["identity"]["n"]
-    different = len(pc.unique(ids)) + len(set(failed))
-    if different == len(ids) + len(failed) == listed:
+    counts, different = dataset.about.get("counts", {}), {*ids.to_pylist(), *failed}
+    n = counts.get("vectors", 0) + counts.get("failures", 0)
+    if len(different) == len(ids) + len(failed) == n:
         return ids, ()
-    return ids, (f"{len(ids)} vectors and {len(failed)} failures of {listed} images",)
+    return ids, (f"{len(ids)} vectors and {len(failed)} failures of {n} images",)
 
 
 def _judge(
@@ -176,15 +188,13 @@ def _stored(
 
 
 def _embedded_again(
-    dataset: Dataset, src: str, ids: Any
+    dataset: Dataset, settings: JobSettings, items: Items, ids: Any
 ) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, str], str]:
     """Vector and sha256 by id, of those that are still in the source and that Pillow decodes.
 
     Also what prepared their pixels.
     """
     identity = dataset.about["identity"]
-    settings = build(JobSettings, dataset.about["settings"], "")
-    items = list_items(src or dataset.about["source"], settings.limit, settings.limits())
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
     resolved = settings.resolved("cpu")
     model = resolved.model
@@ -210,6 +220,13 @@ def _embedded_again(
                 vectors[source.id] = reference.vector(image)
                 hashes[source.id] = hashlib.sha256(data).hexdigest()
     return vectors, hashes, reference.source
+
+
+def _settings_of(dataset: Dataset) -> JobSettings:
+    """Of its last job; those that there are no more changed nothing."""
+    there = {field.name for field in fields(JobSettings)}
+    said = {name: value for name, value in dataset.about["settings"].items() if name in there}
+    return build(JobSettings, said, "")
 
 
 def _check_weights(resolved: Resolved, dataset: Dataset, name: str) -> None:

@@ -29,16 +29,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def described(*made: Dataset) -> dict[str, Any]:
-    """What the description of a dataset says of versions: those of now, and of the parts there are.
-
-    `made`: the dataset, and perhaps the one that it takes vectors from.
-    """
-    now, earlier = versions(), list[Mapping[str, str]]()
-    for dataset in made:
-        earlier += dataset.about.get("earlier_versions", ())
-        if changes(dataset, now) and dataset.about["versions"] not in earlier:
-            earlier.append(dataset.about["versions"])
+def described(dataset: Dataset) -> dict[str, Any]:
+    """What a dataset's description says of versions: those of now, and of the parts there are."""
+    now, earlier = versions(), [*dataset.about.get("earlier_versions", ())]
+    if changes(dataset, now) and dataset.about["versions"] not in earlier:
+        earlier.append(dataset.about["versions"])
     return {"versions": now, "earlier_versions": earlier}
 
 

@@ -21,9 +21,10 @@ from wallclock.infer.finite import FiniteRows
 from wallclock.infer.inference import HostInference
 from wallclock.infer.network import Embedder, open_embedder
 from wallclock.job import embed
-from wallclock.job.dataset import ROWS, Dataset, Part, open_existing
+from wallclock.job.dataset import Dataset, open_existing
 from wallclock.job.listing import list_items
-from wallclock.job.plan import Job
+from wallclock.job.part import ROWS, Part
+from wallclock.job.plan import Job, parts_of
 from wallclock.job.run import Run
 from wallclock.job.settings import JobSettings
 from wallclock.job.stores.folder import Folder
@@ -102,7 +103,9 @@ def test_an_image_has_its_vector_or_is_a_failure(
         if late:
             patch.setattr("wallclock.job.run.open_inference", lambda e, recipe, put: Late(e, put))
         dataset = Dataset(Folder(out))
-        job = Job(list_items(str(folder)), dataset, model, recipe, 4, across=across, keep=keep)
+        parts = parts_of(0, len(seeds), 4)
+        items = list_items(str(folder))
+        job = Job(items, dataset, model, recipe, parts, across=across, keep=keep)
         run = Run(job, job.plan())
         with run.loader() as loader:
             run.run(loader, embedder, lambda *_: sleep(0.01))
@@ -166,8 +169,9 @@ def test_a_vector_of_an_earlier_dataset(tmp_path: Path) -> None:
     vectors[1, 0] = np.nan
     (earlier / "part-00000.parquet").unlink()
     dataset.commit(0, Part(rows, vectors))
+    (folder / "copy.jpg").write_bytes((folder / "001.jpg").read_bytes())
     with pytest.raises(UserError, match=r"part-00000.parquet is damaged: .*not finite; remove"):
-        embed(folder, tmp_path / "out", **QUICK, reuse=str(earlier))
+        embed(folder, earlier, **QUICK)
 
 
 def test_a_message_fails_alone(tmp_path: Path) -> None:

@@ -121,9 +121,12 @@ def test_a_name_of_the_datasets_own_is_refused(name: str, make: Make, tmp_path: 
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [({"label": range(1, 21)}, "carried_values changed"), ({"more": range(20)}, "carries was")],
+    [
+        ({"label": pa.array(range(20), pa.int32())}, "column label was int64, is int32"),
+        ({"more": range(20)}, "carries was"),
+    ],
 )
-def test_a_changed_list_is_another_job(
+def test_other_columns_are_another_job(
     change: dict[str, Any], why: str, make: Make, tmp_path: Path
 ) -> None:
     embed(make(), tmp_path / "out", **QUICK)
@@ -131,12 +134,17 @@ def test_a_changed_list_is_another_job(
         embed(make(**change), tmp_path / "out", **QUICK)
 
 
-def test_reuse_takes_the_columns_of_the_present_list(make: Make, tmp_path: Path) -> None:
-    embed(make(), tmp_path / "out", **QUICK)
-    src = make("next.parquet", label=range(100, 120))
-    again = embed(src, tmp_path / "next", reuse=str(tmp_path / "out"), **QUICK)
-    assert (again.tally.images, again.tally.unread) == (0, 19)
-    check(src, tmp_path / "next")
+def test_other_values_are_taken_over(make: Make, tmp_path: Path) -> None:
+    """The images are read, and have their vectors already."""
+    out = tmp_path / "out"
+    embed(make(), out, **QUICK)
+    before = {name: row[0] for name, row in content(out).rows.items()}
+    src = make(label=[*range(18), 118, 119])
+    tally = embed(src, out, **QUICK).tally
+    assert (tally.images, tally.copied) == (2, 2)
+    check(src, out)
+    assert {name: row[0] for name, row in content(out).rows.items()} == before
+    assert str(embed(src, out, **QUICK)).startswith("complete already")
 
 
 def test_on_a_cluster(make: Make, tmp_path: Path, ray: Ray) -> None:
@@ -149,7 +157,7 @@ def test_on_a_cluster(make: Make, tmp_path: Path, ray: Ray) -> None:
 
 def test_the_digest_is_of_names_types_and_values(make: Make) -> None:
     def digest(src: Path) -> Any:
-        return columns.identity_of(list_items(str(src)))["carried_values"]
+        return columns.described(list_items(str(src)))["carried_values"]
 
     changes: list[dict[str, Any]] = [{}, {"more": range(20)}, {"split": ["x"] * 20}]
     changes += [{"label": range(1, 21)}, {"label": pa.array(range(20), pa.int32())}]
@@ -164,7 +172,7 @@ def test_the_digest_is_of_every_row(make: Make, monkeypatch: pytest.MonkeyPatch)
 
     def digest(at: int) -> Any:
         src = make(f"{at}.parquet", label=[1000 if row == at else row for row in range(20)])
-        return columns.identity_of(list_items(str(src)))["carried_values"]
+        return columns.described(list_items(str(src)))["carried_values"]
 
     rows = 0, 5, 6, 11, 12, 19, 20
     assert len({digest(at) for at in rows}) == len(rows)

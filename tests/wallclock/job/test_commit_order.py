@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from wallclock.files import write_bytes
-from wallclock.job.dataset import Dataset, Part
+from wallclock.job.dataset import Dataset
+from wallclock.job.part import Part
 from wallclock.job.stores.folder import PUBLISHING, Folder
 
 

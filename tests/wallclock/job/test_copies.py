@@ -1,4 +1,4 @@
-"""Whose vector a row gets, where images have the same bytes, or an earlier dataset has them."""
+"""Whose vector a row gets, where images have the same bytes."""
 
 import io
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests import making
-from tests.wallclock.job.conftest import QUICK, Content, content
+from tests.wallclock.job.conftest import QUICK, content
 from wallclock.job import copies, embed
 from wallclock.job.dataset import Dataset
 from wallclock.job.index import by_part
@@ -26,26 +26,6 @@ def write(folder: Path, seeds: Sequence[int]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("options", [{}, {"batch": 3}, {"deduplicate": False}])
-def test_copies_between_new_images(options: dict[str, Any], tmp_path: Path) -> None:
-    """Those of an earlier dataset are not decoded: they come behind the others of their batch."""
-    write(tmp_path / "first", range(20, 30))
-    embed(tmp_path / "first", tmp_path / "earlier", **{**QUICK, **options})
-    seeds = [1, 20, 2, 21, 22, 3, 23, 4, 5, 6, 24, 25, 26, 27, 7, 28]
-    folder = write(tmp_path / "in", seeds)
-    for path in folder.iterdir():
-        path.rename(path.with_stem(f"new-{path.stem}"))
-    reuse = {"reuse": str(tmp_path / "earlier"), **QUICK, **options}
-    tally = embed(folder, tmp_path / "out", **reuse).tally
-    assert tally.copied == 9
-    assert content(tmp_path / "out") == as_new(folder, tmp_path, options)
-
-
-def as_new(folder: Path, base: Path, options: dict[str, Any]) -> Content:
-    embed(folder, base / "right", **{**QUICK, **options})
-    return content(base / "right")
-
-
 def test_a_copy_of_a_committed_shard(tmp_path: Path) -> None:
     """Of one that an earlier start has made, between two that are missing."""
     folder, out = write(tmp_path / "in", [0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 0, 8]), tmp_path / "out"
@@ -57,19 +37,6 @@ def test_a_copy_of_a_committed_shard(tmp_path: Path) -> None:
     tally = embed(folder, out, **options).tally
     assert (tally.images, tally.copied) == (8, 3)
     assert content(out) == before
-
-
-def test_without_deduplication_a_late_copy_is_embedded(tmp_path: Path) -> None:
-    """Also beside an earlier dataset; its first image was taken long before the copy is loaded."""
-    write(tmp_path / "first", range(50, 53))
-    options: dict[str, Any] = {**QUICK, "batch": 1, "shard": 100, "workers": 1}
-    embed(tmp_path / "first", tmp_path / "earlier", **options)
-    folder = write(tmp_path / "in", [*range(40), 0, 1, 2])
-    right = embed(folder, tmp_path / "right", **options).out
-    more: dict[str, Any] = {"reuse": str(tmp_path / "earlier"), "deduplicate": False}
-    tally = embed(folder, tmp_path / "out", **options, **more).tally
-    assert tally.copied == 0
-    assert content(tmp_path / "out") == content(right)
 
 
 def test_the_first_row_of_the_first_part_is_somewhere() -> None:

@@ -1,4 +1,4 @@
-"""The job from end to end, in this process: what is written, what is refused, what is reused."""
+"""The job from end to end, in this process: what is written, what is refused."""
 
 import io
 import json
@@ -27,7 +27,7 @@ from wallclock.infer.inference import HostInference
 from wallclock.job import dataset as datasets
 from wallclock.job import embed, estimate, start
 from wallclock.job.dataset import open_existing
-from wallclock.job.plan import Plan
+from wallclock.job.plan import Plan, parts_of
 from wallclock.job.stores.folder import Folder
 from wallclock.job.verify import verify
 
@@ -43,7 +43,7 @@ def test_every_image_once_as_a_vector_or_a_failure(
     assert content(out) == reference
     assert (len(reference.rows), len(reference.failures)) == (N - DAMAGED, DAMAGED)
     counts = {"vectors": N - DAMAGED, "failures": DAMAGED, "skipped": 0, "parts": 3}
-    counts["unreached"] = 0
+    counts |= {"unreached": 0, "gone": 0}
     assert outcome.counts == counts
     assert outcome.tally.copied == TWINS
     rows = reference.rows
@@ -137,7 +137,7 @@ def test_a_kill_loses_the_unfinished_part_only(
             {"model": "facebook/dinov2-small", "weights": "random"},
             "holds vectors of null, not of facebook/dinov2-small; give another OUT",
         ),
-        ({"limit": 9}, "images changed; n was 41, is 9"),
+        ({"limit": 9}, "limit was none, is 9"),
         ({"batch": 8}, "recipe.batch_size was 4, is 8"),
         ({"sink": "npy"}, "no setting is called 'sink'"),
         ({"batches": 8}, "no setting is called 'batches'; did you mean batch"),
@@ -145,7 +145,7 @@ def test_a_kill_loses_the_unfinished_part_only(
         ({"service_ms": -1}, "service_ms=-1: give a number from 0"),
         ({"model": "a/b/c"}, "give a hub id (owner/name), a folder, or null"),
         ({"model": "facebook/dinov2-small", "service_ms": 5}, "needs model=null"),
-        ({"reuse": "/nowhere"}, "reuse=/nowhere: there is no dataset"),
+        ({"limit": 50, "prune": True}, "prune=true: with limit= it is not known"),
     ],
 )
 def test_refused_in_one_line(
@@ -237,11 +237,11 @@ def test_a_machine_that_swaps_is_named(run: Run, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_estimates_sample_is_from_everywhere_in_what_is_to_be_read() -> None:
-    places = np.where(np.arange(100_000) % 10 == 3, -1, 0)
-    batches = estimate._sample(Plan(100_000, 10_000, 64, [4], places), 64)
+    parts = parts_of(0, 100_000, 10_000)
+    del parts[4]
+    batches = estimate._sample(Plan(parts, 64), 64)
     chosen = np.concatenate(batches)
     assert {len(batch) for batch in batches} == {8}
-    assert set(chosen % 10) == {3}
     assert set(chosen // 10_000) == {0, 1, 2, 3, 5, 6, 7, 8, 9}
     assert len(set(chosen)) > 250
     half = len(chosen) // 2
@@ -262,48 +262,6 @@ def test_live_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'wallclock_failures_total{stage="any"} 2.0' in scraped[0]
 
 
-# --- what is reused -----------------------------------------------------------------------------
-
-
-def test_only_what_changed_is_read(
-    run: Run, reference: Content, images: Path, tmp_path: Path
-) -> None:
-    run()
-    more = tmp_path / "more"
-    more.mkdir()
-    for path in sorted(images.glob("*.jpg")):
-        os.link(path, more / path.name)
-    (more / "new.jpg").write_bytes(making.jpeg(seed=500))
-    (more / "renamed.jpg").write_bytes((images / "10.jpg").read_bytes())
-    again = embed(more, tmp_path / "new", reuse=str(tmp_path / "out"), **QUICK)
-    # What failed is tried again.
-    assert (again.tally.unread, again.tally.images, again.tally.n_failed) == (N - DAMAGED - 1, 2, 2)
-    rows = content(tmp_path / "new").rows
-    expected = {name: row for name, row in reference.rows.items() if not name.startswith("sub")}
-    assert {name: rows[name] for name in expected} == expected
-    assert rows["renamed.jpg"][0] == rows["10.jpg"][0] != rows["new.jpg"][0]
-    dated = tmp_path / "dated"  # other dates, the same bytes: all are read
-    dated.mkdir()
-    for path in more.iterdir():
-        (dated / path.name).write_bytes(path.read_bytes())
-    read = embed(dated, tmp_path / "read", reuse=str(tmp_path / "out"), **QUICK)
-    assert (read.tally.unread, read.tally.images) == (0, N - DAMAGED + 1)
-    vectors = {name: row[1] for name, row in content(tmp_path / "read").rows.items()}
-    assert vectors == {name: row[1] for name, row in rows.items()}
-    with pytest.raises(UserError, match="its vectors are of another recipe"):
-        embed(more, tmp_path / "x", reuse=str(tmp_path / "out"), **(QUICK | {"batch": 5}))
-
-
-def test_reuse_survives_a_kill(run: Run, images: Path, tmp_path: Path) -> None:
-    run(limit=30)
-    reuse = {"reuse": str(tmp_path / "out"), **QUICK}
-    embed(images, tmp_path / "a", **reuse)
-    embed(images, tmp_path / "b", **reuse)
-    (tmp_path / "b" / "part-00002.parquet").unlink()
-    embed(images, tmp_path / "b", **reuse)
-    assert content(tmp_path / "a") == content(tmp_path / "b")
-
-
 def test_thumbnails(run: Run, reference: Content, tmp_path: Path) -> None:
     """320 × 240 keeps its bytes; a larger one is made smaller; the next job reads the copies."""
     large = tmp_path / "large"
@@ -321,20 +279,6 @@ def test_thumbnails(run: Run, reference: Content, tmp_path: Path) -> None:
     embed(tmp_path / "out" / "_thumbnails", tmp_path / "next", **QUICK)
     assert [*content(tmp_path / "next").rows] == ["0.jpg", "1.jpg", "2.jpg", "small.jpg"]
     assert verify(tmp_path / "next").faults == ()
-
-
-def test_thumbnails_with_reuse(run: Run, images: Path, tmp_path: Path) -> None:
-    """Every image is read for its thumbnail; none is embedded again."""
-    run(keep="thumbnails")
-    options = {"keep": "thumbnails", "reuse": str(tmp_path / "out"), **QUICK}
-    kept = embed(images, tmp_path / "kept", **options).tally
-    assert (kept.unread, kept.copied) == (0, N - DAMAGED)
-    first, again = (
-        [path.read_bytes() for path in sorted((tmp_path / name / "_thumbnails").glob("*"))]
-        for name in ("out", "kept")
-    )
-    assert first == again
-    assert content(tmp_path / "kept") == content(tmp_path / "out")
 
 
 # --- verify -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A dataset from before a field existed: resumed and reused where the field has its default."""
+"""A dataset from before a field existed: resumed where the field has its default."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.wallclock.job.conftest import QUICK, Content, content
+from tests.wallclock.job.conftest import Content, content
 from wallclock.errors import UserError
-from wallclock.job import embed
 from wallclock.job.identity import identity_of
 from wallclock.job.settings import JobSettings
 from wallclock.recipe import FAST, ModelSpec
@@ -69,16 +68,6 @@ def test_a_field_at_another_value_refuses_it(
         run()
     assert f"holds another job's vectors: {change}; give another OUT" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_reuse_of_an_older_dataset(run: Run, images: Path, tmp_path: Path) -> None:
-    run()
-    forget(tmp_path / "out", DEFAULTS)
-    again = embed(images, tmp_path / "new", reuse=str(tmp_path / "out"), **QUICK)
-    assert (again.tally.images, again.tally.unread > 0) == (0, True)
-    forget(tmp_path / "out", {"recipe": ("engine",)})
-    with pytest.raises(UserError, match=r"its vectors are of another recipe; leave out reuse=$"):
-        embed(images, tmp_path / "other", reuse=str(tmp_path / "out"), **QUICK)
 
 
 def test_a_dataset_without_a_recipe_is_another_job(run: Run, tmp_path: Path) -> None:

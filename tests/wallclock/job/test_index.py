@@ -1,4 +1,4 @@
-"""What there is already: by the hash of the bytes, and by id and version."""
+"""What there is already, by the hash of the bytes."""
 
 import threading
 from collections.abc import Sequence
@@ -11,19 +11,13 @@ from hypothesis import strategies as st
 
 from harness.digests import sha256_bytes
 from wallclock.job import index as module
-from wallclock.job.dataset import Dataset
-from wallclock.job.index import HashIndex, Reused, hash_words, places_of
-from wallclock.job.listing import Items
+from wallclock.job.index import HashIndex, hash_words, places_of
 
 #: Few words, so that hashes agree in the first 64 bits, in the first 128, or in all.
 _HASHES = st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 1)).map(
     lambda words: "".join(word.to_bytes(8, "big").hex() for word in (*words, 0))
 )
 _PARTS = st.lists(st.lists(_HASHES, max_size=12), max_size=40)
-#: (id, version) of images; ids are unique.
-_IMAGES = st.dictionaries(
-    st.integers(0, 40).map(str), st.sampled_from(["", "1-1", "1-2"]), max_size=30
-).map(lambda images: [*images.items()])
 
 
 def hash_of(value: int) -> str:
@@ -100,39 +94,3 @@ def test_others_ask_while_one_thread_adds(monkeypatch: pytest.MonkeyPatch) -> No
         for thread in threads:
             thread.join()
     assert not wrong
-
-
-class Rows(Dataset):
-    """A dataset that is nowhere: ids and versions by part."""
-
-    parts: Sequence[Sequence[tuple[str, str]]] = ()
-
-    def committed(self) -> list[int]:
-        return list(range(len(self.parts)))
-
-    def rows(self, number: int, columns: Any = ()) -> Any:
-        ids, versions = zip(*self.parts[number], strict=True)
-        hashes = [hash_of(number)] * len(ids)
-        return pa.table({"sha256": hashes, "id": ids, "version": versions}).select(list(columns))
-
-
-@settings(max_examples=200)
-@given(_IMAGES, _IMAGES, st.integers(1, 8))
-def test_unchanged_images_of_any_list(
-    images: list[tuple[str, str]], earlier: list[tuple[str, str]], size: int
-) -> None:
-    """Equal id and version, whatever the order of both; an image without a version has changed."""
-    dataset: Any = Rows(None)  # type: ignore[arg-type]
-    parts = [earlier[at : at + size] for at in range(0, len(earlier), size)]
-    object.__setattr__(dataset, "parts", parts)
-    ids = pa.chunked_array([[name for name, _ in images]], pa.string())
-    versions = pa.chunked_array([[version for _, version in images]], pa.string())
-    there = {
-        image: (number << 32) + row
-        for number, part in enumerate(parts)
-        for row, image in enumerate(part)
-    }
-    items = Items(ids, ids.cast(pa.binary()), versions)
-    expected = [there.get(image, -1) if image[1] else -1 for image in images]
-    assert Reused.open(dataset, items).unread.tolist() == expected
-    assert Reused.open(dataset, items, reads_all=True).unread.tolist() == [-1] * len(images)

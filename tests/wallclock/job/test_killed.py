@@ -31,8 +31,9 @@ from wallclock.__main__ import main
 def phased(name, function):
     def call(*arguments):
         print("phase", name, flush=True)
-        function(*arguments)
+        result = function(*arguments)
         print("phase work", flush=True)
+        return result
     return call
 
 for name in ("remove_leftovers", "describe", "commit"):

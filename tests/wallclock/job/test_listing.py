@@ -277,10 +277,11 @@ def test_only_the_files_within_the_limit_are_looked_up(
 
     monkeypatch.setattr(listing, "version_of", ask)
     items = list_items(str(src), 5)
-    local = [path for path in asked if b"://" not in path]
-    assert len(local) == (5 if kind == "folder" else 3)
+    assert len(asked) == 5
     assert (items.ids, items.versions) == (whole.ids[:5], whole.versions[:5])
-    assert items.versions.to_pylist().count("") == (0 if kind == "folder" else 2)
+    assert (whole.is_whole, items.is_whole) == (True, False)
+    urls = ["https://host/a.jpg", "s3://b/c.jpg"]
+    assert [at for at in items.versions.to_pylist() if "://" in at] == urls * (kind == "list")
 
 
 def test_a_folder_that_cannot_be_read_has_its_place(

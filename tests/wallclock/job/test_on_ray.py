@@ -273,7 +273,7 @@ def files_of(out: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
-    """Its driver killed, then with `reuse=`: the files of one process, thumbnails too."""
+    """Its driver killed: the files of one process, thumbnails too."""
     families = pytest.importorskip("tests.families")
     (tmp_path / "model").mkdir()
     families.FAMILIES["dinov2"](tmp_path / "model")
@@ -296,10 +296,3 @@ def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
     made = files_of(alone)
     assert len([name for name in made if name.startswith("_thumbnails/")]) == 20
     assert files_of(together) == made
-    # Of the next folder five images are other ones, and every part begins elsewhere.
-    newer = turned_and_wide(tmp_path / "newer", range(5, 205))
-    again, fresh = tmp_path / "again", tmp_path / "fresh"
-    output = finish(start(newer, again, {**on_cluster, "reuse": together}))
-    finish(start(newer, fresh, settings))
-    assert files_of(again) == files_of(fresh)
-    assert "195 duplicates" in output

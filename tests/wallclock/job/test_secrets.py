@@ -83,7 +83,7 @@ def test_signed_anew_they_are_the_same_images(
     assert (outcome.unreached, outcome.tally.images) == (0, 1)
     assert str(run(3)).startswith("complete already")
     made = content(out)
-    assert [*made.rows] == [*ids[:2], *ids[4:], ids[2]]
+    assert {*made.rows} == {*ids} - {ids[3]}
     assert [name for name, _ in made.failures] == [ids[3]]
     table = pa.concat_tables(pq.read_table(path) for path in sorted(out.glob("part-*")))
     assert table["note"].to_pylist() == [f"from {name}" for name in table["id"].to_pylist()]

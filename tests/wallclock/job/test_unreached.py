@@ -1,6 +1,5 @@
 """Images that the world keeps away: no failures, no vectors, and what the next run takes up."""
 
-import io
 import json
 import re
 import socket
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from tests import making
 from tests.threaded_server import FileHandler, ThreadedServer
@@ -24,7 +22,7 @@ from wallclock.errors import UserError
 from wallclock.fetch import reach
 from wallclock.fetch.retries import JITTER
 from wallclock.job import Outcome, embed, estimate
-from wallclock.job.dataset import Dataset, Part
+from wallclock.job.dataset import Dataset
 from wallclock.job.verify import verify
 
 Run = Callable[..., Any]
@@ -98,7 +96,7 @@ def test_an_outage_in_the_middle(
     assert sorted(world.read) == sorted({*reference.rows, "07-cut.jpg", "zero.jpg"} - reached)
     assert content(out).rows == reference.rows
     assert verify(out, n=4).faults == ()
-    assert str(run()).startswith("complete already: 39 vectors, 2 failed, 0 skipped in 4 parts")
+    assert str(run()).startswith("complete already: 39 vectors, 2 failed, 0 skipped in 3 parts")
 
 
 def test_what_three_runs_did_not_reach_is_a_failure(
@@ -195,49 +193,13 @@ def test_refused_credentials_end_the_run(world: World, run: Run) -> None:
 def test_a_copy_whose_original_was_not_reached(
     world: World, run: Run, reference: Content, tmp_path: Path
 ) -> None:
-    """The copy is embedded, and its original is then its copy."""
+    """The copy is embedded; its original is then its copy in the same part, and else embedded."""
     world.change("05.jpg", "02.jpg")
     assert run().tally.copied == 1
     world.change()
     outcome = run()
     assert world.read == ["02.jpg", "05.jpg"]
-    assert (outcome.tally.copied, outcome.unreached) == (2, 0)
-    assert content(tmp_path / "out") == reference
-
-
-def test_with_reuse(
-    world: World, run: Run, images: Path, reference: Content, tmp_path: Path
-) -> None:
-    """Of an earlier dataset that lacks some: these are read, and no row is taken over twice."""
-    earlier = str(embed(images, tmp_path / "earlier", **{**ORDERED, "limit": 20}).out)
-    world.change("01.jpg", "25.jpg", "33.jpg")
-    assert run(reuse=earlier).unreached == 2
-    world.change()
-    assert run(reuse=earlier).unreached == 0
-    assert world.read == ["25.jpg", "33.jpg"]
-    assert content(tmp_path / "out") == reference
-
-
-def change_a_position(part: Path) -> None:
-    path = part.parent / "_unreached" / "part-00000.jsonl"
-    path.write_text(path.read_text().replace('"position": 3', '"position": 4'))
-
-
-@pytest.mark.parametrize("damage", [change_a_position, Path.unlink])
-def test_a_damaged_part_from_which_another_goes_on(
-    damage: Callable[[Path], None], world: World, run: Run, reference: Content, tmp_path: Path
-) -> None:
-    """Both are made again: another position would be a second row of another image."""
-    world.change("03.jpg", "09.jpg", "20.jpg")
-    run()
-    world.change("09.jpg")
-    assert run().unreached == 1
-    damage(tmp_path / "out" / "part-00000.parquet")
-    world.change()
-    console = Console(record=True, file=io.StringIO(), width=200)
-    assert run(console=console).unreached == 0
-    assert console.export_text().count("part-0000") == 1 + (damage is Path.unlink)
-    assert "20.jpg" not in world.read
+    assert (outcome.tally.copied, outcome.unreached) == (1, 0)
     assert content(tmp_path / "out") == reference
 
 
@@ -268,15 +230,20 @@ def numbered(out: Path) -> Content:
     return found
 
 
-def killed_after(commits: int) -> Callable[[Dataset, int, Part], None]:
-    """`Dataset.commit` of a process that is killed when it has made so many parts."""
-    left, commit = [*range(commits)], Dataset.commit
+def killed_after(commits: int) -> Callable[[str], Callable[..., Any]]:
+    """`Dataset.commit` and such, of a process that is killed when it has made so many parts."""
+    left = [*range(commits)]
 
-    def call(dataset: Dataset, number: int, part: Part) -> None:
-        left.pop()  # raises IndexError, in the place of a signal
-        commit(dataset, number, part)
+    def limited(name: str) -> Callable[..., Any]:
+        make = getattr(Dataset, name)
 
-    return call
+        def call(*arguments: Any) -> Any:
+            left.pop()  # raises IndexError, in the place of a signal
+            return make(*arguments)
+
+        return call
+
+    return limited
 
 
 def harm(out: Path, at: int, *, remove: bool) -> None:
@@ -316,7 +283,9 @@ def test_every_image_once_whatever_happens(
             world.change(*one["away"], gives_up_after=one["gives_up_after"])
             with pytest.MonkeyPatch.context() as killer, suppress(UserError, IndexError):
                 if one["commits"] is not None:
-                    killer.setattr(Dataset, "commit", killed_after(one["commits"]))
+                    limited = killed_after(one["commits"])
+                    for name in ("commit", "replace"):
+                        killer.setattr(Dataset, name, limited(name))
                 embed(listed, out, workers=one["workers"], **SMALL)
             if one["harm"]:
                 harm(out, one["harm"][0], remove=one["harm"][1])

@@ -10,7 +10,8 @@ import pytest
 
 from tests.wallclock.job.conftest import DAMAGED, N
 from wallclock.job import verify as verification
-from wallclock.job.dataset import Dataset, Part, open_existing
+from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.part import Part
 from wallclock.job.verify import verify
 
 Run = Callable[..., Any]

@@ -200,7 +200,7 @@ class Cluster:
     def _calls(self) -> Iterator[Tally]:
         """Have all parts made, and yield what each call did."""
         team, left = self._team, self._left
-        most = max(1, int(_CALL_S * (self._pool.img_per_s or 0) / self._job.shard))
+        most = max(1, int(_CALL_S * (self._pool.img_per_s or 0) / self._settings.shard))
         while left or team.in_work:
             team.fill(self._pool, len(left))
             while left and team.idle:
@@ -262,8 +262,7 @@ class Cluster:
                 raise UserError(f"{why}: {done.lost}; see Ray's logs")
 
     def _not_made(self, done: Done) -> list[int]:
-        made = {*self._job.dataset.committed()}
-        return [shard for shard in done.shards if shard not in made]
+        return self._job.plan(done.shards).missing
 
     def _leave_out(self, node: str, why: str) -> None:
         """Use a node no more; the parts that its other actors had are left."""
@@ -308,7 +307,7 @@ def _result(ray: Any, reference: Any) -> Any:
 
 
 def _add(total: Tally, part: Tally) -> None:
-    for name in ("images", "copied", "unread", "n_failed", "handed_over", "wall_s"):
+    for name in ("images", "copied", "n_failed", "handed_over", "wall_s"):
         setattr(total, name, getattr(total, name) + getattr(part, name))
     for name, seconds in part.wait_s.items():
         total.wait_s[name] += seconds

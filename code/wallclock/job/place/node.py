@@ -116,7 +116,7 @@ def view_of_driver(job: Job) -> View:
 
 def can_read_any(job: Job, shard: int) -> bool:
     """Whether this process can read one of a shard's images; it tries some of them."""
-    positions = job.plan([shard]).to_read(shard)
+    positions = job.parts[shard]
     return bool(_read(job, positions[:: -(-len(positions) // _TRIED)], 1)[0])
 
 

@@ -88,7 +88,7 @@ def print_line(console: Console, line: str) -> None:
 
 def _planned(plan: Plan, expected: Prediction, vector: int) -> str:
     """What a job will take; `vector`: bytes of one."""
-    n = plan.images_to_read()
+    n = plan.size(*plan.missing)
     seconds = [n / rate for rate in (expected.high, expected.low)]
     durations = [format_duration(max(duration_s, 1)) for duration_s in seconds]
     takes = " to ".join(dict.fromkeys(durations))

@@ -48,6 +48,8 @@ class Folder:
             except BlockingIOError:
                 why = f"another job is writing to {self.out}; wait for it, or stop it"
                 raise UserError(why) from None
+            with self._publishing():
+                self._finish()
             yield
 
     def read(self, name: str) -> bytes:
@@ -55,6 +57,13 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         write_bytes(self._at(name), data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._publishing():
+            if is_new := not self._at(name).exists():
+                self._at(name).parent.mkdir(exist_ok=True)
+                write_bytes(self._at(name), data)
+            return is_new
 
     def remove(self, name: str) -> None:
         self._at(name).unlink(missing_ok=True)
@@ -107,22 +116,46 @@ class Folder:
         work = self.out / f".{part}-{uuid4().hex}.tmp"
         with full_disk(self.out):
             yield work
-            shutil.rmtree(work)
+            shutil.rmtree(work, ignore_errors=True)
 
-    def commit(self, staged: Path, row: str) -> None:
-        written = sorted(p.relative_to(staged) for p in staged.rglob("*") if p.is_file())
-        for path in written:
-            _sync(staged / path)
-        last = Path(row)
-        written.remove(last)
+    def tag(self, row: str) -> str:
+        try:
+            status = self._at(row).stat()
+        except FileNotFoundError as error:
+            raise UserError(f"{self.out}/{row} is gone; run the same command again") from error
+        return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+    def commit(self, staged: Path, row: str, tag: str = "") -> bool:
+        for path in staged.rglob("*"):
+            _sync(path)
         with self._publishing():
-            for path in () if self._at(row).exists() else (*written, last):
-                target = self._at(path.as_posix())
-                if not target.parent.is_dir():
-                    target.parent.mkdir()
-                    _sync(self.out)
-                os.replace(staged / path, target)
-                _sync(target.parent)
+            (staged / row).stat()  # it may have been taken away
+            if tag:
+                self._finish()
+            if self.tag(row) != tag if tag else self._at(row).exists():
+                return False
+            if tag:
+                staged = staged.rename(self.out / f".{Path(row).stem}.ready")
+                _sync(self.out)
+            self._put(staged)
+            return True
+
+    def _finish(self) -> None:
+        """Put in their places the parts in whose replacement a process was killed."""
+        for path in self.out.glob(".part-*.ready"):
+            self._put(path)
+
+    def _put(self, staged: Path) -> None:
+        """Move the files of a part to their places, the row file last."""
+        written = [p.relative_to(staged) for p in staged.rglob("*") if p.is_file()]
+        for path in sorted(written, key=lambda path: (path.suffix == ".parquet", path)):
+            target = self._at(path.as_posix())
+            if not target.parent.is_dir():
+                target.parent.mkdir()
+                _sync(self.out)
+            os.replace(staged / path, target)
+            _sync(target.parent)
+        shutil.rmtree(staged)
 
     def remove_leftovers(self) -> None:
         """Remove temporary files, and files of parts that were not committed."""

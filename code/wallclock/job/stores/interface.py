@@ -40,6 +40,9 @@ class Store(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Replace a file."""
 
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file that is not there; False: it is, and stays."""
+
     def remove(self, name: str) -> None:
         """Remove a file; one that is not there is no error."""
 
@@ -55,8 +58,14 @@ class Store(Protocol):
     def staging(self, part: str) -> AbstractContextManager[Path]:
         """A folder of this machine for the files of a part. Raises UserError: its disk is full."""
 
-    def commit(self, staged: Path, row: str) -> None:
-        """Take a part's files: all of them; none where the part is there already."""
+    def tag(self, row: str) -> str:
+        """Changes when a part is replaced. Raises UserError: there is no such part."""
+
+    def commit(self, staged: Path, row: str, tag: str = "") -> bool:
+        """Take a part's files: all of them; none, and False, where the part is there already.
+
+        With a tag, in the place of the part that has it; none where it has another one.
+        """
 
     def remove_leftovers(self) -> None:
         """Remove what a kill left."""

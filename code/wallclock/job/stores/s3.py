@@ -1,9 +1,10 @@
 """A dataset in a bucket, `s3://bucket/prefix`: see `interface.py` for what is asked of it.
 
 A part is there once its row file is, which is one PUT with `If-None-Match: *`: of two, the server
-refuses one. The part's other files are uploaded before it, with the attempt in their names, as
-`_failures/part-00000.3f2a9c01b7d4.jsonl`; the row file's metadata names attempt and files, so that
-all that is read of a part is of one attempt. The files' bytes are those that a folder has.
+refuses one; it is replaced by one with `If-Match`. The part's other files are uploaded before it,
+with the attempt in their names, as `_failures/part-00000.3f2a9c01b7d4.jsonl`; the row file's
+metadata names attempt and files, so that all that is read of a part is of one attempt. The files'
+bytes are those that a folder has.
 
 A bucket has no lock over two objects. So what was uploaded for a part is removed only once the part
 is there, by another attempt: until then its process, which may be stopped and not dead, can still
@@ -89,6 +90,10 @@ class S3:
         self._check_lease()
         self._call("put_object", name, Body=data)
 
+    def create(self, name: str, data: bytes) -> bool:
+        self._check_lease()
+        return self._call("put_object", name, Body=data, IfNoneMatch="*") is not None
+
     def remove(self, name: str) -> None:
         self._check_lease()
         self._call("delete_object", name)
@@ -128,7 +133,10 @@ class S3:
         with tempfile.TemporaryDirectory(prefix="wallclock-") as folder, full_disk(Path(folder)):
             yield Path(folder)
 
-    def commit(self, staged: Path, row: str) -> None:
+    def tag(self, row: str) -> str:
+        return str(self._head(row)["ETag"])
+
+    def commit(self, staged: Path, row: str, tag: str = "") -> bool:
         """Raises UserError: a file is too large, or the server refuses it."""
         self._check_lease()
         files = {
@@ -143,12 +151,15 @@ class S3:
         for name, path in files.items():
             self._upload(_name_of_attempt(attempt, name), path)
         metadata = {"attempt": attempt, "files": " ".join(sorted(files))}
-        if self._upload(row, rows, Metadata=metadata, IfNoneMatch="*"):
-            return
+        condition = {"IfMatch": tag} if tag else {"IfNoneMatch": "*"}
+        if self._upload(row, rows, Metadata=metadata, **condition):
+            return True
         # Also where the first answer was lost and the client has sent it again: then it is ours.
-        if self._head(row)["Metadata"].get("attempt") != attempt:
-            for name in files:
-                self._call("delete_object", _name_of_attempt(attempt, name))
+        if self._head(row)["Metadata"].get("attempt") == attempt:
+            return True
+        for name in files:
+            self._call("delete_object", _name_of_attempt(attempt, name))
+        return False
 
     def remove_leftovers(self) -> None:
         """Remove files of attempts at parts that another attempt has committed."""
