@@ -23,10 +23,10 @@ class RemoteFile(io.RawIOBase):
 
     Reading raises OSError: there is no such file, it was not reached for `limits.give_up_s`, or it
     has changed meanwhile; UserError: credentials are refused. At its end `address` says from where
-    it came. `most_tries`: as of `Reach`.
+    it came; `etag` is its strong ETag, if it has one. `most_tries`: as of `Reach`.
     """
 
-    address = ""
+    address = etag = ""
 
     def __init__(self, url: str, limits: Limits, most_tries: int = 0) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class RemoteFile(io.RawIOBase):
         self._transfers = Transfers(1, limits.user_agent)
         self._chunks = deque[bytes]()
         self._n_received = self._n_waiting = self._from = 0
-        self._etag, self._is_closing = "", False
+        self._is_closing = False
         self._result: Answer | Exception | None = None
         self._changed = Condition()
         self._ask()
@@ -79,7 +79,7 @@ class RemoteFile(io.RawIOBase):
         """Ask for what is missing."""
         self._result, self._from = None, self._n_received
         request = self._servers.request(self._url)
-        rest = (f"Range: bytes={self._from}-", f"If-Match: {self._etag}") if self._from else ()
+        rest = (f"Range: bytes={self._from}-", f"If-Match: {self.etag}") if self._from else ()
         whole = request._replace(headers=(*request.headers, *rest), take=self._take, total_s=0)
         self._transfers.submit(whole, self._end)
 
@@ -88,7 +88,7 @@ class RemoteFile(io.RawIOBase):
         if not self._from:
             return status == 200
         starts = headers.get("content-range", "").startswith(f"bytes {self._from}-")
-        return status == 206 and starts and headers.get("etag") == self._etag
+        return status == 206 and starts and headers.get("etag") == self.etag
 
     def _go_on(self, result: Answer | Exception) -> None:
         """Ask again after a failure that may pass. Raises as reading does."""
@@ -110,7 +110,7 @@ class RemoteFile(io.RawIOBase):
             self._servers.body_of(self._url, result)
             raise PermanentError(f"HTTP {result.status}")
         except TransientError as error:
-            if self._n_received and not self._etag:
+            if self._n_received and not self.etag:
                 raise PermanentError(str(error)) from error
             return self._reach.failed(self._tries, error)
 
@@ -123,7 +123,7 @@ class RemoteFile(io.RawIOBase):
             while self._n_waiting >= _AHEAD and not self._is_closing:
                 self._changed.wait()
             if not self._n_received and not headers.get("etag", "W/").startswith("W/"):
-                self._etag = headers["etag"]
+                self.etag = headers["etag"]
             self._chunks.append(data)
             self._n_received += len(data)
             self._n_waiting += len(data)

@@ -1,5 +1,7 @@
 """A Parquet or Arrow file from outside, read by a process of its own, which may die of it.
 
+Columns with the bytes of images stay where they are: the loader reads them, row by row.
+
 A few KB may stand for any number of values: by a dictionary, by runs, by pages that are packed. The
 process has limits for memory and time, and where a file ends it, that is an error like any other.
 """
@@ -9,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
@@ -24,14 +27,19 @@ _SECONDS, _BYTES_A_SECOND = 30, 1 << 22
 _ROWS_A_BYTE = 4
 _REASON = 1 << 12
 PARQUET, ARROW, STREAM = "parquet", "arrow", "stream"
+#: A column without values: one with images was left out.
+IMAGES = "\0images"
 
 
-def read_table(file: BinaryIO, kind: str, limit: int | None) -> Any:
+def read_table(file: BinaryIO, kind: str, limit: int | None, images: Sequence[str]) -> Any:
     """The first `limit` rows of a file as an Arrow table; `kind`: PARQUET, ARROW or STREAM.
+
+    `images`: names of columns that are left out where they have bytes of images, or structs of
+    `bytes`; the table then has the column `IMAGES`.
 
     Raises ValueError: it cannot be read.
     """
-    program = [sys.executable, "-P", __file__, kind, *([] if limit is None else [str(limit)])]
+    program = [sys.executable, "-P", __file__, kind, "" if limit is None else str(limit), *images]
     table = None
     with TemporaryFile("w+", errors="replace") as said:
         pipes: Any = {"stdin": file, "stdout": subprocess.PIPE, "stderr": said}
@@ -47,12 +55,18 @@ def read_table(file: BinaryIO, kind: str, limit: int | None) -> Any:
     return table
 
 
-def _read(kind: str, file: Any) -> Any:
+def _read(kind: str, file: Any, images: Sequence[str]) -> Any:
     if kind == PARQUET:
-        table = pq.read_table(file, page_checksum_verification=True, use_threads=False)
+        names = _without_images(pq.read_schema(file), images)
+        checks: dict[str, Any] = {"page_checksum_verification": True, "use_threads": False}
+        table = pq.read_table(file, columns=names, **checks)
     else:
-        table = (pa.ipc.open_file if kind == ARROW else pa.ipc.open_stream)(file).read_all()
+        reader = (pa.ipc.open_file if kind == ARROW else pa.ipc.open_stream)(file)
+        names = _without_images(reader.schema, images)
+        table = reader.read_all() if names is None else _columns(reader, names)
         table.validate(full=True)  # Arrow trusts what it reads, which has no checksums
+    if names is not None:
+        table = table.append_column(IMAGES, pa.nulls(len(table)))
     if len(table) > _ROWS_A_BYTE * file.size():
         raise ValueError(f"{len(table):,} rows in {file.size():,} bytes")
     for column in table.columns:  # what there is no memory for here is not for the job either
@@ -61,7 +75,28 @@ def _read(kind: str, file: Any) -> Any:
     return table
 
 
-def _write(kind: str, limit: int | None) -> None:
+def _without_images(schema: Any, images: Sequence[str]) -> list[str] | None:
+    """The names of the other columns; None: there is no column of images."""
+    others = [field.name for field in schema if not _has_images(field, images)]
+    return None if len(others) == len(schema) else others
+
+
+def _has_images(field: Any, images: Sequence[str]) -> bool:
+    kind = field.type
+    is_struct = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+    return field.name.strip().lower() in images and (is_struct or "binary" in str(kind))
+
+
+def _columns(reader: Any, names: list[str]) -> Any:
+    """Columns of an Arrow file or stream, of which one record batch is held at a time."""
+    batches = reader
+    if hasattr(reader, "get_batch"):
+        batches = map(reader.get_batch, range(reader.num_record_batches))
+    schema = pa.schema([reader.schema.field(name) for name in names])
+    return pa.Table.from_batches((batch.select(names) for batch in batches), schema)
+
+
+def _write(kind: str, limit: int | None, images: Sequence[str]) -> None:
     size = os.fstat(0).st_size
     memory, seconds = _BYTES + _TIMES * size, _SECONDS + size // _BYTES_A_SECOND
     pa.set_cpu_count(1)  # each thread has a stack
@@ -72,7 +107,7 @@ def _write(kind: str, limit: int | None) -> None:
         held = int(file.read().split()[5]) * resource.getpagesize()
         _limit(resource.RLIMIT_DATA, held + memory)
     try:
-        table = _read(kind, pa.OSFile("/dev/fd/0"))
+        table = _read(kind, pa.OSFile("/dev/fd/0"), images)
         with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as sink:
             sink.write_table(table[:limit])
     except MemoryError as error:
@@ -87,4 +122,4 @@ def _limit(what: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    _write(sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else None)
+    _write(sys.argv[1], int(sys.argv[2]) if sys.argv[2] else None, sys.argv[3:])

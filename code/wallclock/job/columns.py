@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wallclock.errors import SourceError, first_line
-from wallclock.job.listing import Items
+from wallclock.job.items import Items
 from wallclock.job.part import ROWS
 from wallclock.job.texts import add_to_digest
 

@@ -32,7 +32,7 @@ _MOST_LOCKED = 0.5
 
 
 def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeline | None:
-    """The job's costs here; None for a small job, or where the sample cannot be read.
+    """The job's costs here; None for a small job, a stream, or a sample that cannot be read.
 
     Raises UserError: the reader gave up, as the job's would.
 
@@ -42,7 +42,7 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
     One thread loads the sample: what a stage costs on a core, without others that compete for it.
     """
     recipe, model = job.recipe, job.model
-    if plan.size(*plan.missing) < LEAST:
+    if plan.size(*plan.missing) < LEAST or job.items.stream:
         return None
     batches = _sample(plan, recipe.batch_size)
     options = LoaderOptions(model.input_px, replace(recipe, workers=1), job.limits, hashes=True)

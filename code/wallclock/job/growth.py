@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from wallclock import documents
 from wallclock.errors import UserError
 from wallclock.job.dataset import FAILURES, THREADS, UNREACHED, Dataset
-from wallclock.job.listing import Items
+from wallclock.job.items import Items
 from wallclock.job.part import Part
 from wallclock.job.plan import parts_of
 from wallclock.job.texts import add_to_digest

@@ -12,6 +12,7 @@ from typing import Any
 from wallclock.errors import UserError
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
+from wallclock.loader.shards import RANGE
 from wallclock.outside import printable
 from wallclock.recipe import ModelSpec, Recipe, by_pixels
 
@@ -66,7 +67,7 @@ def check_source(dataset: Dataset, src: str, limit: int | None, carried: Any) ->
     `src`: a real path, or a URL without secrets. `carried`: Arrow's fields of other columns.
     """
     about = dataset.about
-    if about["source"] != src:
+    if RANGE.sub("{}", about["source"]) != RANGE.sub("{}", src):  # more shards are the same source
         was, now = printable(about["source"]), printable(src)
         raise UserError(f"{dataset.out} holds vectors of {was}, not of {now}; give another OUT")
     before = about["settings"].get("limit")

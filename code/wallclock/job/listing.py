@@ -1,26 +1,21 @@
-"""What a job embeds: a folder, a list, a bucket or a folder of its own thumbnails, by position.
-
-A million images are three columns of Arrow, 100 MB, and no million objects.
-"""
+"""What a job embeds: a folder, a list, a bucket, tars, tables, or its own thumbnails."""
 
 import gzip
 import io
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b, sha256
-from itertools import islice
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,21 +24,14 @@ from wallclock.fetch import folder
 from wallclock.fetch.filesystems import is_url, may_name, place_of
 from wallclock.fetch.retries import RequestError
 from wallclock.fetch.s3 import connect, list_objects
-from wallclock.fetch.sources import Source
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job.dataset import ABOUT, THREADS, THUMBNAILS, Dataset, open_existing
-from wallclock.job.lists import read_list
-from wallclock.job.texts import (
-    CHUNK,
-    add_to_digest,
-    chunks,
-    public,
-    public_ids,
-    public_places,
-    repeated,
-)
-from wallclock.job.thumbnails import Member, members
-from wallclock.loader.items import Unreadable
+from wallclock.job.items import Items
+from wallclock.job.lists import Listed, read_list
+from wallclock.job.records import PLACE, Rows, Stream, is_tar, list_tar, span_of, together
+from wallclock.job.texts import CHUNK, chunks, public, public_ids, repeated
+from wallclock.job.thumbnails import member, members
+from wallclock.loader.shards import shards_of
 from wallclock.outside import printable, values_without_secrets, without_secrets
 from wallclock.recipe import Limits
 
@@ -56,77 +44,8 @@ _TRIES = 4
 _GZIP = b"\x1f\x8b"
 #: Files that a thread looks up at once.
 _FILES = 512
-
-
-@dataclass(frozen=True)
-class Items(Sequence[Source]):
-    """The images of a job in order. Only `where` has the secrets of URLs.
-
-    `ids`, `where`, `versions`: Arrow columns of string, binary and string. `root`, of a folder or a
-    bucket, goes before each `where`. A version changes with the image's bytes: size and time of a
-    file, a store's ETag, or the URL of a list; empty where nothing is known. `open_one` makes the
-    source where it is neither path nor URL.
-    `carried`: a list's other columns, an Arrow table of as many rows; None where it has none.
-    `others`: by name what was skipped beside them: files that are no images, and hidden ones.
-    `faults`: by position why a list's row names no image; reading it fails for that reason.
-    `origin`: the address that a list from elsewhere came from (`Limits.origin`).
-    `is_whole`: whether the source has no other images, as far as is known.
-    """
-
-    ids: Any
-    where: Any
-    versions: Any
-    root: bytes = b""
-    open_one: Callable[[str], Any] | None = None
-    carried: Any = None
-    others: tuple[str, ...] = ()
-    faults: Mapping[int, str] = field(default_factory=dict)
-    origin: str | None = None
-    is_whole: bool = True
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, index: Any) -> Any:
-        if why := self.faults.get(index):
-            return Source(self.ids[index].as_py(), Unreadable(why))
-        where = os.fsdecode(self.root + self.where[index].as_py())
-        identity = self.ids[index].as_py()
-        return Source(identity, self.open_one(where) if self.open_one else where)
-
-    def digest(self) -> str:
-        """sha256 over ids, places and versions, in order: the same where URLs are signed anew."""
-        digest = sha256(self.root)
-        where = self.where if self.root else public_places(self.where)
-        for column in (self.ids, where, self.versions):
-            add_to_digest(digest, column)
-        return digest.hexdigest()
-
-    def take(self, rows: npt.NDArray[np.int64]) -> "Items":
-        """Some of them, in this order."""
-        ids, where, versions, carried = (
-            None if column is None else column.take(rows)
-            for column in (self.ids, self.where, self.versions, self.carried)
-        )
-        why = enumerate(map(self.faults.get, rows.tolist()) if self.faults else ())
-        faults = {at: fault for at, fault in why if fault}
-        return replace(
-            self, ids=ids, where=where, versions=versions, carried=carried, faults=faults
-        )
-
-    def with_values(self) -> "Items":
-        """The same, but a version changes with the other columns, too, where there are any."""
-        if self.carried is None:
-            return self
-        parts = []
-        for at in range(0, len(self), CHUNK):
-            columns = (column[at : at + CHUNK] for column in (self.versions, self.carried))
-            texts = [
-                version and f"{version} {blake2b(repr(row).encode(), digest_size=8).hexdigest()}"
-                for version, row in zip(*(some.to_pylist() for some in columns), strict=True)
-            ]
-            parts.append(pa.array(texts, pa.string()))
-        return replace(self, versions=pa.chunked_array(parts, pa.string()))
+#: Tars and tables behind URLs that are listed at a time.
+_REMOTE = 8
 
 
 def list_items(src: str, limit: int | None = None, limits: Limits | None = None) -> Items:
@@ -137,25 +56,28 @@ def list_items(src: str, limit: int | None = None, limits: Limits | None = None)
     Raises SourceError: there is none, it cannot be read, or an id is there twice; UserError: a URL
     or a bucket that does not answer.
     """
-    src = place_of(src)
-    scheme = urlsplit(src).scheme
-    if scheme == "s3":
+    src, limits = place_of(src), limits or Limits()
+    scheme, path = urlsplit(src).scheme, _path(src)
+    names = [name if is_url(name) else str(_path(name)) for name in shards_of(src)[0]]
+    if scheme not in ("s3", "http", "https") and path.is_dir():
+        items = _folder(path, limit)
+    elif names and (is_tar(src) or len(names) > 1 or scheme == "s3"):
+        items = _shards(names, limit, limits)
+    elif scheme == "s3":
         items = _bucket(src, limit)
-    elif scheme in ("http", "https"):
-        with TemporaryFile() as file:
-            origin = _fetch(src, file, limits or Limits())
-            host, name = urlsplit(src).netloc, urlsplit(src).path
-            base = f"{scheme}://{host}{name.rpartition('/')[0]}/".encode()
-            items = _list(src, name, file, base, limit, origin)
     else:
-        path = Path(os.path.realpath(os.path.expanduser(src.replace("\0", "\\x00"))))
-        if not os.path.exists(path):
-            raise SourceError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
-        if path.is_dir():
-            items = _folder(path, limit)
+        with _opened(src, limits) as (file, remote):
+            origin = remote and remote.address
+            name = path.name if origin is None else urlsplit(src).path
+            listed = read_list(src, name, file, limit)
+        if listed.where is None:
+            rows = _rows(listed, 0, remote and remote.etag)
+            items = _joined([src if remote else str(path)], [rows], limits)
         else:
-            with _open_list(src, path) as opened:
-                items = _list(src, path.name, opened, os.fsencode(path.parent) + b"/", limit)
+            root = os.fsencode(path.parent) + b"/"
+            if origin is not None:
+                root = f"{scheme}://{urlsplit(src).netloc}{name.rpartition('/')[0]}/".encode()
+            items = _list(listed, root, origin)
     items = replace(items, is_whole=items.is_whole and limit is None)
     if not len(items):
         raise SourceError(f"no image in {src}: no {KINDS} file, no line of a list")
@@ -177,7 +99,7 @@ def _thumbnails(dataset: Dataset, root: bytes, limit: int | None) -> Items:
     ids = pa.chunked_array([ids for ids, _, _ in parts], pa.string())
     where = pa.chunked_array([places for _, places, _ in parts], pa.binary())
     hashes = pa.chunked_array([hashes for _, _, hashes in parts], pa.string())
-    return Items(ids, where, hashes, root, Member)
+    return Items(ids, where, hashes, root, member)
 
 
 def _folder(path: Path, limit: int | None) -> Items:
@@ -234,6 +156,113 @@ def _versions(where: Any, root: bytes = b"") -> Any:
     return pa.chunked_array(columns, pa.string())
 
 
+def _path(src: str) -> Path:
+    return Path(os.path.realpath(os.path.expanduser(src.replace("\0", "\\x00"))))
+
+
+# --- tars and tables of images ------------------------------------------------------------------
+
+
+def _shards(names: Sequence[str], limit: int | None, limits: Limits) -> Items:
+    """The images of tars, or of tables. Raises SourceError: one of them is not there."""
+    if limit is None and is_url(names[0]):
+        with ThreadPoolExecutor(_REMOTE) as pool:
+            numbers = range(len(names))
+            shards = [*pool.map(lambda at: _list_shard(names[at], at, None, limits), numbers)]
+        return _joined(names, shards, limits)
+    shards, left = [], limit
+    for number, name in enumerate(names):
+        shards.append(_list_shard(name, number, left, limits))
+        if left is not None and (left := left - len(shards[-1].table)) == 0:
+            break
+    return _joined(names, shards, limits)
+
+
+def _list_shard(name: str, number: int, limit: int | None, limits: Limits) -> Rows:
+    if is_tar(name):
+        return list_tar(name, number, limit, limits)
+    with _opened(name, limits) as (file, remote):
+        listed = read_list(name, urlsplit(name).path if is_url(name) else name, file, limit)
+    if listed.where is not None:
+        raise SourceError(f"{name} has no column with the bytes of images; give one list alone")
+    return _rows(listed, number, remote and remote.etag)
+
+
+def _rows(listed: Listed, number: int, etag: str | None) -> Rows:
+    places = (f"{number}@{row}".encode() for row in range(len(listed.ids)))
+    table = pa.table({"id": listed.ids, PLACE: pa.array(places, pa.binary())})
+    for column in listed.carried.column_names if listed.carried is not None else ():
+        table = table.append_column(column, listed.carried[column])
+    return Rows(table, listed.faults, etag)
+
+
+def _joined(names: Sequence[str], shards: Sequence[Rows], limits: Limits) -> Items:
+    """The images of shards, one shard after the other."""
+    sizes = [len(rows.table) for rows in shards]
+    firsts = [0, *accumulate(sizes)]
+    faults = {
+        first + row: why
+        for first, rows in zip(firsts, shards, strict=False)
+        for row, why in rows.faults.items()
+    }
+    table = together([rows.table for rows in shards])
+    ids, where, carried = table["id"], table[PLACE], table.drop_columns(["id", PLACE])
+    if ids.null_count:
+        ids = pc.coalesce(ids, pa.array([f"{at}" for at in range(len(ids))]))
+    if repeated(ids):
+        ids = _with_shards(ids, [os.path.basename(name) for name in names], sizes)
+    is_stream = not pc.all(pc.match_substring(where, "+")).as_py()
+    etags = [rows.etag for rows in shards]
+    pairs = zip(names, etags, strict=False)
+    versions = [version_of(os.fsencode(x)) if etag is None else etag for x, etag in pairs]
+    return Items(
+        ids,
+        where,
+        _of_shards(versions, sizes),
+        open_one=None if is_stream else partial(span_of, names),
+        carried=carried if carried.num_columns else None,
+        others=tuple(name for rows in shards for name in rows.others),
+        faults=faults,
+        is_whole=all(rows.is_whole for rows in shards),
+        stream=Stream(names, limits) if is_stream else None,
+    )
+
+
+def _of_shards(values: Sequence[str], sizes: Sequence[int]) -> Any:
+    """A column that has the same value for all rows of a shard."""
+    columns = [pa.repeat(value, n) for value, n in zip(values, sizes, strict=True)]
+    return pa.chunked_array(columns, pa.string())
+
+
+def _with_shards(ids: Any, names: Sequence[str], sizes: Sequence[int]) -> Any:
+    """Ids, of which those that several records have are below the name of their shard."""
+    counts = pc.value_counts(ids)
+    several = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    below = pc.binary_join_element_wise(_of_shards(names[: len(sizes)], sizes), ids, "/")
+    return pc.if_else(pc.is_in(ids, value_set=several), below, ids)
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(src: str, limits: Limits) -> Iterator[tuple[BinaryIO, Any]]:
+    """The file of a list or table, and the `RemoteFile` that it came from, if any.
+
+    Raises SourceError: it is not there.
+    """
+    if is_url(src):
+        with TemporaryFile() as file:
+            remote = _fetch(src, file, limits)
+            yield file, remote
+        return
+    path = _path(src)
+    if not os.path.exists(path):
+        raise SourceError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
+    with _open_list(src, path) as opened:
+        yield opened, None
+
+
 def _open_list(src: str, path: Path) -> BinaryIO:
     """The file of a list.
 
@@ -254,10 +283,8 @@ def _open_list(src: str, path: Path) -> BinaryIO:
     return file
 
 
-def _list(
-    src: str, name: str, file: BinaryIO, root: bytes, limit: int | None, origin: str | None = None
-) -> Items:
-    ids, where, carried, faults = read_list(src, name, file, limit)
+def _list(listed: Listed, root: bytes, origin: str | None) -> Items:
+    ids, where, carried, faults = listed
     parts = (where[at : at + CHUNK].to_pylist() for at in range(0, len(where), CHUNK))
     placed = [pa.array([_place(text, root) for text in part], pa.binary()) for part in parts]
     places = pa.chunked_array(placed, pa.binary())
@@ -279,8 +306,8 @@ def _place(text: str, root: bytes) -> bytes:
     return os.fsencode(place) if is_whole or not place else root + os.fsencode(place)
 
 
-def _fetch(url: str, into: BinaryIO, limits: Limits) -> str:
-    """Write a list behind a URL into a file; the address that it came from."""
+def _fetch(url: str, into: BinaryIO, limits: Limits) -> Any:
+    """Write a list behind a URL into a file; returns the `RemoteFile`, closed."""
     import_extra("pycurl", url, "s3")
     from wallclock.fetch.remote_file import RemoteFile
 
@@ -296,7 +323,7 @@ def _fetch(url: str, into: BinaryIO, limits: Limits) -> str:
             into.seek(0)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{url} cannot be fetched: {error}") from error
-        return remote.address
+        return remote
 
 
 def _bucket(src: str, limit: int | None) -> Items:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +21,12 @@ import pyarrow.compute as pc
 from wallclock.errors import SourceError, first_line, reason_of
 from wallclock.job import apart
 from wallclock.job.texts import CHUNK, chunks
+from wallclock.loader.items import IMAGE_KEYS
 
 #: Columns of a list that may say where an image is; the first that is there counts.
-WHERE = ("path", "url", "uri", "where", "file")
+WHERE = ("path", "url", "uri", "where", "file", "image", "img")
+#: Columns of a table that may have the bytes of images.
+_DATA = tuple(name for name in IMAGE_KEYS if name not in WHERE[:2])
 _TABLES, _OBJECTS = (".csv", ".tsv"), (".jsonl", ".ndjson", ".json")
 _ARROW, _PARQUET = (".arrow", ".feather"), (".parquet", ".pq")
 _FORMATS = (*_TABLES, *_OBJECTS, *_PARQUET, *_ARROW, ".txt", ".lst", "")
@@ -34,17 +37,28 @@ _HEAD, _TYPE = 1024, 60
 _MOST_LINE, _MOST_JSON = 1 << 20, 1 << 29
 #: Arrow's names of types that may be places; a column without a value may be, too.
 _TEXT = re.compile(r"(dictionary<values=)?(large_)?(string|binary)(_view)?\b(?!\[)|null$")
+#: A line that is no path.
+_OBJECT = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
 #: The column that says why a row is damaged.
 _DAMAGE = "\0damage"
 
 
-def read_list(
-    src: str, name: str, file: BinaryIO, limit: int | None
-) -> tuple[Any, Any, Any, dict[int, str]]:
-    """Read a list, called `name`, or its first `limit` rows.
+class Listed(NamedTuple):
+    """The rows of a list.
 
-    Returns the Arrow columns of ids and of places, as text; a table of the other columns, if there
-    are any; and by position why a row names no image. A row without an id has its place's.
+    `ids`, `where`: Arrow columns of text; a row without an id has its place's. Of a table that has
+    images itself there are no places (None), and an id may be null. `carried`: a table of the other
+    columns; None where there are none. `faults`: by position why a row names no image.
+    """
+
+    ids: Any
+    where: Any
+    carried: Any
+    faults: dict[int, str]
+
+
+def read_list(src: str, name: str, file: BinaryIO, limit: int | None) -> Listed:
+    """Read a list, called `name`, or its first `limit` rows.
 
     Raises SourceError: its format is not known, it is damaged, or it has no column of places.
     """
@@ -66,20 +80,20 @@ def _read(extension: str, file: BinaryIO, limit: int | None) -> Any:
     head = file.read(_HEAD)
     file.seek(0)
     if head.startswith(b"PAR1") or extension in _PARQUET:
-        return apart.read_table(file, apart.PARQUET, limit)
+        return apart.read_table(file, apart.PARQUET, limit, _DATA)
     if head.startswith(b"ARROW1") or extension in _ARROW:
-        is_file = head.startswith(b"ARROW1")
-        return apart.read_table(file, apart.ARROW if is_file else apart.STREAM, limit)
+        kind = apart.ARROW if head.startswith(b"ARROW1") else apart.STREAM
+        return apart.read_table(file, kind, limit, _DATA)
     if extension not in _FORMATS:
         known = ", ".join(_FORMATS[:-1])
         raise ValueError(f"{extension} is none of its formats, which are {known}")
     if extension in _TABLES and (table := _unquoted(file)):
         return table
-    if extension in _OBJECTS:  # at once: a column's type is that of all rows
+    if extension in _OBJECTS or _OBJECT.match(head):  # at once: a column's type is that of all rows
         rows, most = _objects(file, head), sys.maxsize
     else:
         rows, most = _rows(_lines(file, head), extension in _TABLES), CHUNK
-    tables = [_table(some) for some in chunks(rows, most)]
+    tables = [table_of(some) for some in chunks(rows, most)]
     return pa.concat_tables(tables or [pa.table({"path": []})], promote_options="permissive")
 
 
@@ -201,7 +215,8 @@ def _objects(file: BinaryIO, head: bytes) -> Iterator[dict[str, Any]]:
             yield {_DAMAGE: f"no JSON: {first_line(error)}"}
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> Any:
+def table_of(rows: Sequence[dict[str, Any]]) -> Any:
+    """Rows as an Arrow table."""
     names = dict.fromkeys(chain.from_iterable(rows))
     return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
@@ -234,7 +249,7 @@ def _check_distinct(names: Sequence[str]) -> None:
         seen[plain] = name
 
 
-def _listed(table: Any) -> tuple[Any, Any, Any, dict[int, str]]:
+def _listed(table: Any) -> Listed:
     damage = {}
     if _DAMAGE in table.column_names:
         reasons = enumerate(table[_DAMAGE].to_pylist())
@@ -246,6 +261,10 @@ def _listed(table: Any) -> tuple[Any, Any, Any, dict[int, str]]:
     place = next((name for name in WHERE if name in at), None)
     if not names and 0 in damage:
         raise ValueError(damage[0])
+    if apart.IMAGES in names:
+        ids = _as_text(table, at["id"]) if "id" in at else pa.nulls(len(table), pa.string())
+        others = [at[name] for name in at if name not in ("id", apart.IMAGES)]
+        return Listed(ids, None, _others(table, others), {})
     if place is None:
         has = f"no column of {', '.join(WHERE)}; it has {names}"
         raise ValueError(f"{has}; call the one of the places path")
@@ -260,9 +279,8 @@ def _listed(table: Any) -> tuple[Any, Any, Any, dict[int, str]]:
     if ids.null_count:
         numbers = pa.array([f"row {row + 1}" for row in range(len(table))], pa.string())
         ids = pc.coalesce(ids, where, numbers)
-    others = [number for name, number in at.items() if name not in ("id", place)]
-    carried = _without_views(table.select(others)) if others else None
-    return ids, where.fill_null(""), carried, faults
+    others = _others(table, [number for name, number in at.items() if name not in ("id", place)])
+    return Listed(ids, where.fill_null(""), others, faults)
 
 
 def _as_text(table: Any, at: int) -> Any:
@@ -289,8 +307,11 @@ def _as_text(table: Any, at: int) -> Any:
     return pc.if_else(is_empty, nothing, texts) if pc.any(is_empty).as_py() else texts
 
 
-def _without_views(table: Any) -> Any:
-    """A table without metadata; its views as plain texts, of which Arrow can take rows."""
+def _others(table: Any, numbers: Sequence[int]) -> Any:
+    """Other columns, without metadata; their views as plain texts, of which Arrow can take rows."""
+    if not numbers:
+        return None
+    table = table.select(numbers)
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     kinds = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
     table.validate(full=True)  # Parquet's numbers of values, and what is called text

@@ -1,13 +1,15 @@
 """What a job embeds, and which batches of it are still to be made."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import Any
 
 from wallclock.job.dataset import Dataset
-from wallclock.job.listing import Items
+from wallclock.job.items import Items
 from wallclock.loader.order import LazyBatches
+from wallclock.loader.stream import StreamOrder
 from wallclock.recipe import Limits, ModelSpec, Recipe
 
 
@@ -37,6 +39,19 @@ class Plan(LazyBatches):
         at = bisect_right(self._starts, index) - 1
         begin = (index - self._starts[at]) * self.batch_size
         return self.parts[self.missing[at]][begin : begin + self.batch_size]
+
+
+@dataclass(frozen=True)
+class PlannedOrder(StreamOrder):
+    """The batches of a plan, made of a stream of the images at its positions."""
+
+    plan: Sequence[Sequence[int]] = ()
+
+    def batches(self, items: Iterable[Any], epoch: int) -> Iterator[list[tuple[int, Any]]]:
+        """See `StreamOrder`."""
+        left = iter(items)
+        for batch in self.plan:
+            yield [*zip(batch, left)]  # noqa: B905 - the stream is that of all batches
 
 
 @dataclass(frozen=True)

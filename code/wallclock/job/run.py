@@ -20,16 +20,19 @@ from operator import itemgetter
 
 from wallclock.check import ImageInfo
 from wallclock.errors import UserError, describe
+from wallclock.fetch.sources import Source
 from wallclock.infer.finite import FiniteRows, not_finite
 from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
 from wallclock.job import thumbnails
 from wallclock.job.copies import CopiedVectors
 from wallclock.job.index import HashIndex, Places, read_hashes
-from wallclock.job.plan import Job, Plan
+from wallclock.job.plan import Job, Plan, PlannedOrder
 from wallclock.job.shard import Shard, subset
 from wallclock.loader.batch import Batch, Loader
+from wallclock.loader.iteration import open_stream
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.order import Place
 from wallclock.loader.threads import LendingLoader
 from wallclock.stages.pixels import Vectors
 
@@ -105,7 +108,15 @@ class Run:
             hook = Hook(skip=self._has_vector)
         size, limits = job.model.input_px, job.limits
         options = LoaderOptions(size, job.recipe, limits, hashes=True, hook=hook)
-        return open_loader(job.items, self._plan, options, self._processes)
+        if not job.items.stream:
+            return open_loader(job.items, self._plan, options, self._processes)
+        order = PlannedOrder(self._plan.batch_size, 0, 0, 0, 1, drop_last=False, plan=self._plan)
+        loader, _ = open_stream(self._read_all, order, options, Place(0, 0), 1)
+        return loader
+
+    def _read_all(self, _epoch: int) -> Iterator[Source]:
+        """The images of the plan, in its order."""
+        return self._job.items.read(position for batch in self._plan for position in batch)
 
     def run(self, loader: Loader, embedder: Embedder, progress: Progress) -> Tally:
         """Embed and commit; returns when all is on the disk, or the reader has given up.

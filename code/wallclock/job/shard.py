@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from wallclock.check import ImageInfo
 from wallclock.job.copies import CopiedVectors
 from wallclock.job.index import Places, Words, by_part, hash_words
-from wallclock.job.listing import Items
+from wallclock.job.items import Items
 from wallclock.job.part import Part
 from wallclock.loader.batch import Batch, Failure
 from wallclock.stages.pixels import Vectors

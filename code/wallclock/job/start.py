@@ -19,7 +19,8 @@ from wallclock.job import columns, integrity
 from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing
 from wallclock.job.growth import Growth, find_growth
 from wallclock.job.identity import check_same, check_source, identity_of
-from wallclock.job.listing import Items, list_items
+from wallclock.job.items import Items
+from wallclock.job.listing import list_items
 from wallclock.job.part import ROWS, Part
 from wallclock.job.place.process import Place, ThisProcess, print_line
 from wallclock.job.plan import Job, Plan
@@ -107,7 +108,8 @@ def embed(
     are kept, and what is new or has changed is embedded.
 
     Args:
-        src: a folder, a list (docs/embed.md has its formats), s3://bucket/prefix, or a list's URL.
+        src: a folder, a list (docs/embed.md has its formats), s3://bucket/prefix, tars or tables of
+            images, or the URL of one.
         out: a folder or s3://bucket/prefix: new, or of an earlier run of the same job.
         console: where progress goes; by default nowhere.
         values: the fields of `JobSettings`.
@@ -141,7 +143,7 @@ def _run(
     columns.check(items)
     _print_others(items, console)
     if settings.prune and not items.is_whole:
-        why = "with limit= it is not known" if settings.limit else "a folder of SRC cannot be read"
+        why = "with limit= it is not known" if settings.limit else "not all of SRC can be read"
         raise UserError(f"prune=true: {why}, so what is gone cannot be told; leave it out")
     store = at(out)
     with store.locked(partial(print_line, console)):
@@ -239,10 +241,12 @@ def _job(
 
 
 def _known(dataset: Dataset, items: Items) -> str:
-    """The URL of an image that an earlier run has read; empty where the images are files.
+    """The URL of an image that an earlier run has read; empty where the images have none.
 
     Where there is none, of another host than the first image's: that one may be gone.
     """
+    if items.stream:
+        return ""
     rng = random.SystemRandom()  # of the next run another one
     positions = rng.sample(range(len(items)), min(len(items), _LOOKED_AT))
     for number in rng.sample(there := dataset.committed(), len(there)):

@@ -20,6 +20,7 @@ from wallclock import documents
 from wallclock.check import ImageInfo
 from wallclock.errors import image_errors
 from wallclock.job.dataset import THUMBNAILS, Dataset
+from wallclock.loader.tars import Span
 from wallclock.orientation import UPRIGHT, orient
 from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
@@ -81,7 +82,7 @@ def write_anew(copies: _Copies, before: Path | None, gone: Collection[str], path
 
 
 def members(dataset: Dataset) -> Iterator[tuple[str, bytes, str]]:
-    """The id, the place, as `Member` takes it, and the sha256 of each image of a folder's tars.
+    """The id, the place, as `member` takes it, and the sha256 of each image of a folder's tars.
 
     Raises DamagedPartError: a tar is not what was written.
     """
@@ -101,14 +102,8 @@ def _members(path: Path) -> Iterator[tuple[Mapping[str, Any], int, int]]:
             yield documents.load(said, _ABOUT), image.offset_data, image.size
 
 
-class Member(io.RawIOBase):
-    """An image in a tar, `<path>@<offset>+<bytes>`; opened when it is read."""
-
-    def __init__(self, where: str) -> None:
-        self._path, _, span = where.rpartition("@")
-        self._offset, self._size = map(int, span.split("+"))
-
-    def read(self, size: int = -1) -> bytes:
-        """All of it."""
-        with open(self._path, "rb") as file:
-            return os.pread(file.fileno(), self._size, self._offset)
+def member(where: str) -> Span:
+    """An image in a tar, `<path>@<offset>+<bytes>`."""
+    path, _, extent = where.rpartition("@")
+    offset, _, size = extent.partition("+")
+    return Span(path, int(offset), int(size))

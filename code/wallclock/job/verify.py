@@ -25,7 +25,8 @@ from wallclock.errors import ImageError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.job import integrity
 from wallclock.job.dataset import ABOUT, DamagedPartError, Dataset, open_existing
-from wallclock.job.listing import Items, list_items
+from wallclock.job.items import Items
+from wallclock.job.listing import list_items
 from wallclock.job.reference import Reference
 from wallclock.job.settings import JobSettings, Resolved, VerifySettings
 from wallclock.outside import printable
@@ -195,7 +196,7 @@ def _embedded_again(
     Also what prepared their pixels.
     """
     identity = dataset.about["identity"]
-    at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
+    at = sorted(pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist())
     resolved = settings.resolved("cpu")
     model = resolved.model
     if model.weights != "none":
@@ -206,8 +207,7 @@ def _embedded_again(
     vectors, hashes = {}, {}
     # Bytes over the job's limit have no vector to compare.
     with closing(SourceReader(settings.limits(items.origin), fetches_ahead=False)) as read:
-        for position in at:
-            source = items[position]
+        for source in items.read(at):
             image = None
             try:
                 data = read(source)

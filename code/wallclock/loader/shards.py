@@ -1,13 +1,14 @@
-"""Images in larger files, as streams of items: tars as webdataset writes them, Parquet tables."""
+"""Images in larger files, as streams of items: tars as webdataset writes them, tables of Arrow."""
 
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import chain, count
+from itertools import accumulate, chain, count
 from random import Random
 from typing import Any
 
@@ -20,18 +21,22 @@ from wallclock.loader.items import IMAGE_KEYS, ListedItems, Record, Unreadable, 
 from wallclock.loader.tars import READ, TarMembers, read_samples
 from wallclock.recipe import Limits
 
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+#: The numbers of shards in a name.
+RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 #: What a compressed tar begins with → the module that reads it.
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2"}
 #: The bytes of a table whose columns are read at once; the rows that become objects at a time, each
 #: of which may be a long one; and the columns of which something is made.
 _AT_ONCE = 1 << 25
+_ARROW_MARK = b"ARROW1"
+#: Bytes that are read at a time where members are listed: the last one of a member, and a header.
+_HEADERS = 1 << 10
 _ROWS, _KNOWN = 32, {*IMAGE_KEYS, "id", "label", "cls"}
 
 
 def expand(name: str) -> list[str]:
     """The shards that a name stands for: `train-{000..127}.tar`; digits keep their width."""
-    match = _RANGE.search(name)
+    match = RANGE.search(name)
     if match is None:
         return [name]
     first, last = match.groups()
@@ -82,23 +87,28 @@ class Shards:
         yield held
 
 
-def read_tar(name: str, skipped: list[str], limits: Limits) -> Iterator[Record]:
+def read_tar(
+    name: str, skipped: list[str], limits: Limits, opened: Any = None, *, lists: bool = False
+) -> Iterator[Record]:
     """The samples of a tar that have an image, in its order; see `tars`.
 
-    A member of more than `limits.max_bytes` is its sample's failure.
+    A member of more than `limits.max_bytes` is its sample's failure. `opened`: by `open_shard`.
+    `lists`: of a local tar that is not compressed, images are given as a `tars.Span`.
 
     Raises UserError: it cannot be opened, or is damaged; it names it, and its last good member.
     """
     members: TarMembers | None = None
     try:
-        with closing(io.BufferedReader(_open(name, limits), READ)) as file:
+        raw = opened or open_shard(name, limits)
+        with closing(io.BufferedReader(raw, _HEADERS if lists else READ)) as file:
             head = file.peek()
             if head.startswith(b"\xfd7zXZ"):
                 raise ValueError("it is packed by xz, which may take 4 GB to unpack: use gzip")
             packed = next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None)
             descriptor = None if packed or is_url(name) else file.fileno()
             stream = import_module(packed).open(file) if packed else file
-            members = TarMembers(stream, limits.max_bytes, descriptor)
+            spans = name if lists and descriptor is not None else ""
+            members = TarMembers(stream, limits.max_bytes, descriptor, spans)
             yield from read_samples(name, members, skipped)
     except UserError:
         raise
@@ -107,7 +117,8 @@ def read_tar(name: str, skipped: list[str], limits: Limits) -> Iterator[Record]:
         raise UserError(f"{name}: {first_line(error)}{behind}; is it a whole tar?") from error
 
 
-def _open(name: str, limits: Limits) -> Any:
+def open_shard(name: str, limits: Limits) -> Any:
+    """A file or URL, to be read from its start to its end."""
     if not is_url(name):
         return open(name, "rb", buffering=0)
     if name.startswith(("http://", "https://", "s3://")):
@@ -119,25 +130,21 @@ def _open(name: str, limits: Limits) -> Any:
     return filesystem.open(path, "rb")
 
 
-def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet table as dicts, of which one column or more have the image.
+def read_table(name: str, skipped: list[str], first: int = 0) -> Iterator[Record]:
+    """The rows of a Parquet or Arrow table, from row `first` on, one of whose columns is the image.
 
     Those are `items.IMAGE_KEYS`, in capitals or not: bytes, a path, or as datasets stores an image.
     A table behind a URL names no file of this machine.
 
     Raises UserError: it cannot be read, or has no such column; it names the file.
     """
-    parquet = import_extra("pyarrow.parquet", name, "embed")
-    numbers = count()
+    numbers, is_arrow = count(first), name.lower().endswith((".arrow", ".feather"))
+    read = _arrow_rows if is_arrow else _parquet_rows
     try:
-        filesystem, path = filesystem_of(name) if is_url(name) else (None, name)
-        size = filesystem.size(path) if filesystem else os.path.getsize(path)
-        # Read piece by piece: by default Arrow reads whole row groups ahead, and keeps them. Of a
-        # piece, though, a damaged header may say that it has 2 GB, which Arrow then takes.
-        pieces = {"pre_buffer": False, "buffer_size": READ if size > _AT_ONCE else 0}
-        with parquet.ParquetFile(path, filesystem=filesystem, **pieces) as table:
-            columns = _known_names(name, table.schema_arrow.names)
-            for rows in table.iter_batches(_ROWS):
+        with ExitStack() as opened:
+            columns: list[str] = []
+            for rows in read(name, first, opened):
+                columns = columns or _known_names(name, rows.schema.names)
                 for row, failure in _rows_of(rows.rename_columns(columns)):
                     at = as_source(row, next(numbers)).where
                     reason = at.reason if isinstance(at, Unreadable) else ""
@@ -149,6 +156,49 @@ def read_parquet(name: str, skipped: list[str]) -> Iterator[dict[str, Any]]:
         raise
     except Exception as error:  # a damaged table gives rise to any
         raise UserError(f"{name}: {first_line(error)}") from error
+
+
+def _parquet_rows(name: str, first: int, opened: ExitStack) -> Iterator[Any]:
+    """Record batches of a Parquet table from a row on; whole row groups are passed over unread."""
+    parquet = import_extra("pyarrow.parquet", name, "embed")
+    filesystem, path = filesystem_of(name) if is_url(name) else (None, name)
+    size = filesystem.size(path) if filesystem else os.path.getsize(path)
+    # Read piece by piece: by default Arrow reads whole row groups ahead, and keeps them. Of a
+    # piece, though, a damaged header may say that it has 2 GB, which Arrow then takes.
+    pieces = {"pre_buffer": False, "buffer_size": READ if size > _AT_ONCE else 0}
+    table = opened.enter_context(parquet.ParquetFile(path, filesystem=filesystem, **pieces))
+    about, groups = table.metadata, range(table.num_row_groups)
+    ends = [*accumulate(about.row_group(group).num_rows for group in groups)]
+    left = groups[bisect_right(ends, first) :]
+    start = ends[left[0] - 1] if left and left[0] else 0
+    yield from _from_row(first - start, table.iter_batches(_ROWS, row_groups=[*left]))
+
+
+def _arrow_rows(name: str, first: int, opened: ExitStack) -> Iterator[Any]:
+    """The same of an Arrow file or stream; datasets writes streams."""
+    arrow = import_extra("pyarrow", name, "embed")
+    if is_url(name):
+        filesystem, path = filesystem_of(name)
+        file = opened.enter_context(filesystem.open(path, "rb"))
+    else:
+        # Of what is not compressed only the rows in use take memory.
+        file = opened.enter_context(arrow.memory_map(os.fsencode(name)))
+    is_file = file.read(len(_ARROW_MARK)) == _ARROW_MARK
+    file.seek(0)
+    if is_file:
+        table = arrow.ipc.open_file(file)
+        batches = map(table.get_batch, range(table.num_record_batches))
+    else:
+        batches = arrow.ipc.open_stream(file)
+    for batch in _from_row(first, batches):
+        yield from (batch[at : at + _ROWS] for at in range(0, len(batch), _ROWS))
+
+
+def _from_row(first: int, batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        if first < len(batch):
+            yield batch[first:]
+        first = max(0, first - len(batch))
 
 
 def _rows_of(batch: Any) -> list[tuple[dict[str, Any], str]]:
@@ -186,7 +236,7 @@ def _known_names(file: str, columns: list[str]) -> list[str]:
 #: What reads the files of such names.
 _READERS: dict[tuple[str, ...], Callable[..., Iterator[Any]]] = {
     (".tar", ".tar.gz", ".tgz"): read_tar,
-    (".parquet",): read_parquet,
+    (".parquet", ".pq", ".arrow", ".feather"): read_table,
 }
 
 

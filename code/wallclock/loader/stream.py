@@ -168,7 +168,8 @@ class StreamedBatches(BatchSource):
 
     def item(self, position: int) -> Source:
         """The item of an open batch as a source; for once."""
-        return as_source(self._items.pop(position), position % EPOCH)
+        item = self._items.pop(position)
+        return item if isinstance(item, Source) else as_source(item, position % EPOCH)
 
     def _read(self) -> None:
         error: BaseException | None = None

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from wallclock.errors import ImageError, image_errors
 from wallclock.fetch.folder import EXTENSIONS, id_of, is_image_name
+from wallclock.fetch.reader import failure
 from wallclock.loader.items import Record
 from wallclock.outside import printable
 
@@ -38,8 +39,32 @@ _ADLER, _PLAIN = 65521, {tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGN
 _MOST_HELD = 64
 _CUT = re.compile(r"(\.*[^.].*?)\.([^\W\d].*)", re.DOTALL)
 _INTEGER, _LENGTH = re.compile(r"[+-]?[0-9]+"), re.compile(rb"([0-9]{1,9}) ")
-#: Path and content of a member: bytes; why it has none; or None, of a folder.
-Member: TypeAlias = tuple[str, bytes | str | None]
+#: Fields that are texts, and how their names end.
+_TEXT_FIELDS = ("json", "cls", "txt", "text", "transcript")
+_TEXT_ENDS = tuple(f".{field}" for field in _TEXT_FIELDS)
+
+
+class Span(NamedTuple):
+    """Bytes in a file: what a member of a tar is; a call reads them."""
+
+    file: str
+    offset: int
+    size: int
+
+    def __call__(self) -> bytes:
+        """Raise ImageError: they cannot be read, or are not there."""
+        try:
+            with open(self.file, "rb", buffering=0) as file:
+                data = os.pread(file.fileno(), self.size, self.offset)
+        except OSError as error:
+            raise failure(error) from error
+        if len(data) < self.size:
+            raise ImageError("read", f"{self.file} ends before it: it is not what was listed")
+        return data
+
+
+#: Path and content of a member: bytes, or where they are; why it has none; or None, of a folder.
+Member: TypeAlias = tuple[str, bytes | Span | str | None]
 
 
 @dataclass
@@ -47,8 +72,9 @@ class TarMembers:
     """The members of a tar, in its order, with normalized paths; one at a time is in memory.
 
     `file`: gives as many bytes as it is asked for, until it ends. `most`: bytes of a member.
-    `descriptor`: of the file, where links to earlier members are read; None: nowhere. (tarfile
-    takes damage for the end, and headers of any length.)
+    `descriptor`: of the file, where links to earlier members are read; None: nowhere. `spans`: the
+    path of the file, of which only headers and texts are read. (tarfile takes damage for the end,
+    and headers of any length.)
 
     Iterating, once, raises TarError or ValueError: it is damaged, or ends early.
     """
@@ -56,6 +82,7 @@ class TarMembers:
     file: BinaryIO
     most: int
     descriptor: int | None
+    spans: str = ""
     _last: str = ""
     _at: int = 0
 
@@ -66,10 +93,10 @@ class TarMembers:
 
     def __iter__(self) -> Iterator[Member]:
         """Read it."""
-        places: dict[str, tuple[int, int]] | None = None
+        places: dict[str, Span] | None = None
         for info in self._headers():
-            path, place = posixpath.normpath(info.name), (info.size, self._at)
-            content: bytes | str | None = None if info.isdir() else "no regular file"
+            path, place = posixpath.normpath(info.name), Span(self.spans, self._at, info.size)
+            content: bytes | Span | str | None = None if info.isdir() else "no regular file"
             if info.issym() or info.islnk():
                 folder = posixpath.dirname(path) if info.issym() else ""
                 target = posixpath.normpath(posixpath.join(folder, info.linkname))
@@ -79,27 +106,37 @@ class TarMembers:
                     places = self._places() if places is None else places
                     if target in places:
                         place = places[target]
-                        content = os.pread(self.descriptor, *place)
+                        content = place
+                        if not self._is_span(path):
+                            content = os.pread(self.descriptor, place.size, place.offset)
             elif _has_data(info):
-                content = self._read(info.size, 0 if info.issparse() else self.most)
+                why = ""
                 if info.issparse():
-                    content = "a sparse file; write the tar without --sparse"
-                elif info.size > self.most:
-                    content = f"{info.size:,} bytes, over the limit of {self.most:,}"
-            if places is not None and isinstance(content, bytes):
+                    why = "a sparse file; write the tar without --sparse"
+                elif not 0 <= info.size <= self.most:
+                    why = f"{info.size:,} bytes, over the limit of {self.most:,}"
+                is_span = self._is_span(path)
+                data = self._read(info.size, 0 if why or is_span else self.most)
+                content = why or (place if is_span else data)
+            if places is not None and isinstance(content, bytes | Span):
                 places[path] = place
             self._last = path
             yield path, content
 
-    def _places(self) -> dict[str, tuple[int, int]]:
-        """Length and place of each member so far: few tars have links, so none was noted."""
-        places, end, self._at = dict[str, tuple[int, int]](), self._at, self.file.seek(0)
+    def _is_span(self, path: str) -> bool:
+        """Whether a member is not read, but what says where it is."""
+        return bool(self.spans) and not path.lower().endswith(_TEXT_ENDS)
+
+    def _places(self) -> dict[str, Span]:
+        """The place of each member so far: few tars have links, so none was noted."""
+        places, end, self._at = dict[str, Span](), self._at, self.file.seek(0)
         for info in self._headers():
             if self._at == end:  # behind the header of the first link
                 break
             if _has_data(info):
                 if not info.issparse() and info.size <= self.most:
-                    places[posixpath.normpath(info.name)] = info.size, self._at
+                    span = Span(self.spans, self._at, info.size)
+                    places[posixpath.normpath(info.name)] = span
                 self._at = self.file.seek(self._at + info.size + -info.size % _BLOCK)
         return places
 
@@ -137,6 +174,9 @@ class TarMembers:
         data = self.file.read(size) if 0 <= size <= most else b""
         left = size + -size % _BLOCK - len(data)
         self._at += len(data) + left
+        if self.descriptor is not None and left > _BLOCK:
+            self.file.seek(left - 1, os.SEEK_CUR)
+            left = 1
         while left > 0:
             if not (piece := self.file.read(min(left, READ))):
                 raise tarfile.ReadError("it ends early")
@@ -189,13 +229,17 @@ class _Part(NamedTuple):
     key: str
     field: str
     path: str
-    content: bytes | str
+    content: bytes | Span | str
 
 
 def read_samples(tar: str, members: Iterable[Member], skipped: list[str]) -> Iterator[Record]:
-    """The samples that have an image; the names of what is skipped before them go to `skipped`."""
+    """The samples that have an image; the names of what is skipped before them go to `skipped`.
+
+    What `members` raises comes behind the last of them.
+    """
     parts: list[_Part] = []
-    for path, content in members:
+    damage: list[Exception] = []
+    for path, content in _until_damage(members, damage):
         folder, name = posixpath.split(path)
         cut = _CUT.fullmatch(name)
         if content is None or cut is None or name.startswith("._") or "__MACOSX" in folder:
@@ -208,6 +252,15 @@ def read_samples(tar: str, members: Iterable[Member], skipped: list[str]) -> Ite
             parts = []
         parts.append(_Part(key, cut[2], path, content))
     yield from _records(tar, parts, skipped)
+    if damage:
+        raise damage[0]
+
+
+def _until_damage(members: Iterable[Member], damage: list[Exception]) -> Iterator[Member]:
+    try:
+        yield from members
+    except Exception as error:  # noqa: BLE001 - it is raised later
+        damage.append(error)
 
 
 def _records(tar: str, parts: list[_Part], skipped: list[str]) -> Iterator[Record]:
@@ -254,13 +307,13 @@ def _record(tar: str, parts: list[_Part], skipped: list[str]) -> Iterator[Record
     yield Record(named, tar, failure) if failure else Record(good, tar)
 
 
-def _parse(field: str, content: bytes | str) -> Any:
+def _parse(field: str, content: bytes | Span | str) -> Any:
     if isinstance(content, str):
         raise ImageError("read", content)
+    if isinstance(content, Span) or field not in _TEXT_FIELDS:
+        return content
     if field == "json":
         return json.loads(content)
-    if field not in ("cls", "txt", "text", "transcript"):
-        return content
     text = content.decode("utf-8-sig")
     if field != "cls":
         return text

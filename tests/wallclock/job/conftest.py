@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -151,7 +151,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
 def read_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables from outside are read without a process for each."""
 
-    def read_table(file: BinaryIO, kind: str, limit: int | None) -> pa.Table:
-        return apart._read(kind, pa.OSFile(f"/dev/fd/{file.fileno()}"))[:limit]
+    def read_table(file: BinaryIO, kind: str, limit: int | None, images: Sequence[str]) -> pa.Table:
+        return apart._read(kind, pa.OSFile(f"/dev/fd/{file.fileno()}"), images)[:limit]
 
     monkeypatch.setattr(apart, "read_table", read_table)

@@ -98,7 +98,7 @@ def test_nothing_is_gone_that_may_be_there(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(FolderListing, "__iter__", unreadable)
     assert embed(src, out, **SMALL).counts["gone"] == 0
-    with pytest.raises(UserError, match=r"^prune=true: a folder of SRC cannot be read"):
+    with pytest.raises(UserError, match=r"^prune=true: not all of SRC can be read"):
         embed(src, out, prune=True, **SMALL)
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.killing import Job, kill_at_random, run_undisturbed
 from tests.wallclock.job.conftest import QUICK
+from tests.wallclock.job.test_records import SOURCES
 from wallclock.job.dataset import open_existing
 from wallclock.job.verify import verify
 
@@ -82,19 +83,21 @@ def kill_some(rng: random.Random) -> Callable[[int], None]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(10))
 def test_exactly_once(images: Path, tmp_path: Path, seed: int) -> None:
-    """WALLCLOCK_KILLS kills for each of ten random settings, of all processes or of one of them.
+    """WALLCLOCK_KILLS kills for each of ten random settings and sources, of all processes or one.
 
     No process is left, no byte of a part differs, and `verify` finds no fault.
     """
     rng = random.Random(seed)
     sizes = {"batch": rng.randint(1, 9), "shard": rng.randint(1, 20), "workers": rng.randint(1, 4)}
-    sizes["processes"] = rng.randint(1, 3)
+    write = [lambda _: str(images), *SOURCES.values()][seed % (1 + len(SOURCES))]
+    src, is_stream = write(tmp_path), seed % (1 + len(SOURCES)) > 1
+    sizes["processes"] = 1 if is_stream else rng.randint(1, 3)
     settings = {**QUICK, **sizes, "service_ms": 15}
     settings["keep"] = rng.choice(("", "thumbnails"))
     settings["deduplicate"] = rng.choice(("true", "false"))
     words = [f"{name}={value}" for name, value in settings.items()]
     job = Job(
-        lambda out: [sys.executable, "-c", PHASED, "embed", str(images), str(out), *words],
+        lambda out: [sys.executable, "-c", PHASED, "embed", src, str(out), *words],
         files_and_vectors,
         env={"PYTHONPATH": str(ROOT / "code")},
         victim=kill_some(rng),

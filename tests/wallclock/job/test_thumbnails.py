@@ -71,6 +71,6 @@ def test_they_are_webdatasets(folder: Path) -> None:
     samples = [*read_tar(str(folder / "part-00000.tar"), [], Limits())]
     assert len(samples) == len(hashes)
     for at, sample in enumerate(samples):
-        assert sample["image"] == items[at].where.read()
+        assert sample["image"] == items[at].where()
         about = sample["json"] if isinstance(sample["json"], dict) else {}
         assert not about or hashes[about["id"]] == about["sha256"]

@@ -58,6 +58,8 @@ class ThisProcess:
             vector = job.model.dim * np.dtype(np.float32).itemsize
             print_line(self._console, _planned(plan, expected, vector))
         processes = processes_for(self._settings.processes, job, measured)
+        if processes > 1 and job.items.stream:
+            raise UserError(f"processes={processes}: tables and packed tars need processes=1")
         if processes > 1 and not self._settings.processes:  # which nobody asked for
             print_line(self._console, f"{processes} processes load the images")
         run = Run(job, plan, processes)

@@ -1,0 +1,103 @@
+"""The images of a job: three columns of Arrow, 100 MB a million, and no million objects."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b, sha256
+from itertools import tee
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wallclock.fetch.sources import Source
+from wallclock.job.records import Stream
+from wallclock.job.texts import CHUNK, add_to_digest, public_places
+from wallclock.loader.items import Unreadable
+
+
+@dataclass(frozen=True)
+class Items(Sequence[Source]):
+    """The images of a job in order. Only `where` has the secrets of URLs.
+
+    `ids`, `where`, `versions`: Arrow columns of string, binary and string. `root`, of a folder or a
+    bucket, goes before each `where`. A version changes with the image's bytes: size and time of a
+    file, a store's ETag, or the URL of a list; empty where nothing is known. `open_one` makes the
+    source where it is neither path nor URL.
+    `carried`: a list's other columns, an Arrow table of as many rows; None where it has none.
+    `others`: by name what was skipped beside them: files that are no images, and hidden ones.
+    `faults`: by position why a row names no image; reading it fails for that reason.
+    `origin`: the address that a list from elsewhere came from (`Limits.origin`).
+    `is_whole`: whether the source has no other images, as far as is known.
+    `stream`: reads what cannot be read in any order but slowly; `read` is for that.
+    """
+
+    ids: Any
+    where: Any
+    versions: Any
+    root: bytes = b""
+    open_one: Callable[[str], Any] | None = None
+    carried: Any = None
+    others: tuple[str, ...] = ()
+    faults: Mapping[int, str] = field(default_factory=dict)
+    origin: str | None = None
+    is_whole: bool = True
+    stream: Stream | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        if why := self.faults.get(index):
+            return Source(self.ids[index].as_py(), Unreadable(why))
+        if self.stream:
+            return next(self.read([index]))
+        where = os.fsdecode(self.root + self.where[index].as_py())
+        identity = self.ids[index].as_py()
+        return Source(identity, self.open_one(where) if self.open_one else where)
+
+    def read(self, positions: Iterable[int]) -> Iterator[Source]:
+        """The images at positions, which a stream gives fastest where they ascend."""
+        if not self.stream:
+            yield from map(self.__getitem__, positions)
+            return
+        positions, again = tee(positions)
+        good = (at for at in again if at not in self.faults)
+        images = self.stream.images(self.where[at].as_py().decode() for at in good)
+        for at in positions:
+            yield self[at] if at in self.faults else Source(self.ids[at].as_py(), next(images))
+
+    def digest(self) -> str:
+        """sha256 over ids, places and versions, in order: the same where URLs are signed anew."""
+        digest = sha256(self.root)
+        where = self.where if self.root else public_places(self.where)
+        for column in (self.ids, where, self.versions):
+            add_to_digest(digest, column)
+        return digest.hexdigest()
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Items":
+        """Some of them, in this order."""
+        ids, where, versions, carried = (
+            None if column is None else column.take(rows)
+            for column in (self.ids, self.where, self.versions, self.carried)
+        )
+        why = enumerate(map(self.faults.get, rows.tolist()) if self.faults else ())
+        faults = {at: fault for at, fault in why if fault}
+        return replace(
+            self, ids=ids, where=where, versions=versions, carried=carried, faults=faults
+        )
+
+    def with_values(self) -> "Items":
+        """The same, but a version changes with the other columns, too, where there are any."""
+        if self.carried is None:
+            return self
+        parts = []
+        for at in range(0, len(self), CHUNK):
+            columns = (column[at : at + CHUNK] for column in (self.versions, self.carried))
+            texts = [
+                version and f"{version} {blake2b(repr(row).encode(), digest_size=8).hexdigest()}"
+                for version, row in zip(*(some.to_pylist() for some in columns), strict=True)
+            ]
+            parts.append(pa.array(texts, pa.string()))
+        return replace(self, versions=pa.chunked_array(parts, pa.string()))

@@ -1,0 +1,176 @@
+"""Images in tars and tables, as a job lists and reads them: a row for each record of the loader's.
+
+Of a local tar the headers are listed, and an image is read where it lies. What is compressed or
+behind a URL is read to its end to be listed; of a table, the columns beside its images are. Both
+are then streams: the loader's reader gives their images in the order of the job's positions. Behind
+the last good record of a damaged shard stands a row that is a failure and says why.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from wallclock.errors import ImageError, NotReachedError, SourceError, UserError, first_line
+from wallclock.fetch.filesystems import is_url
+from wallclock.fetch.folder import id_of
+from wallclock.fetch.retries import PermanentError, RefusedError
+from wallclock.job.lists import table_of
+from wallclock.job.texts import chunks
+from wallclock.job.thumbnails import member
+from wallclock.loader.items import Record, as_source
+from wallclock.loader.shards import open_shard, read_table, read_tar
+from wallclock.loader.tars import Span
+from wallclock.outside import without_secrets
+from wallclock.recipe import Limits
+
+#: The column of places: `<number of the shard>@<offset>+<bytes>`, or of a stream `…@<row>`.
+PLACE, _NOWHERE = "\0place", b"+"
+
+
+class Rows(NamedTuple):
+    """What a shard has.
+
+    `table`: `id`, null where it has none, `PLACE`, and what is carried along. `faults`: by row, why
+    it has no image. `etag`: of what is behind a URL, else None. `others`: names of what is skipped.
+    `is_whole`: whether its end was found.
+    """
+
+    table: Any
+    faults: Mapping[int, str]
+    etag: str | None
+    others: Sequence[str] = ()
+    is_whole: bool = True
+
+
+def list_tar(name: str, number: int, limit: int | None, limits: Limits) -> Rows:
+    """List a tar, the job's shard `number`, or its first `limit` records.
+
+    Raises UserError: it is not there, or was not reached.
+    """
+    skipped, damaged, faults = list[str](), list[str](), dict[int, str]()
+    try:
+        opened = open_shard(name, limits)
+    except OSError as error:
+        raise SourceError(f"{name}: {error.strerror}") from error
+
+    def rows() -> Iterator[dict[str, Any]]:
+        at = 0
+        try:
+            for record in read_tar(name, skipped, limits, opened, lists=True):
+                if record.failure:
+                    faults[at] = record.failure
+                yield _row(record, number, at)
+                at += 1
+        except UserError as error:
+            if is_url(name) and isinstance(error.__cause__, OSError | RefusedError):
+                raise
+            faults[at] = without_secrets(str(error))
+            damaged.append(name)
+            yield {"id": id_of(name), PLACE: _NOWHERE}
+
+    tables = [table_of(some) for some in chunks(islice(rows(), limit))]
+    empty = pa.table({"id": pa.array([], pa.string()), PLACE: pa.array([], pa.binary())})
+    etag = getattr(opened, "etag", "") if is_url(name) else None
+    return Rows(together([empty, *tables]), faults, etag, skipped, not damaged)
+
+
+def _row(record: Record, number: int, at: int) -> dict[str, Any]:
+    """The id and the place of a sample, and its label and texts."""
+    image = record.get("image")
+    place = f"{number}@{at}".encode()
+    if isinstance(image, Span):
+        place = f"{number}@{image.offset}+{image.size}".encode()
+    row = {"id": record["id"], PLACE: _NOWHERE if record.failure else place}
+    for name, value in record.items():
+        if name == "json":
+            row[name] = json.dumps(value)
+        elif name not in row and isinstance(value, str | int):
+            row[name] = value
+    return row
+
+
+def together(tables: Sequence[Any]) -> Any:
+    """Tables as one; of text, where a column is a number in one and a text in another.
+
+    Raises SourceError: their columns do not fit together.
+    """
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        schemas = [[_as_text(field) for field in table.schema] for table in tables]
+    try:
+        texts = [table.cast(pa.schema(some)) for table, some in zip(tables, schemas, strict=True)]
+        return pa.concat_tables(texts, promote_options="default")
+    except pa.ArrowException as error:
+        raise SourceError(f"the shards have unlike columns: {first_line(error)}") from error
+
+
+def _as_text(field: Any) -> Any:
+    return field if field.name == PLACE else field.with_type(pa.string())
+
+
+def span_of(names: Sequence[str], place: str) -> Span:
+    """Where the image at a place lies, in one of these files."""
+    number, _, _ = place.partition("@")
+    return member(place)._replace(file=names[int(number)])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Shards that are read from their start to their end.
+
+    `names`: their paths or URLs.
+    """
+
+    names: Sequence[str]
+    limits: Limits
+
+    def images(self, places: Iterable[str]) -> Iterator[Any]:
+        """The image at each place, `<number of the shard>@<row>`, as `Source.where`.
+
+        A shard is opened once where rows ascend. Raises UserError: credentials are refused.
+        """
+        shard, at, images = -1, 0, iter(())
+        for place in places:
+            number, row = map(int, place.split("@"))
+            if number != shard or row < at:
+                name, shard = self.names[number], number
+                at = 0 if is_tar(name) else row
+                images = _until_damage(name, at, self.limits)
+            yield next(islice(images, row - at, None))
+            at = row + 1
+
+
+def _until_damage(name: str, first: int, limits: Limits) -> Iterator[Any]:
+    """The images of a shard from row `first` on; behind the last one that is there, failures."""
+    records = read_tar(name, [], limits) if is_tar(name) else read_table(name, [], first)
+    error = ImageError("read", f"{without_secrets(name)} has fewer images than were listed")
+    try:
+        for row, record in enumerate(records, first):
+            yield as_source(record, row).where
+    except UserError as raised:
+        cause = raised.__cause__
+        if isinstance(cause, RefusedError):
+            raise
+        error = ImageError("read", without_secrets(str(raised)))
+        # What is not there, or is damaged, has another type or a permanent cause.
+        if (
+            is_url(name)
+            and type(cause) is OSError
+            and not isinstance(cause.__cause__, PermanentError)
+        ):
+            error = NotReachedError("read", error.reason)
+
+    def fail() -> bytes:
+        raise error.with_traceback(None)
+
+    yield from repeat(fail)
+
+
+def is_tar(name: str) -> bool:
+    """Whether a shard is called as a tar is."""
+    return name.lower().endswith((".tar", ".tar.gz", ".tgz"))

@@ -1,0 +1,356 @@
+"""Tars and tables as sources: the vectors that files give, by the loader's ids, from any start."""
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from moto.server import ThreadedMotoServer
+
+from tests import making
+from tests.harness.corpora.abo.conftest import fill
+from tests.wallclock.job.conftest import QUICK, content
+from wallclock import open_images
+from wallclock.errors import ImageError, SourceError, UserError
+from wallclock.job import embed, records
+from wallclock.job.listing import list_items
+from wallclock.job.verify import verify
+from wallclock.loader import shards
+
+#: By id the bytes of images: one is damaged, two are equal.
+IMAGES = {f"{at:02}": making.jpeg(64, 48, at) for at in range(30)}
+IMAGES |= {"07": making.jpeg(64, 48)[:-40], "09": b"", "21": IMAGES["05"]}
+BAD = ["07", "09"]
+
+Members = list[tuple[str, bytes]]
+
+
+def tar_of(members: Members) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+def write_tars(mode: str, folder: Path, n: int = 3) -> str:
+    """Tars of ten images each, with a label, a text and a JSON object beside them."""
+    ending = ".tar.gz" if mode == "w:gz" else ".tar"
+    for number in range(n):
+        with tarfile.open(folder / f"s-{number}{ending}", mode) as tar:  # type: ignore[call-overload]
+            for name, data in [*IMAGES.items()][number * 10 :][:10]:
+                beside = {"cls": b"%d" % number, "txt": name.encode(), "json": b'{"a": "\\u00e9"}'}
+                for end, content in {"jpg": data, **beside, "npy": bytes(99)}.items():
+                    info = tarfile.TarInfo(f"{name}.{end}")
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+    return str(folder / f"s-{{0..{n - 1}}}{ending}")
+
+
+def table_of(is_struct: bool = False) -> Any:
+    images: list[Any] = [*IMAGES.values()]
+    if is_struct:
+        images = [{"bytes": data, "path": f"{name}.jpg"} for name, data in IMAGES.items()]
+    label = [at // 10 for at in range(len(images))]
+    return pa.table({"Image": images, "id": [*IMAGES], "label": label, "txt": [*IMAGES]})
+
+
+def write_arrow_stream(folder: Path) -> str:
+    """As datasets writes them."""
+    table = table_of(is_struct=True)
+    with pa.ipc.new_stream(folder / "t.arrow", table.schema) as writer:
+        writer.write_table(table, 8)
+    return str(folder / "t.arrow")
+
+
+def write_feather(folder: Path) -> str:
+    pyarrow.feather.write_feather(table_of(), str(folder / "t.feather"), chunksize=8)
+    return str(folder / "t.feather")
+
+
+def write_parquets(folder: Path) -> str:
+    """In two files, of row groups that end where no part does."""
+    table = table_of(is_struct=True)
+    for number, rows in enumerate((table[:13], table[13:])):
+        pq.write_table(rows, folder / f"t-{number}.parquet", row_group_size=5)
+    return str(folder / "t-{0..1}.parquet")
+
+
+SOURCES: dict[str, Callable[[Path], str]] = {
+    "tars": lambda folder: write_tars("w", folder),
+    "packed": lambda folder: write_tars("w:gz", folder),
+    "parquets": write_parquets,
+    "feather": write_feather,
+    "stream": write_arrow_stream,
+}
+SETTINGS: dict[str, Any] = {**QUICK, "batch": 4, "shard": 8}
+
+
+@pytest.fixture(params=SOURCES)
+def src(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param in ("parquets", "stream"):  # one kind in a process of its own is enough
+        request.getfixturevalue("read_in_this_process")
+    return SOURCES[request.param](tmp_path)
+
+
+def vectors(out: Path) -> dict[str, Any]:
+    """By id vector, hash and size; what fails; the version follows the file."""
+    found = content(out)
+    rows = {name: row[:1] + row[2:5] for name, row in found.rows.items()}
+    return rows | {name: None for name, _ in found.failures}
+
+
+def test_they_give_what_files_give(src: str, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name, data in IMAGES.items():
+        (folder / f"{name}.jpg").write_bytes(data)
+    embed(folder, tmp_path / "files", **SETTINGS)
+    files = {name.removesuffix(".jpg"): row for name, row in vectors(tmp_path / "files").items()}
+    out = tmp_path / "out"
+    outcome = embed(src, out, **SETTINGS)
+    assert vectors(out) == files
+    assert outcome.tally.copied == 1
+    assert [name for name, row in files.items() if row is None] == BAD
+    rows = [
+        row for part in sorted(out.glob("*.parquet")) for row in pq.read_table(part).to_pylist()
+    ]
+    assert [row["label"] for row in rows] == [int(row["id"]) // 10 for row in rows]
+    assert all(row["txt"] == row["id"] for row in rows)
+    assert all(json.loads(row.get("json", '{"a": "é"}')) == {"a": "é"} for row in rows)
+    verdict = verify(out, n=30)
+    assert (verdict.faults, verdict.compared) == ((), 28)
+    with open_images(src, 8, 8) as batches:
+        assert [name for batch in batches for name in batch.ids] == [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize("lost", [[1, 2], [0, 3]])
+def test_a_rerun_reads_what_is_missing(src: str, lost: list[int], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    embed(src, out, **SETTINGS)
+    before = {path: path.read_bytes() for path in out.glob("part-*")}
+    assert "complete already" in str(embed(src, out, **SETTINGS))
+    for number in lost:
+        (out / f"part-{number:05}.parquet").unlink()
+    outcome = embed(src, out, **SETTINGS)
+    assert outcome.tally.images + outcome.tally.n_failed <= 8 * len(lost)
+    assert {path: path.read_bytes() for path in out.glob("part-*")} == before
+
+
+def test_a_shard_that_changes_is_another_list(src: str, tmp_path: Path) -> None:
+    before = list_items(src)
+    assert before.digest() == list_items(src).digest()
+    path = max(path for path in tmp_path.iterdir() if path.is_file())
+    os.utime(path, ns=(1, 1))
+    after = list_items(src)
+    assert before.digest() != after.digest()
+    changed = pc.not_equal(before.versions, after.versions).to_pylist()
+    assert sum(changed) == {"s": 10, "t": 17 if "{" in src else 30}[path.name[0]]
+
+
+def test_a_limit_is_of_all_shards(src: str, tmp_path: Path) -> None:
+    embed(src, tmp_path / "out", limit=14, **SETTINGS)
+    assert {*vectors(tmp_path / "out")} == {*[*IMAGES][:14]}
+    assert verify(tmp_path / "out", n=30).compared == 12
+
+
+def test_copies_and_thumbnails(src: str, tmp_path: Path) -> None:
+    """A later job takes over what it can, from the thumbnails, too."""
+    embed(src, tmp_path / "out", keep="thumbnails", **SETTINGS)
+    embed(tmp_path / "out" / "_thumbnails", tmp_path / "next", **SETTINGS)
+    assert content(tmp_path / "next").rows.keys() == content(tmp_path / "out").rows.keys()
+
+
+WHOLE = tar_of([*((f"{name}.jpg", data) for name, data in IMAGES.items() if name not in BAD)])
+
+
+@given(st.sampled_from(["cut", "flip", "zero", "drop"]), st.integers(0, len(WHOLE) - 1))
+def test_a_damaged_tar_loses_no_image_without_a_word(
+    tmp_path_factory: pytest.TempPathFactory, damage: str, at: int
+) -> None:
+    """What is good before it is listed, and a row says what became of the rest."""
+    new = {"flip": bytes([WHOLE[at] ^ 1]), "zero": bytes(600)}.get(damage, b"")
+    rest = {"cut": b"", "flip": WHOLE[at + 1 :], "drop": WHOLE[at + 600 :]}
+    tar = tmp_path_factory.getbasetemp() / "damaged.tar"
+    tar.write_bytes(WHOLE[:at] + new + rest.get(damage, WHOLE[at + 600 :]))
+    items = list_items(str(tar))
+    said = [why for why in items.faults.values() if "is it a whole tar?" in why]
+    assert said or len(items) + len(items.others) == len(IMAGES) - len(BAD)
+    good = [name for name in items.ids.to_pylist() if name in IMAGES]
+    whole = (at // 512) * 512  # headers and images before the damage are as they were
+    assert len(good) >= sum(f"{name}.jpg".encode() in WHOLE[:whole] for name in good) - 1
+
+
+def test_what_is_behind_the_damage_is_a_failure(tmp_path: Path) -> None:
+    names = [name for name in IMAGES if name not in BAD]
+    (tmp_path / "s-0.tar").write_bytes(WHOLE[: len(WHOLE) // 2])
+    (tmp_path / "s-1.tar").write_bytes(tar_of([("last.jpg", IMAGES["00"])]))
+    outcome = embed(tmp_path / "s-{0..1}.tar", tmp_path / "out", **SETTINGS)
+    found = content(tmp_path / "out")
+    ((name, reason),) = found.failures
+    n = len(found.rows) - 1
+    assert [*found.rows] == [*names[:n], "last"]
+    assert n > 5
+    assert name == str(tmp_path / "s-0.tar")
+    assert f"it ends early, behind {names[n - 1]}.jpg; is it a whole tar?" in reason
+    assert outcome.counts["failures"] == 1
+    (tmp_path / "s-1.tar").write_bytes(b"junk" * 999)
+    with pytest.raises(UserError, match=r"no image has a vector.* is it a whole tar"):
+        embed(tmp_path / "s-1.tar", tmp_path / "junk", **SETTINGS)
+
+
+@pytest.mark.parametrize("kind", ["tars", "packed", "parquets"])
+@pytest.mark.usefixtures("read_in_this_process")
+def test_a_shard_that_was_cut_since_fails(kind: str, tmp_path: Path) -> None:
+    """Of images that are not there any more, each is a failure with a reason."""
+    items = list_items(SOURCES[kind](tmp_path))
+    path = next(path for path in sorted(tmp_path.iterdir()) if path.name[2] == "1")
+    os.truncate(path, path.stat().st_size // 2)
+    read: list[Any] = []
+    for source in items.read(range(len(items))):
+        read.append(source.where)
+        if callable(source.where):
+            try:
+                read[-1] = source.where()
+            except ImageError as error:
+                read[-1] = error.reason
+    n = {"parquets": 13}.get(kind, 10)
+    assert read[:n] == [*IMAGES.values()][:n]
+    failed = [reason for reason in read if isinstance(reason, str)]
+    assert len(failed) > 2
+    assert all(path.name in reason for reason in failed)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_dataset_grows_by_shards(mode: str, tmp_path: Path) -> None:
+    """Of others nothing is read again; what a cut one does not list any more is not gone."""
+    src, out = write_tars(mode, tmp_path), tmp_path / "out"
+    embed(src.replace("..2", "..1"), out, **SETTINGS)
+    before = {path: path.read_bytes() for path in out.glob("part-*")}
+    assert embed(src, out, **SETTINGS).tally.images == 10
+    assert {path: path.read_bytes() for path in before} == before
+    embed(src, tmp_path / "whole", **SETTINGS)
+    assert vectors(out) == vectors(tmp_path / "whole")
+    (last,) = tmp_path.glob("s-2*")
+    os.utime(last, ns=(1, 1))
+    assert embed(src, out, **SETTINGS).tally.images == 10
+    os.truncate(last, last.stat().st_size // 2)
+    assert embed(src, out, **SETTINGS).counts["gone"] == 0
+    with pytest.raises(UserError, match="what is gone cannot be told"):
+        embed(src, out, prune=True, **SETTINGS)
+    assert vectors(out).keys() > vectors(tmp_path / "whole").keys()
+    assert verify(out, n=30).faults == ()
+
+
+def test_ids_that_shards_share_have_their_names(tmp_path: Path) -> None:
+    for number in range(2):
+        members = [("a.jpg", IMAGES[f"0{number}"]), (f"{number}.jpg", IMAGES["03"])]
+        (tmp_path / f"s-{number}.tar").write_bytes(tar_of(members))
+    items = list_items(str(tmp_path / "s-{0..1}.tar"))
+    assert items.ids.to_pylist() == ["s-0.tar/a", "0", "s-1.tar/a", "1"]
+    (tmp_path / "s-0.tar").write_bytes(tar_of([("a.jpg", b""), ("a.jpg", b"")]))
+    with pytest.raises(SourceError, match=r"has the id 's-0\.tar/a' 2 times"):
+        list_items(str(tmp_path / "s-0.tar"))
+
+
+@pytest.mark.usefixtures("read_in_this_process")
+def test_a_table_without_ids_counts_its_rows(tmp_path: Path) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"jpg": [IMAGES["00"], IMAGES["01"]]}), tmp_path / f"{number}.pq")
+    src = str(tmp_path / "{0..1}.pq")
+    with open_images(src, 8, 8) as batches:
+        assert next(batches).ids == list_items(src).ids.to_pylist() == [*"0123"]
+
+
+def test_labels_of_several_kinds_are_texts(tmp_path: Path) -> None:
+    for number, label in enumerate((b"7", b"cat")):
+        members = [(f"{number}.jpg", IMAGES["00"]), (f"{number}.cls", label)]
+        (tmp_path / f"{number}.tar").write_bytes(tar_of(members))
+    items = list_items(str(tmp_path / "{0..1}.tar"))
+    assert items.carried["label"].to_pylist() == ["7", "cat"]
+
+
+@pytest.mark.usefixtures("read_in_this_process")
+def test_what_is_no_shard_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "0.tar").write_bytes(WHOLE)
+    pq.write_table(pa.table({"path": ["a.jpg"]}), tmp_path / "0.parquet")
+    for name, words in {
+        "{0..1}.tar": r"1\.tar: No such file",
+        "{0..1}.parquet": r"0\.parquet has no column with the bytes of images",
+        "none.parquet": "does not exist",
+    }.items():
+        with pytest.raises(SourceError, match=words):
+            list_items(str(tmp_path / name))
+    with pytest.raises(UserError, match="processes=2: tables and packed tars need processes=1"):
+        embed(write_feather(tmp_path), tmp_path / "out", processes=2, **SETTINGS)
+
+
+def test_json_lines_of_any_name(tmp_path: Path) -> None:
+    """They name files, whatever the list is called."""
+    (tmp_path / "a.jpg").write_bytes(IMAGES["00"])
+    for name in ("list.jsonl", "list.txt", "list"):
+        for key in ("path", "image"):
+            (tmp_path / name).write_text(f'{{"{key}": "a.jpg", "label": 3}}\n')
+            items = list_items(str(tmp_path / name))
+            assert items[0].where == str(tmp_path / "a.jpg")
+            assert items.carried["label"].to_pylist() == [3]
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """A server of S3 and of HTTP, with the bucket `tars` of three tars."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    write_tars("w", tmp_path)
+    fill(endpoint, "tars", {path.name: path.read_bytes() for path in tmp_path.glob("*.tar")})
+    yield endpoint
+    server.stop()
+
+
+def test_tars_behind_urls(endpoint: str, tmp_path: Path) -> None:
+    embed(tmp_path / "s-{0..2}.tar", tmp_path / "local", **SETTINGS)
+    for base in ("s3://tars", f"{endpoint}/tars"):
+        out = tmp_path / base[:2]
+        embed(f"{base}/s-{{0..2}}.tar", out, **SETTINGS)
+        assert vectors(out) == vectors(tmp_path / "local")
+        assert verify(out, n=30).compared == 28
+        assert {row[5] != "" for row in content(out).rows.values()} == {True}
+    with pytest.raises(UserError, match=r"s-3\.tar: .*(NoSuchKey|404)"):
+        list_items("s3://tars/s-{0..3}.tar")
+
+
+def test_a_tar_that_is_away_is_read_again(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its server did not give has not failed."""
+    src, out = f"{endpoint}/tars/s-{{0..2}}.tar", tmp_path / "out"
+    with monkeypatch.context() as patch:
+        real = shards.read_tar
+
+        def read_tar(name: str, *arguments: Any, **options: Any) -> Iterator[Any]:
+            if not options and "s-1" in name:
+                raise UserError(f"{name}: HTTP 503") from OSError("HTTP 503")
+            yield from real(name, *arguments, **options)
+
+        patch.setattr(records, "read_tar", read_tar)
+        outcome = embed(src, out, **SETTINGS)
+    assert outcome.unreached == 10
+    assert embed(src, out, **SETTINGS).unreached == 0
+    assert verify(out, n=30).faults == ()
+    assert len(content(out).rows) == 28
