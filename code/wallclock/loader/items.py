@@ -6,7 +6,8 @@ along. An item that is none of these, or is damaged, is a source that fails when
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -147,6 +148,45 @@ def _readable(where: Any, item: Any, index: int) -> Any:
     return Unreadable(f"item {index} {reason}", unknown)
 
 
+class Names(Sequence[str]):
+    """Names of files in one buffer, which forks share: no reference to a name writes to it."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._bytes, self._ends = bytearray(), array("Q", [0])
+        for name in names:
+            self.append(name)
+
+    def append(self, name: str) -> None:
+        """Add one."""
+        self._bytes += name.encode("utf-8", "surrogatepass")
+        self._ends.append(len(self._bytes))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        start, end = self._ends[index], self._ends[index + 1]
+        return self._bytes[start:end].decode("utf-8", "surrogatepass")
+
+
+class _Labelled(Sequence[tuple[str, int]]):
+    """Names with the number of the folder that each lies in."""
+
+    def __init__(self, names: Names, numbers: Mapping[str, int]) -> None:
+        self._names, self._numbers = names, numbers
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        name = self._names[index]
+        return name, self._numbers[name.partition("/")[0]]
+
+
 class ListedItems(Sequence[Source]):
     """Items with random access, as sources that are made when they are asked for.
 
@@ -172,7 +212,7 @@ class ListedItems(Sequence[Source]):
 
     def has_files(self) -> bool:
         """Whether an item is an open file, whose position several processes would share."""
-        items = () if self.keeps else self.given
+        items = () if self.keeps or isinstance(self.given, Names | _Labelled) else self.given
         return any(hasattr(parse_item(item).where, "read") for item in items)
 
     def __getitem__(self, index: Any) -> Any:
@@ -199,10 +239,11 @@ class FolderItems(ListedItems):
             fix = "give one, a .tar, a .parquet, or a list of paths, URLs, bytes or files"
             raise UserError(f"{os.fspath(path) or repr('')} is no folder; {fix}")
         listing = folder.FolderListing(self.root)
-        found = [*listing]
-        outside = [name for name in found if labels and "/" not in name]
-        # A folder that cannot be read becomes a failure.
-        names = sorted({*found, *listing.unreadable}.difference(outside), key=os.fsencode)
+        names, outside = Names(), list[str]()
+        for name in listing:
+            (outside if labels and "/" not in name else names).append(name)
+        if listing.unreadable:  # each becomes a failure, in its place
+            names = Names(sorted([*names, *listing.unreadable], key=os.fsencode))
         if not names:
             place = "in a folder under" if outside else "under"
             raise UserError(f"no image {place} {self.root}: no {KINDS} file")
@@ -210,10 +251,9 @@ class FolderItems(ListedItems):
         self._names = names
         given: Any = names
         if labels:
-            tops = [name.partition("/")[0] for name in names]
-            numbers = {top: number for number, top in enumerate(sorted({*tops}))}
-            self.classes = [folder.id_of(top) for top in numbers]
-            given = [(name, numbers[top]) for name, top in zip(names, tops, strict=True)]
+            tops = sorted({name.partition("/")[0] for name in names})
+            self.classes = [folder.id_of(top) for top in tops]
+            given = _Labelled(names, {top: number for number, top in enumerate(tops)})
         super().__init__(given)
 
     def __getitem__(self, index: Any) -> Any:

@@ -152,13 +152,14 @@ class Order:
         if not self.shuffle:
             return [epoch * self.n + place for place in places]
         shuffled = _permutation(self.n, self.seed, epoch)[places.start : places.stop : places.step]
-        positions: list[int] = (shuffled + epoch * self.n).tolist()
+        positions: list[int] = (shuffled.astype(np.int64) + epoch * self.n).tolist()
         return positions
 
 
 @lru_cache(maxsize=4)  # batches are opened ahead, into the next epoch
-def _permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    return np.random.default_rng([seed, epoch]).permutation(n)
+def _permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.integer[Any]]:
+    numbers = np.arange(n, dtype=np.uint32 if n < 1 << 32 else np.int64)
+    return np.random.default_rng([seed, epoch]).permutation(numbers)
 
 
 class OrderedBatches(LazyBatches):
@@ -167,6 +168,8 @@ class OrderedBatches(LazyBatches):
     def __init__(self, order: Order, first: int, last: int) -> None:
         self._order, self._indices = order, range(first, last)
         self.batch_size = min(order.batch_size, order.n)
+        if self._indices:  # processes that are forked share this epoch's permutation
+            self.batch(0)
 
     def batch(self, index: int) -> list[int]:
         return self._order.positions(self._indices[index])

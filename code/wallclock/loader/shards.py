@@ -17,7 +17,7 @@ from wallclock.fetch.filesystems import filesystem_of, is_url, may_name, place_o
 from wallclock.fetch.folder import is_image_name
 from wallclock.fetch.retries import RequestError
 from wallclock.fetch.s3 import connect, list_objects
-from wallclock.loader.items import IMAGE_KEYS, ListedItems, Record, Unreadable, as_source
+from wallclock.loader.items import IMAGE_KEYS, ListedItems, Names, Record, Unreadable, as_source
 from wallclock.loader.tars import READ, TarMembers, read_samples
 from wallclock.recipe import Limits
 
@@ -259,7 +259,7 @@ class UrlItems(ListedItems):
         names = _list_bucket(url) if url.startswith("s3://") else _list_filesystem(url)
         if not names:
             raise UserError(f"no image under {url}")
-        super().__init__(names)
+        super().__init__(Names(names))
 
 
 def _list_bucket(url: str) -> list[str]:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 import wallclock
@@ -19,6 +21,7 @@ from tests import making
 from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock import Augment, Output, Workers, open_images
 from wallclock.errors import ImageError, UserError
+from wallclock.loader.items import Names
 from wallclock.stages import normalize
 
 DATA = making.jpeg(48, 40)
@@ -297,3 +300,10 @@ def test_a_loader_for_an_image_folder(tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(FILES[0][:-60])
     with pytest.raises(OSError, match=r"bad\.jpg: decode: "):
         load(tmp_path / "bad.jpg")
+
+
+@given(st.lists(st.text("aé/\udcff\U0001f600", max_size=5)))
+def test_names_come_back_as_they_were(names: list[str]) -> None:
+    kept = Names(names)
+    assert [*kept] == kept[:] == names
+    assert kept[1:-1] == names[1:-1]
