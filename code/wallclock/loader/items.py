@@ -63,7 +63,6 @@ class Unreadable:
 
 def parse_item(item: Any) -> ParsedItem:
     """Take an item apart."""
-    # First what most items are: a list of thumbnails has a million of them.
     if isinstance(item, str):
         return ParsedItem(None, item, None)
     if isinstance(item, Mapping):
@@ -100,6 +99,9 @@ def _is_array(value: Any) -> bool:
 
 def as_source(item: Any, index: int) -> Source:
     """An item as the loader reads it."""
+    # First what most items are: a list of thumbnails has a million of them.
+    if isinstance(item, str):
+        return Source(item, item, item)
     name, where, label = parse_item(item)
     if isinstance(item, tuple | list):
         where = _checked_pair(name, where, label)

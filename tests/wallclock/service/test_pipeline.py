@@ -10,14 +10,17 @@ import numpy as np
 import orjson
 import pytest
 
+from tests import making
 from tests.wallclock.service.local_bed import LocalBed, body
 from tests.wallclock.service.test_intake import BODY, Case
 from tests.wallclock.service.toy import Toy
+from wallclock import native
 from wallclock.errors import ImageError
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.download import Downloader
 from wallclock.service.leases import Message
 from wallclock.service.module import ItemError, Module, Request
+from wallclock.service.modules import Embedding
 from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import ServiceSettings
 
@@ -202,6 +205,16 @@ def test_bytes_of_an_image_count_until_it_is_done_with() -> None:
     assert pressed == [True, True]
     assert not pipeline.pressed()
     assert pipeline._n_bytes == 0
+
+
+@pytest.mark.skipif(native.find() is None, reason=f"native: {native.described()}")
+def test_what_is_handed_over_is_counted() -> None:
+    """Here a JPEG without its end."""
+    case, requests = Case(), Requests()
+    requests.image = making.jpeg()[:-2]
+    pipeline = pipeline_of(case, requests, Embedding(model="null"))
+    serve(case, pipeline, lambda: case.count("dead_lettered") == 1, Message("a", "a", BODY))
+    assert case.metrics.registry.get_sample_value("wallclock_service_handed_over_total") == 1
 
 
 def test_a_batch_does_not_wait_for_an_image_that_has_failed() -> None:
