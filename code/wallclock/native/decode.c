@@ -4,7 +4,8 @@
 
 #include "jpeg.h"
 
-enum { ALIGNMENT = 64, READABLE = 64, KEPT = 16 << 20 };
+/* Kept: the coefficients of 2560 x 2560 px. Fresh pages for each would take as long as decoding. */
+enum { ALIGNMENT = 64, READABLE = 64, KEPT = 48 << 20 };
 
 Scratch *scratch_new(void)
 {
