@@ -7,7 +7,7 @@ import pytest
 import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageFile
 
 from wallclock import native
 
@@ -15,6 +15,9 @@ if native.find() is None:
     pytest.skip(f"native module: {native.described()}", allow_module_level=True)
 
 from tests.wallclock.native import jpegs
+
+#: Of bytes: Pillow's own buffer is too small for noise at quality 100.
+ImageFile.MAXBLOCK = 1 << 20
 
 pytestmark = pytest.mark.usefixtures("module")
 
