@@ -201,7 +201,7 @@ def _tar(mode: Any, form: int) -> bytes:
 
 
 def of_dataset(name: str, mutate: Mutate) -> Prepare:
-    """A file of OUT, as `verify`, a resumed job, `reuse` and a job of the thumbnails read it.
+    """A file of OUT, as `verify`, a job that resumes and grows, and one of the thumbnails read it.
 
     Its checksum is mended: that finds damage, but no attacker.
     """
@@ -260,13 +260,23 @@ def mend(out: Path, name: str) -> None:
 
 
 def _verify(out: Path) -> None:
-    for fault in verify(out, n=4).faults:
+    faults = verify(out, n=4).faults
+    for fault in faults:
         _check_line(fault, out.parent)
+    if faults:
+        raise UserError(faults[0])
 
 
 def _resume(out: Path) -> None:
+    """With an image more: ids of all parts are compared with the source's."""
     (out / "part-00001.parquet").unlink()
-    embed(out.parent / "images", out, keep="thumbnails", **QUICK)
+    images = out.parent / "images"
+    more = images / "more.jpg"
+    more.write_bytes(next(images.glob("*.jpg")).read_bytes())
+    try:
+        embed(images, out, keep="thumbnails", **QUICK)
+    finally:
+        more.unlink()
     _embed(out / "_thumbnails")
 
 
@@ -324,6 +334,7 @@ KINDS: dict[str, Prepare] = {
     "unreached": of_dataset("_unreached/part-00000.jsonl", of_lines),
     "thumbnails": of_dataset("_thumbnails/part-00000.tar", of_tar),
     "checksums": of_dataset("_checksums/part-00000.json", of_json),
+    "edition": of_dataset("_editions/from-00000.json", of_json),
     "description": of_dataset("_dataset.json", of_json),
     "config": of_model("config.json", of_json),
     "preprocessor": of_model("preprocessor_config.json", of_json),
