@@ -21,7 +21,7 @@ import simplejpeg
 
 from wallclock import budget, jpeg
 from wallclock.errors import ImageError, reason_of
-from wallclock.formats import HEAD_BYTES, KINDS, coding_of, declared_sizes, sniff
+from wallclock.formats import HEAD_BYTES, KINDS, Coding, coding_of, declared_sizes, sniff
 from wallclock.formats import Header as Header
 from wallclock.formats import is_plain_jpeg as is_plain_jpeg
 from wallclock.orientation import UPRIGHT, orientation_of
@@ -319,13 +319,14 @@ class Inspector:
         read: Callable[[int], bytes],
         number: int,
     ) -> tuple[ImageInfo, bool] | None:
-        """The same of a JPEG whose header the native module has parsed (`_native.Header`).
+        """The same of an image whose header the native module has parsed (`_native.Header`).
 
-        None: it is over a limit, or nearly; its bytes, `read(number)`, are to be judged.
+        None: it is over a limit, or nearly, or a PNG that may have EXIF; its bytes, `read(number)`,
+        are to be judged.
         """
         n_bytes, orientation = found[1], found[8]
         header = self._header(found[3:], n_bytes.bit_length())
-        if header is None:
+        if header is None or (self.rotate and not orientation and header.format == "png"):
             return None
         if self.rotate and not orientation:
             orientation = orientation_of(read(number))
@@ -353,12 +354,16 @@ class Inspector:
 
 def _header_within(limits: Limits, found: tuple[int, ...], bits: int) -> Header | None:
     """The header of a file whose length has so many bits; None: it may be over a limit."""
-    header = jpeg.header_of(found, limits)
-    if header is None:
+    width, height, sof, channels, _, _, segments, *_ = found
+    header = jpeg.header_of(found, limits) if sof else Header("png", width, height, channels)
+    if header is None or segments > limits.max_segments:
         return None
     try:
-        _check_size(header.width, header.height, limits)
-        budget.check_jpeg(header, (1 << bits) - 1, limits)
+        _check_size(width, height, limits)
+        if sof:
+            budget.check_jpeg(header, (1 << bits) - 1, limits)
+        else:
+            budget.check_image(header, Coding("png", channels), (1 << bits) - 1, limits)
     except ImageError:
         return None
     return header

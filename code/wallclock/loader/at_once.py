@@ -102,13 +102,13 @@ class Ways:
         self._crops = rows.crops
         self._bicubic = interpolation == "bicubic"
         self._new = native.find().Plan
-        self._of_kind: dict[tuple[int, int, int], Way | None] = {}
+        self._of_kind: dict[tuple[int, int, int, bool], Way | None] = {}
 
     def __call__(self, image: Image) -> Way | None:
         """None: it is not for the native module."""
         if self._crops and (drawn := augmentation_of(image)) is not None:
             return self._make(image, drawn)
-        kind = image.height, image.width, image.orientation
+        kind = image.height, image.width, image.orientation, image.plain_jpeg
         try:
             return self._of_kind[kind]
         except KeyError:
@@ -297,6 +297,8 @@ class AtOnce:
                 continue
             status, decode_ns, resize_ns = done
             if status:
+                # Of a PNG, Pillow may refuse the header as well.
+                inspected &= part.chunk.items[part.start + at].plain_jpeg
                 part.leave(at, handed_over=True, inspected=inspected)
                 continue
             pixels = part.scratch[at]

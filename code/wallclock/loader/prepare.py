@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -333,7 +333,7 @@ class DecodeImage:
         self._decode = decode.make(
             recipe.decoder, scales=scales, reuse=reuse, resizer=resizer, mode=mode
         )
-        self._decode_other = partial(decode.decode_other, mode=mode)
+        self._decode_other = decode.make_other(recipe.decoder, reuse=reuse, mode=mode)
         self._scaling = decode.Scaling(px, recipe.dct_margin) if scales else None
         self._choose_scale: Callable[[Image], int] = self._scale
         if recipe.preprocess != "squash":
@@ -351,8 +351,9 @@ class DecodeImage:
         return self._decode(data, self._choose_scale(image), image.current_size)
 
     def denominator(self, image: Image) -> int:
-        """8, 4, 2 or 1: the scale of a plain JPEG."""
-        return 1 if self._scaling is None else self._choose_scale(image)
+        """8, 4, 2 or 1: the scale of a plain JPEG; 1 of other images."""
+        scales = self._scaling is not None and image.plain_jpeg
+        return self._choose_scale(image) if scales else 1
 
     def _scale(self, image: Image) -> int:
         assert self._scaling is not None

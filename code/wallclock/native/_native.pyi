@@ -9,8 +9,8 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 #: status, bytes of the file, nanoseconds that reading and parsing took; and, 0 unless the status
-#: is: width, height, SOF marker (0xC0 …), components, sampling of luma as in the frame header, EXIF
-#: orientation (0: see APP1), segments, scans, and components of all scans together.
+#: is: width, height, SOF marker (0xC0 …; 0: a PNG), components, sampling of luma as in the frame
+#: header, orientation (0: EXIF may say it), segments, scans, and components of all scans together.
 Header: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 #: status, and the nanoseconds of decoding and of resizing.
 Filled: TypeAlias = tuple[int, int, int]

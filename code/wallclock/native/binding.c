@@ -252,7 +252,8 @@ static void read_item(Item *item, size_t max_bytes)
             close(file);
     }
     if (!item->error)
-        item->status = jpeg_header(item->bytes, item->size, &item->header);
+        item->status = (is_png(item->bytes, item->size) ? png_header : jpeg_header)(
+            item->bytes, item->size, &item->header);
     item->read_ns = now_ns() - began;
 }
 
@@ -359,7 +360,26 @@ static bool prepare(const Item *item, PyObject *token, PyObject *row,
     return true;
 }
 
-static Status run(Scratch *scratch, const Item *item, Job *job)
+static Status run_png(Scratch *scratch, const Item *item, Job *job)
+{
+    Plan *plan = job->plan;
+    int n_rows = plan->needs.top + plan->needs.height;
+    Interleaved pixels;
+    Source source;
+    if (plan->denominator != 1 || (job->row.channels == 1 && item->header.components > 2))
+        return OTHER_PROCESS;
+    Status status = png_decode(scratch, item->bytes, item->size, n_rows, &pixels);
+    job->decoded_ns = now_ns();
+    if (status)
+        return status;
+    if (job->row.channels == 1 && pixels.palette)
+        return OTHER_PROCESS;
+    if (!source_of_pixels(scratch, &pixels, plan->width, plan->height, &plan->needs, &source))
+        return NO_MEMORY;
+    return resize(scratch, &source, &plan->placement, &job->row);
+}
+
+static Status run_jpeg(Scratch *scratch, const Item *item, Job *job)
 {
     Plan *plan = job->plan;
     Planes planes;
@@ -389,7 +409,10 @@ static void run_all(const Chunk *chunk, Job *jobs)
         if (!jobs[i].plan)
             continue;
         jobs[i].began_ns = jobs[i].decoded_ns = now_ns();
-        jobs[i].status = scratch ? run(scratch, &chunk->items[i], &jobs[i]) : NO_MEMORY;
+        const Item *item = &chunk->items[i];
+        jobs[i].status = !scratch                          ? NO_MEMORY
+                         : is_png(item->bytes, item->size) ? run_png(scratch, item, &jobs[i])
+                                                           : run_jpeg(scratch, item, &jobs[i]);
         jobs[i].done_ns = now_ns();
     }
     if (scratch)
@@ -462,7 +485,7 @@ static PyType_Spec chunk_spec = {"wallclock.native._native.Chunk", sizeof(Chunk)
 static Status run_pixels(Plan *plan, const Py_buffer *pixels, const Row *row)
 {
     Scratch *scratch = scratch_of_thread();
-    Interleaved image = {pixels->buf, pixels->strides[0], (int)pixels->shape[2]};
+    Interleaved image = {pixels->buf, pixels->strides[0], (int)pixels->shape[2], NULL};
     Source source;
     if (!scratch || !source_of_pixels(scratch, &image, plan->width, plan->height, &plan->needs,
                                       &source))

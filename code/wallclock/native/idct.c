@@ -24,12 +24,6 @@ enum { CUTS_OFF = 0 };
 
 typedef enum { LOW, HIGH } Half; /* of a vector, or of the half of it that is a block's */
 
-#ifdef __clang__
-#define SHUFFLE(mask, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define SHUFFLE(mask, a, b, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
-#endif
-
 #define VECTORS(n)                                                  \
     typedef uint8_t Bytes_##n __attribute__((vector_size(16 * n)));  \
     typedef uint16_t Words_##n __attribute__((vector_size(16 * n))); \

@@ -22,8 +22,8 @@ const uint8_t natural_order[BLOCK] = {
 const char *status_name(Status status)
 {
     static const char *const names[] = {
-        [DECODED] = "decoded",           [NOT_JPEG] = "not a JPEG",
-        [OTHER_PROCESS] = "another kind of JPEG", [IRREGULAR] = "irregular",
+        [DECODED] = "decoded",           [NOT_READ] = "neither JPEG nor PNG",
+        [OTHER_PROCESS] = "another kind of image", [IRREGULAR] = "irregular",
         [UNREFINED] = "unrefined",       [OUT_OF_RANGE] = "out of range",
         [SLOWER_HERE] = "slower here",   [NO_MEMORY] = "no memory",
     };
@@ -247,12 +247,12 @@ Status next_scan(Frame *frame, Scan *scan)
         int marker;
         Bytes parameters;
         if (!next_segment(&frame->rest, &marker, &parameters) || ++frame->segments > MOST_SEGMENTS)
-            return NOT_JPEG;
+            return NOT_READ;
         Status status = read_segment(frame, scan, marker, parameters);
         if (status || marker == SOS)
             return status;
         if (marker == EOI)
-            return frame->in_scans ? DECODED : NOT_JPEG;
+            return frame->in_scans ? DECODED : NOT_READ;
     }
 }
 
@@ -261,7 +261,7 @@ Status first_scan(Frame *frame, const uint8_t *bytes, size_t size, Scan *scan)
     memset(frame, 0, sizeof *frame);
     frame->rest = (Bytes){bytes, bytes + size};
     if (!begins(frame->rest, "\xFF\xD8\xFF", 3))
-        return NOT_JPEG;
+        return NOT_READ;
     frame->rest.at += 2;
     return next_scan(frame, scan);
 }

@@ -5,9 +5,11 @@
  * `rows.c` upsamples them and converts their colours, one row at a time, on demand of `resize.c`,
  * which writes a row of a batch; `binding.c` is what Python sees.
  *
+ * A PNG's: `png.c` has its chunks and filters, `inflate.c` its bytes; the result is Interleaved.
+ *
  * Regular or not at all: a part that meets anything it does not know, or finds irregular in any
- * way, returns the reason, and the caller decodes the file with libjpeg-turbo. The only results
- * are libjpeg-turbo's pixels, bit for bit.
+ * way, returns the reason, and the caller decodes the file with libjpeg-turbo or Pillow. The only
+ * results are their pixels, bit for bit.
  */
 #ifndef WALLCLOCK_NATIVE_H
 #define WALLCLOCK_NATIVE_H
@@ -17,6 +19,11 @@
 #include <stdint.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define SHUFFLE(mask, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(mask, a, b, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
+#endif
 #if defined(__x86_64__)
 #define HAVE_AVX2
 #define AVX2 __attribute__((target("avx2,fma,bmi,bmi2,lzcnt,popcnt")))
@@ -26,9 +33,10 @@
 /* Why a file is handed over; DECODED is 0. `status_name` (markers.c) has the words for Python. */
 typedef enum {
     DECODED,
-    NOT_JPEG,        /* no JPEG, or markers or lengths that do not fit the file */
-    OTHER_PROCESS,   /* arithmetic, lossless, 12 bits, CMYK, a subsampling that is not decoded here */
-    IRREGULAR,       /* against the standard, or of a kind that libjpeg-turbo warns about */
+    NOT_READ,        /* no JPEG, or markers or lengths that do not fit the file; no PNG */
+    OTHER_PROCESS,   /* arithmetic, lossless, 12 bits, CMYK, a subsampling that is not decoded here;
+                        a PNG that is interlaced, or of other than 8 bits */
+    IRREGULAR,       /* against the standard, or of a kind that libjpeg-turbo or Pillow may refuse */
     UNREFINED,       /* a progressive file whose last bits are missing: libjpeg-turbo smooths it */
     OUT_OF_RANGE,    /* a coefficient that no 8-bit image has */
     SLOWER_HERE,     /* libjpeg-turbo is faster than the plain C of this processor */
@@ -106,10 +114,29 @@ typedef struct Source {
     uint8_t *memory;
     Window window;                /* columns outside need not be made */
 } Source;
-typedef struct { const uint8_t *pixels; ptrdiff_t stride; int channels; } Interleaved; /* 1, 3 or 4 */
+typedef struct {
+    const uint8_t *pixels;
+    ptrdiff_t stride;
+    int channels;                 /* grey, grey and one that is left out, RGB, or RGB and one more */
+    const uint8_t *palette;       /* 256 of RGB, of which pixels are numbers; NULL: none */
+} Interleaved;
 bool source_of_planes(Scratch *scratch, const Planes *planes, const Window *window, Source *source);
 bool source_of_pixels(Scratch *scratch, const Interleaved *pixels, int width, int height,
                       const Window *window, Source *source);
+
+/* png.c. A header's `sof` and `sampling` are 0, `segments` are all chunks; its orientation is 0 where
+ * a chunk may have EXIF. Pixels are those of the first `n_rows` at least, as Pillow has them, until
+ * the next call. */
+bool is_png(const uint8_t *bytes, size_t size);
+Status png_header(const uint8_t *bytes, size_t size, Header *header);
+Status png_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int n_rows,
+                  Interleaved *pixels);
+/* inflate.c. Of a zlib stream that is whole, and has its Adler-32: how many bytes it became; -1: of
+ * another one, or of one of more than `most`. 16 bytes behind the stream may be read, and
+ * MOST_WRITTEN behind `most` written. */
+enum { MOST_WRITTEN = 288 };
+typedef ptrdiff_t Inflate(const uint8_t *bytes, size_t size, uint8_t *out, size_t most);
+Inflate inflate, inflate_avx2;
 
 /* resize.c. */
 typedef struct {
@@ -180,6 +207,7 @@ typedef struct {
     /* By n, which is 2, 4 or 8; and of two neighbouring blocks of one component, 128 coefficients
      * to 2n samples a row, which with AVX2 is ten times as fast. */
     Idct *idct[9], *idct_pair[9];
+    Inflate *inflate;
     RgbOfYcc *rgb_of_ycc;
     ColumnSums *column_sums;
     RgbOfSums *rgb_of_sums;

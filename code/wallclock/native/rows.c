@@ -131,6 +131,21 @@ static void row_of_pixels(Source *source, int y, const uint8_t *rgb[3])
         rgb[i] = row + (channels == 1 ? 0 : i);
 }
 
+/* Grey with a byte that is left out, or the numbers of a palette's colours. */
+static void row_of_few_bytes(Source *source, int y, const uint8_t *rgb[3])
+{
+    const Interleaved *image = source->image;
+    int x = source->window.left, n = source->window.width, channels = image->palette ? 3 : 1;
+    const uint8_t *row = image->pixels + y * image->stride + x * image->channels;
+    for (int i = 0; i < 3; i++)
+        rgb[i] = buffer(source, channels == 1 ? 0 : i);
+    for (int i = 0; i < channels; i++)
+        for (int j = 0; j < n; j++) {
+            uint8_t pixel = row[j * image->channels];
+            buffer(source, i)[x + j] = image->palette ? image->palette[3 * pixel + i] : pixel;
+        }
+}
+
 static bool prepare(Scratch *scratch, int width, int height, const Window *window, int step,
                     Source *source)
 {
@@ -158,6 +173,7 @@ bool source_of_pixels(Scratch *scratch, const Interleaved *pixels, int width, in
                       const Window *window, Source *source)
 {
     source->image = pixels;
-    source->row = row_of_pixels;
-    return prepare(scratch, width, height, window, pixels->channels, source);
+    bool few = pixels->channels == 2 || pixels->palette;
+    source->row = few ? row_of_few_bytes : row_of_pixels;
+    return prepare(scratch, width, height, window, few ? 1 : pixels->channels, source);
 }

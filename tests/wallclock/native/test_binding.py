@@ -79,7 +79,7 @@ def test_what_is_handed_over(module: Any) -> None:
     cut = whole[:-40]
     chunk = module.open([b"no image", cmyk, cut, whole], MOST)
     said = [module.STATUSES[header[0]] for header in chunk.headers]
-    assert said[:2] == ["not a JPEG", "another kind of JPEG"]
+    assert said[:2] == ["neither JPEG nor PNG", "another kind of image"]
     assert chunk.bytes(1) is cmyk
     row = empty_row(whole)
     assert chunk.fill([None] * 3 + [plan_of(module, whole)], [None] * 3 + [row])[3][0] == 0

@@ -12,7 +12,8 @@ One policy for all of them:
 - Damage is an error: libjpeg-turbo's warnings included, but not damage in bytes on which no pixel
   depends: metadata, and what lies between the segments of a JPEG's header.
 - Anything but a 1- or 3-component JPEG (PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000, HEIC, CMYK) is
-  decoded by Pillow in every recipe; the records count such images.
+  decoded by Pillow in every recipe; the records count such images. `native` decodes PNGs of 8 bits
+  itself, to Pillow's pixels.
 
 What becomes of other pixels than 8-bit RGB is what Pillow's `convert("RGB")` does, as in
 transformers' `load_image`, with the exceptions that are named here:
@@ -59,6 +60,7 @@ __all__ = [
     "decode_other",
     "make",
     "make_image",
+    "make_other",
     "name_of",
     "native_module",
     "register",
@@ -122,6 +124,12 @@ def _forgiving(decode: Decode) -> Decode:
 def name_of(decode: Any) -> str:
     """The name of the decoder that made `decode`, read back from the function itself."""
     return str(decode.__module__.rpartition(".")[2])
+
+
+def make_other(name: str, *, reuse: bool = False, mode: str = "RGB") -> Decode:
+    """Return what decodes any other image where `name` decodes JPEGs; arguments as for `make`."""
+    of_pillow = make("pil", mode=mode)
+    return native.make_png(of_pillow, reuse, mode) if name == "native" else of_pillow
 
 
 def decode_other(data: bytes, mode: str = "RGB") -> PixelArray:

@@ -1,8 +1,9 @@
-"""Decoder `native`: this package's own, of 8-bit Huffman JPEGs; what it hands over, and all files
-where it was not compiled, simplejpeg decodes. The pixels are the same.
+"""Decoder `native`: this package's own, of 8-bit Huffman JPEGs and 8-bit PNGs; what it hands over,
+and all files where it was not compiled, simplejpeg and Pillow decode. The pixels are the same.
 """
 
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -34,30 +35,56 @@ def _plan(width: int, height: int, scale: int) -> Any:
     return native.find().Plan((height, width), size, denominator=scale), size
 
 
-def _make(reuse: bool, mode: str = "RGB") -> Decode:
+def _decoder(reuse: bool, mode: str, is_png: bool) -> Callable[[bytes, int], Any]:
+    """Pixels of a file at 1/`scale`, all of them; None: it is handed over."""
     import numpy as np
 
-    other = simplejpeg.DECODER
-    decode_otherwise = image_errors("decode", other.label, other.make(reuse, mode))
-    module, channels = native.find(), MODES[mode]
-    if module is None or mode not in MADE:
-        return decode_otherwise
-    memory = np.empty(0, np.uint8)
+    module, channels, memory = native.find(), MODES[mode], np.empty(0, np.uint8)
 
-    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
+    def decode(data: bytes, scale: int) -> Any:
         nonlocal memory
         chunk = module.open([data], len(data))
-        status, _, _, width, height, *_ = chunk.headers[0]
-        if status == 0:
-            plan, (rows, columns) = _plan(width, height, scale)
-            n_bytes = rows * columns * channels
-            if not reuse or memory.size < n_bytes:
-                memory = np.empty(n_bytes, np.uint8)
-            pixels = memory[:n_bytes].reshape(rows, columns, channels)
-            if chunk.fill([plan], [pixels])[0][0] == 0:
-                return pixels
-        hand_over()
-        return decode_otherwise(data, scale, size)
+        status, _, _, width, height, sof, *_ = chunk.headers[0]
+        if status or is_png == bool(sof):
+            return None
+        plan, (rows, columns) = _plan(width, height, scale)
+        n_bytes = rows * columns * channels
+        if not reuse or memory.size < n_bytes:
+            memory = np.empty(n_bytes, np.uint8)
+        pixels = memory[:n_bytes].reshape(rows, columns, channels)
+        return pixels if chunk.fill([plan], [pixels])[0][0] == 0 else None
+
+    return decode
+
+
+def _make(reuse: bool, mode: str = "RGB") -> Decode:
+    other = simplejpeg.DECODER
+    decode_otherwise = image_errors("decode", other.label, other.make(reuse, mode))
+    if native.find() is None or mode not in MADE:
+        return decode_otherwise
+    decode_here = _decoder(reuse, mode, False)
+
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
+        pixels = decode_here(data, scale)
+        if pixels is None:
+            hand_over()
+            return decode_otherwise(data, scale, size)
+        return pixels  # type: ignore[no-any-return]
+
+    return decode
+
+
+def make_png(decode_otherwise: Decode, reuse: bool, mode: str) -> Decode:
+    """A decoder of PNGs, and of what is none, or handed over, by another one."""
+    if native.find() is None or mode not in MADE:
+        return decode_otherwise
+    decode_here = _decoder(reuse, mode, True)
+
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
+        if not data.startswith(b"\x89PNG"):
+            return decode_otherwise(data)
+        pixels = decode_here(data, 1)
+        return decode_otherwise(data) if pixels is None else pixels
 
     return decode
 
