@@ -80,7 +80,7 @@ _ABOUT: documents.Schema = {
 _NEEDED = ("format", "complete", "source", "settings", "identity", "shard")
 _COUNTS = ("vectors", "failures", "parts")
 _CHECKSUMS: documents.Schema = {"bytes": Count, "sha256": str}
-_FAILURE = dict.fromkeys(("id", "stage", "reason"), str)
+_FAILURE = dict.fromkeys(("id", "stage", "reason", "version"), str)
 #: Beside them, of an image that was not reached.
 _RUNS = {"runs": Count}
 
@@ -202,7 +202,7 @@ class Dataset:
             self.check_file(number, name, path)
             rows = [documents.load(line, schema) for line in path.read_bytes().splitlines()]
             for row in rows:
-                if absent := schema.keys() - row.keys():
+                if absent := schema.keys() - row.keys() - {"version"}:  # older datasets have none
                     raise ValueError(f"a line has no {min(absent)}")
             return rows
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +27,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock import documents
+from wallclock.constraints import Range
 from wallclock.errors import UserError
 from wallclock.job.dataset import FAILURES, THREADS, UNREACHED, Dataset
 from wallclock.job.items import Items
 from wallclock.job.part import Part
 from wallclock.job.plan import parts_of
 from wallclock.job.texts import add_to_digest
-from wallclock.recipe import Positive
 
-_EDITION: documents.Schema = {"n": Positive, "ids": str}
+_EDITION: documents.Schema = {"n": Annotated[int, Range(1, 1_000_000_000)], "ids": str}
+#: Of an edition; more would take hours to close.
+_MOST_PARTS = 100_000
 _FOLDER, _NAME = "_editions", "_editions/from-{:05d}.json"
 
 
@@ -118,7 +120,10 @@ def find_growth(dataset: Dataset, items: Items, shard: int) -> Growth:
     parts_of_new = first + np.arange(len(new)) // shard
     as_begun = np.where(np.isin(parts_of_new, there), parts_of_new, -1)
     if _digest(items, new) != last.ids or (numbers[new] != as_begun).any():
-        first = max([first + -(-last.n // shard), *(number + 1 for number in there)])
+        n_parts = -(-last.n // shard)
+        if (n := first + n_parts - len(there)) > _MOST_PARTS:
+            raise UserError(f"{dataset.out} lacks {n:,} parts; give another OUT")
+        first = max([first + n_parts, *(number + 1 for number in there)])
         closed, new = {*range(first)}.difference(there), np.flatnonzero(numbers < 0)
         edition = Edition(first, len(new), _digest(items, new)) if len(new) else None
     parts = parts_of(first, len(new), shard)
