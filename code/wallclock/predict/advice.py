@@ -188,7 +188,7 @@ def _loader_for(job: Job, bound: Bound) -> Job:
     decoded, resized = _shrunk(job)
     ours = [replace(kind, with_pillow=False) if is_jpeg(kind.format) else kind for kind in decoded]
     if job.has_torch:
-        resized = [replace(kind, library="torch") for kind in resized]
+        resized = [replace(kind, resizer="torch") for kind in resized]
     return _decoding(job, bound, ours, resized)
 
 

@@ -151,14 +151,14 @@ class Resized:
     size: Size
     made: Size
     scale: int
-    library: str
+    resizer: str
     count: int
 
     @property
     def ns(self) -> float:
         """Nanoseconds of all of them."""
         read = self.size[0] * self.size[1] / self.scale**2
-        return self.count * resize_ns(self.library, read, self.made[0] * self.made[1])
+        return self.count * resize_ns(self.resizer, read, self.made[0] * self.made[1])
 
     def shrunk(self, target: Target) -> Self:
         """The same of JPEGs that were decoded at the smallest scale that suffices."""

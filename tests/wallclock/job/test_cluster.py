@@ -12,28 +12,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.conftest import ROOT
 from tests.fake_ray import LostError
-from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, Ray, World, content
+from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, Ray, World, content
 from wallclock.errors import ImageError, SourceError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.network import open_embedder
 from wallclock.job import Outcome, embed
-from wallclock.job.dataset import Dataset
-from wallclock.job.listing import list_items
-from wallclock.job.part import Part
 from wallclock.job.place import cluster, node
-from wallclock.job.plan import Job, parts_of
-from wallclock.job.run import Run as ShardRun
 from wallclock.job.run import Tally
-from wallclock.job.settings import JobSettings
 from wallclock.job.stores.folder import Folder
 from wallclock.job.versions import versions
 
@@ -52,23 +43,6 @@ def test_without_ray_it_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def job(images: Path, tmp_path: Path) -> Job:
-    settings, out = JobSettings(**QUICK), tmp_path / "out"
-    out.mkdir()
-    recipe = replace(settings.resolved_recipe("cpu"), workers=1)
-    parts = list_items(str(images)), Dataset(Folder(out)), settings.resolved_model(), recipe
-    return Job(*parts, parts_of(0, N, settings.shard), across=False)
-
-
-def embed_shards(job: Job, *shards: int) -> Tally:
-    """As an actor does it in one call."""
-    run = ShardRun(job, job.plan(shards))
-    with run.loader() as loader:
-        return run.run(loader, open_embedder(job.recipe, job.model), lambda *_: None)
-
-
-IDENTITY: dict[str, Any] = {"shard": 1}
 ABOUT: dict[str, Any] = {"complete": False, "settings": {}, "source": "images"}
 
 
@@ -403,76 +377,6 @@ def test_src_and_out_come_before_ray(
         embed(images, images / "00.jpg" / "out", **QUICK, cluster="local")
     with pytest.raises(ModuleNotFoundError):
         on_cluster(images, cluster="local", deduplicate=False)
-
-
-# --- one shard at a time, in any order ----------------------------------------------------------
-
-
-def test_shards_in_any_order_make_the_same_rows(job: Job, reference: Content) -> None:
-    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
-    copied = [embed_shards(job, shard).copied for shard in (2, 0, 1)]
-    assert content(job.dataset.out) == reference
-    assert 0 < sum(copied) < TWINS  # of two images in one shard, and not across shards
-    assert not job.plan([1]).missing
-
-
-def test_shards_of_one_call_make_the_same_rows(job: Job, reference: Content) -> None:
-    """Copies too: neither call nor order decides which image has a vector of its own."""
-    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
-    copied = [embed_shards(job, 1).copied, embed_shards(job, 0, 2).copied]
-    assert content(job.dataset.out) == reference
-    assert 0 < sum(copied) < TWINS
-
-
-@given(n=st.integers(1, 200), actors=st.integers(1, 9), most=st.integers(1, 50))
-def test_calls_have_each_shard_once(n: int, actors: int, most: int) -> None:
-    left, calls = [*range(7, 7 + n)], list[Sequence[int]]()
-    while left:
-        calls.append(cluster.next_call(left, actors, most))
-        del left[: len(calls[-1])]
-    assert [shard for call in calls for shard in call] == [*range(7, 7 + n)]
-    sizes = [len(call) for call in calls]
-    assert sizes == sorted(sizes, reverse=True)
-    assert max(sizes) <= most
-    if actors == 1:
-        assert set(sizes[:-1]) <= {most}
-    else:
-        assert sizes[-min(actors, n) :] == [1] * min(actors, n), "all end within a shard"
-        assert max(sizes) <= -(-n // (2 * actors))
-
-
-def part(n: int, failures: list[dict[str, str]]) -> Part:
-    columns: dict[str, Any] = {name: [name] * n for name in ("id", "sha256", "version")}
-    return Part(columns | {"width": [1] * n, "height": [1] * n}, np.ones((n, 4), "f4"), failures)
-
-
-def test_the_first_commit_of_a_part_counts(tmp_path: Path) -> None:
-    """A lost actor that comes late neither replaces a part nor its failures."""
-    dataset = Dataset(Folder(tmp_path))
-    failure = {"id": "a", "stage": "read", "reason": "timed out"}
-    dataset.commit(0, part(2, []))
-    dataset.commit(0, part(1, [failure]))
-    assert (dataset.counts()["vectors"], dataset.failures(0)) == (2, [])
-    assert not list(tmp_path.glob(".*.tmp"))
-
-
-def test_a_commit_that_was_cleaned_up_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The actor of a killed driver writes on while the next driver removes what it left."""
-    dataset = Dataset(Folder(tmp_path))
-    failure = {"id": "a", "stage": "read", "reason": "timed out"}
-    publishing = Folder._publishing
-
-    def late(self: Folder) -> Any:
-        monkeypatch.setattr(Folder, "_publishing", publishing)
-        dataset.remove_leftovers()
-        return publishing(self)
-
-    monkeypatch.setattr(Folder, "_publishing", late)
-    with pytest.raises(FileNotFoundError):
-        dataset.commit(0, part(1, [failure]))
-    assert (dataset.committed(), list(tmp_path.rglob("part-*"))) == ([], [])
 
 
 def test_rays_schema_accepts_the_file() -> None:
