@@ -185,7 +185,7 @@ class TarMembers:
 
 
 def _has_data(info: tarfile.TarInfo) -> bool:
-    """Whether a member is a file, as one of a type that nobody knows is."""
+    """Whether a member is a file; one of an unknown type is."""
     return not (info.isdir() or info.issym() or info.islnk() or info.isdev())
 
 
