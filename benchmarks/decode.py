@@ -3,8 +3,8 @@
 Part `decode`: generated images in memory, encoded again by process and sampling, to the scales that
 the loader takes. Those of 12 megapixels are enlarged ones, with noise. `simplejpeg` and `native`
 decode into buffers that are used again; `over_native` is the ratio of their times, round by round.
-Where the native module was not compiled, or hands such files over, its row says so. PyTurboJPEG has
-the scales between.
+Where the native module was not compiled, or leaves such files to simplejpeg, its row says so.
+PyTurboJPEG has the scales between.
 
 Part `resize`: Pillow, torch, OpenCV and the native module from full size to 224 px, with the PSNR
 against Pillow.
@@ -38,7 +38,7 @@ from wallclock import native
 from wallclock.machine import set_threads
 from wallclock.recipe import Recipe
 from wallclock.stages import decode, resize
-from wallclock.stages.decode.native import handed_over
+from wallclock.stages.decode.native import fallbacks
 from wallclock.stages.pixels import PixelArray
 
 #: Pillow's number of a chroma subsampling.
@@ -134,9 +134,9 @@ def _reason(run: _Run, data: bytes) -> str:
     """Why the native module does not decode this; empty: it does."""
     if native.find() is None:
         return native.described()
-    before = handed_over()
+    before = fallbacks()
     run(data)
-    return "handed over" if handed_over() > before else ""
+    return "falls back" if fallbacks() > before else ""
 
 
 def _decoder(name: str, scale: int) -> _Run:

@@ -50,7 +50,7 @@ class Tally:
     copied: int = 0
     n_failed: int = 0
     #: JPEGs that the native module left to another decoder.
-    handed_over: int = 0
+    fallbacks: int = 0
     #: Whether the reader gave up, and why the last image was not reached.
     gave_up: bool = False
     last_unreached: str = ""
@@ -207,7 +207,7 @@ class Run:
             for position, thumbnail in zip(batch.positions, batch.extras.extracted, strict=True):
                 shard.thumbnails[position - shard.first] = thumbnail
         self.tally.images += len(positions)
-        self.tally.handed_over += batch.extras.handed_over
+        self.tally.fallbacks += batch.extras.fallbacks
         self.tally.n_failed += shard.add_failures(batch.failures)
         self._check_failures(shard)
         self.tally.gave_up |= shard.gave_up

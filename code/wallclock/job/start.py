@@ -87,8 +87,8 @@ class Outcome:
         notes = []
         if tally.copied:
             notes.append(f"{tally.copied:,} duplicates")
-        if tally.handed_over:
-            notes.append(f"{tally.handed_over:,} decoded by libjpeg-turbo")
+        if tally.fallbacks:
+            notes.append(f"{tally.fallbacks:,} decoded by libjpeg-turbo")
         rate = (tally.images + tally.n_failed) / tally.wall_s
         notes += [format_rate(rate), f"limited by the {tally.limited_by}"]
         if self.expected:

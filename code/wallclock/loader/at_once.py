@@ -3,7 +3,7 @@
 Files are read and their headers parsed; then Python, which has limits, geometry and what is drawn,
 says of each what is to be made of it; then they are decoded and resized, and Python turns or stores
 those that need it. Any other image is left to the stages of `prepare`: other formats, a JPEG that
-the module hands over, that is over a limit, or cannot be read. They fail as they always have.
+the module does not take, that is over a limit, or cannot be read. They fail as they always have.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from wallclock.loader.ring import Chunk
 from wallclock.orientation import UPRIGHT, oriented_size, stored_placement
 from wallclock.preprocess import Preprocess
 from wallclock.stages.augment import Augmentation, augmentation_of, in_pixels
-from wallclock.stages.decode.native import hand_over
+from wallclock.stages.decode.native import count_fallback
 from wallclock.stages.pixels import PixelArray
 
 #: Bytes of a file at most, and of those that are read at once, about: they wait in memory.
@@ -41,12 +41,12 @@ Times: TypeAlias = tuple[int, int, int, int]
 class Left:
     """An image that is left to the other stages: its bytes, if they were read, in so many ns.
 
-    `handed_over`: the native module does not decode it. `inspected`: it was, before that.
+    `fallback`: the native module does not decode it. `inspected`: it was, before that.
     """
 
     data: bytes | None = None
     read_ns: int = 0
-    handed_over: bool = False
+    fallback: bool = False
     inspected: bool = False
 
 
@@ -167,10 +167,10 @@ class _Part:
         self.direct: list[Arrays | None] = [None] * len(self.items)
         self.scratch: list[PixelArray | None] = [None] * len(self.items)
 
-    def leave(self, at: int, *, handed_over: bool = False, inspected: bool = True) -> None:
+    def leave(self, at: int, *, fallback: bool = False, inspected: bool = True) -> None:
         """Leave an image that was read to the other stages."""
         data, read_ns = self.opened.bytes(at), self.headers[at][2]
-        self.results[at] = Left(data, read_ns, handed_over, inspected)
+        self.results[at] = Left(data, read_ns, fallback, inspected)
 
 
 class AtOnce:
@@ -178,7 +178,7 @@ class AtOnce:
 
     Args:
         read: an image's bytes, where the reader names no place of it. Raises ImageError.
-        decode: decodes what the module hands over.
+        decode: decodes what the module does not take.
     """
 
     def __init__(
@@ -197,10 +197,10 @@ class AtOnce:
         self._n = 1
         self._scratch: dict[int, PixelArray] = {}
 
-    def decode_handed_over(self, image: Image, data: bytes) -> PixelArray:
+    def decode_fallback(self, image: Image, data: bytes) -> PixelArray:
         """As `InPlaceStages.decode`, without another try of the native module."""
         if image.plain_jpeg:
-            hand_over()
+            count_fallback()
         return self._decode(image, data)
 
     def load(
@@ -248,7 +248,7 @@ class AtOnce:
         if status := header[0]:
             # What cannot be read is said in other words.
             if status > 0 and part.results[at] is _UNREAD:
-                part.leave(at, handed_over=True, inspected=False)
+                part.leave(at, fallback=True, inspected=False)
             return
         if inspector is not None:
             position = part.chunk.positions[offset]
@@ -299,7 +299,7 @@ class AtOnce:
             if status:
                 # Of a PNG, Pillow may refuse the header as well.
                 inspected &= part.chunk.items[part.start + at].plain_jpeg
-                part.leave(at, handed_over=True, inspected=inspected)
+                part.leave(at, fallback=True, inspected=inspected)
                 continue
             pixels = part.scratch[at]
             if pixels is not None:

@@ -27,7 +27,7 @@ class Chunk:
     The image at `positions[i]` has row `first + i`. A worker fills in the rest: `items` (the images
     at `positions`), `kept` (offsets into both of images that loaded), `skipped` (of those that need
     no decoding), `extracted` (by the feed, one for each kept), `given` (by the user, one for each
-    position, where the feed keeps them), `failures`, `handed_over` (JPEGs of them that the native
+    position, where the feed keeps them), `failures`, `fallbacks` (JPEGs of them that the native
     module left to another decoder), `marks` (ns, of one image after another: the
     start of each stage, then the end) and `worker`.
     """
@@ -43,7 +43,7 @@ class Chunk:
     given: list[Any] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
-    handed_over: int = 0
+    fallbacks: int = 0
     worker: int = -1
 
     def fail(self, name: str, error: ImageError, file: str = "") -> None:

@@ -37,7 +37,7 @@ from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.augment import augmentation_of
-from wallclock.stages.decode.native import handed_over
+from wallclock.stages.decode.native import fallbacks
 from wallclock.stages.pixels import PixelArray
 
 #: Of a buffer: each image's row, and as `InPlaceStages.resize_into` takes it.
@@ -299,7 +299,7 @@ class ThreadLoader(LendingLoader):
             given=[chunk.given[offset] for chunk in chunks for offset in chunk.kept]
             if self._feed.keeps
             else (),
-            handed_over=sum(chunk.handed_over for chunk in chunks),
+            fallbacks=sum(chunk.fallbacks for chunk in chunks),
         )
         return Batch(
             [item.id for item in items],
@@ -351,7 +351,7 @@ class _Worker:
         items = chunk.items = chunk.items or [feed.item_at(at) for at in chunk.positions]
         if feed.keeps:
             chunk.given = [item.given for item in items]
-        chunk.worker, counted = self._number, handed_over()
+        chunk.worker, counted = self._number, fallbacks()
         for offset, result in enumerate(self._loaded(chunk)):
             if self.stopped:
                 return
@@ -366,7 +366,7 @@ class _Worker:
                 chunk.fail(items[offset].id, result, file)
             else:
                 chunk.skipped.append(offset)
-        chunk.handed_over = handed_over() - counted
+        chunk.fallbacks = fallbacks() - counted
 
     def _loaded(self, chunk: Chunk) -> Iterator[Result]:
         """What became of each image, where they are loaded at once."""
@@ -390,8 +390,8 @@ class _Worker:
                     return None
             was_read = perf_counter_ns()
             decode = stages.decode
-            if left.handed_over and self._at_once:
-                decode = self._at_once.decode_handed_over
+            if left.fallback and self._at_once:
+                decode = self._at_once.decode_fallback
             with self._one_large if item.pixels > LARGE_PIXELS else unlimited:
                 pixels = decode(item, data)
                 decoded = perf_counter_ns()

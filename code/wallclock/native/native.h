@@ -30,7 +30,7 @@
 #define AVX2_INLINE INLINE AVX2
 #endif
 
-/* Why a file is handed over; DECODED is 0. `status_name` (markers.c) has the words for Python. */
+/* Why a file is left to another decoder; DECODED is 0. `status_name` (markers.c) has the words for Python. */
 typedef enum {
     DECODED,
     NOT_READ,        /* no JPEG, or markers or lengths that do not fit the file; no PNG */

@@ -43,7 +43,7 @@ class Metrics:
         text = "Calls that the queue has refused for good; the log says which and why."
         self.refusals = Counter(f"{prefix}refusals", text, registry=registry)
         text = "JPEGs that the native module left to libjpeg-turbo."
-        self.handed_over = Counter(f"{prefix}handed_over", text, registry=registry)
+        self.fallbacks = Counter(f"{prefix}fallbacks", text, registry=registry)
 
     def read(self, name: str, text: str, values: Mapping[str, Callable[[], float]]) -> None:
         """Gauges by buffer that a scrape reads; `""` for one without a label."""

@@ -29,7 +29,7 @@ from wallclock.service.logs import event
 from wallclock.service.metrics import BUFFERS, Metrics
 from wallclock.service.module import ItemError, Module, takes_parameters
 from wallclock.service.settings import ServiceSettings
-from wallclock.stages.decode.native import handed_over
+from wallclock.stages.decode.native import fallbacks
 
 #: Images that one hop to a thread prepares: a hop costs as much as a small decode, so that less
 #: than `_SMALL_S` of work is not divided; of large ones none waits for others above `_CHUNK_S`.
@@ -157,7 +157,7 @@ class ServicePipeline:
     def _prepare(self, items: Sequence[Item]) -> list[tuple[_Outcome, float]]:
         """In a worker's thread."""
         prepared: list[tuple[_Outcome, float]] = []
-        counted = handed_over()
+        counted = fallbacks()
         for item in items:
             began_s = self._clock()
             outcome: _Outcome
@@ -166,7 +166,7 @@ class ServicePipeline:
             except Exception as error:  # noqa: BLE001 - whatever it is, this item's alone
                 outcome = _item_error("preprocess", error)
             prepared.append((outcome, self._clock() - began_s))
-        self._metrics.handed_over.inc(handed_over() - counted)
+        self._metrics.fallbacks.inc(fallbacks() - counted)
         return prepared
 
     async def _process(self) -> None:

@@ -154,12 +154,12 @@ def test_hashes_and_what_a_hook_skips(folder: Path) -> None:
     assert {FILES[info.id] for _, info in extras.unwanted} >= {FILES["png"], FILES["progressive"]}
 
 
-def test_what_is_handed_over_is_counted() -> None:
+def test_fallbacks_are_counted() -> None:
     """Of JPEGs: here the one that is cut off, by both calls of the module."""
     files = [BASELINE, FILES["no end"], FILES["png"], FILES["progressive"]]
     with open_images(files, 20) as batches:
         (batch,) = batches
-    assert (len(batch.failures), batch.extras.handed_over) == (1, 1)
+    assert (len(batch.failures), batch.extras.fallbacks) == (1, 1)
     assert (batch.extras.labels["decoder"], batch.extras.labels["resizer"]) == ("native", "native")
 
 

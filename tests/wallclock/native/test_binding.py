@@ -73,7 +73,7 @@ def test_what_cannot_be_read(module: Any, tmp_path: Path) -> None:
         module.open([making.jpeg(), 3], 100)
 
 
-def test_what_is_handed_over(module: Any) -> None:
+def test_what_falls_back(module: Any) -> None:
     """The bytes are there for another decoder; other images of the chunk are decoded."""
     whole, cmyk = making.jpeg(40, 30, seed=4), making.jpeg(40, 30, seed=5, mode="CMYK")
     cut = whole[:-40]

@@ -117,7 +117,7 @@ def _pixels(data: bytes, scale: int, strict: bool) -> np.ndarray:
 
 
 def _count_decoded(seed: int, files: int) -> int:
-    """Damages files, and checks the pixels of those that are not handed over."""
+    """Damages files, and checks the pixels of those that do not fall back."""
     dice, decoded = random.Random(seed), 0
     whole = list(_whole_files())
     for _ in range(files):
@@ -135,7 +135,7 @@ def _count_decoded(seed: int, files: int) -> int:
     return decoded
 
 
-def test_damaged_files_have_libjpeg_turbos_pixels_or_are_handed_over() -> None:
+def test_damaged_files_have_libjpeg_turbos_pixels_or_fall_back() -> None:
     assert _count_decoded(0, 1000) > 100
 
 

@@ -1,4 +1,4 @@
-"""PNG by the native module: Pillow's pixels, or handed over."""
+"""PNG by the native module: Pillow's pixels, or Pillow itself."""
 
 import io
 import random
@@ -167,7 +167,7 @@ _GOOD, _LARGE = zlib.compress(_RAW), b"name\0\0" + zlib.compress(bytes(2 << 20))
         (_png(4, 5, 2, [_GOOD])[:-12], "irregular"),
     ],
 )
-def test_what_is_handed_over(data: bytes, reason: str) -> None:
+def test_what_falls_back(data: bytes, reason: str) -> None:
     assert jpegs.decoded(data, 1) == reason
 
 
@@ -233,7 +233,7 @@ def _count_decoded(seed: int, files: int) -> int:
     return decoded
 
 
-def test_damaged_files_have_pillows_pixels_or_are_handed_over() -> None:
+def test_damaged_files_have_pillows_pixels_or_fall_back() -> None:
     assert _count_decoded(0, 2000) > 20
 
 

@@ -208,13 +208,13 @@ def test_bytes_of_an_image_count_until_it_is_done_with() -> None:
 
 
 @pytest.mark.skipif(native.find() is None, reason=f"native: {native.described()}")
-def test_what_is_handed_over_is_counted() -> None:
+def test_fallbacks_are_counted() -> None:
     """Here a JPEG without its end."""
     case, requests = Case(), Requests()
     requests.image = making.jpeg()[:-2]
     pipeline = pipeline_of(case, requests, Embedding(model="null"))
     serve(case, pipeline, lambda: case.count("dead_lettered") == 1, Message("a", "a", BODY))
-    assert case.metrics.registry.get_sample_value("wallclock_service_handed_over_total") == 1
+    assert case.metrics.registry.get_sample_value("wallclock_service_fallbacks_total") == 1
 
 
 def test_a_batch_does_not_wait_for_an_image_that_has_failed() -> None:

@@ -307,7 +307,7 @@ def _result(ray: Any, reference: Any) -> Any:
 
 
 def _add(total: Tally, part: Tally) -> None:
-    for name in ("images", "copied", "n_failed", "handed_over", "wall_s"):
+    for name in ("images", "copied", "n_failed", "fallbacks", "wall_s"):
         setattr(total, name, getattr(total, name) + getattr(part, name))
     for name, seconds in part.wait_s.items():
         total.wait_s[name] += seconds

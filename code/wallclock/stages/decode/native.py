@@ -1,5 +1,5 @@
-"""Decoder `native`: this package's own, of 8-bit Huffman JPEGs and 8-bit PNGs; what it hands over,
-and all files where it was not compiled, simplejpeg and Pillow decode. The pixels are the same.
+"""Decoder `native`: this package's own, of 8-bit Huffman JPEGs and 8-bit PNGs. Simplejpeg
+and Pillow decode other files, and all where it was not compiled, to the same pixels.
 """
 
 import threading
@@ -18,14 +18,14 @@ MADE = ("RGB", "L")
 _of_thread = threading.local()
 
 
-def handed_over() -> int:
-    """How many images this thread has handed over so far."""
-    return getattr(_of_thread, "handed_over", 0)
+def fallbacks() -> int:
+    """How many images of this thread fell back to another decoder so far."""
+    return getattr(_of_thread, "fallbacks", 0)
 
 
-def hand_over() -> None:
+def count_fallback() -> None:
     """Count one more."""
-    _of_thread.handed_over = handed_over() + 1
+    _of_thread.fallbacks = fallbacks() + 1
 
 
 @lru_cache(1024)
@@ -36,7 +36,7 @@ def _plan(width: int, height: int, scale: int) -> Any:
 
 
 def _decoder(reuse: bool, mode: str, is_png: bool) -> Callable[[bytes, int], Any]:
-    """Pixels of a file at 1/`scale`, all of them; None: it is handed over."""
+    """Pixels of a file at 1/`scale`, all of them; None: another decoder has to."""
     import numpy as np
 
     module, channels, memory = native.find(), MODES[mode], np.empty(0, np.uint8)
@@ -67,7 +67,7 @@ def _make(reuse: bool, mode: str = "RGB") -> Decode:
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
         pixels = decode_here(data, scale)
         if pixels is None:
-            hand_over()
+            count_fallback()
             return decode_otherwise(data, scale, size)
         return pixels  # type: ignore[no-any-return]
 
@@ -75,7 +75,7 @@ def _make(reuse: bool, mode: str = "RGB") -> Decode:
 
 
 def make_png(decode_otherwise: Decode, reuse: bool, mode: str) -> Decode:
-    """A decoder of PNGs, and of what is none, or handed over, by another one."""
+    """A decoder of PNGs; `decode_otherwise` decodes what is none, or what the module does not take."""
     if native.find() is None or mode not in MADE:
         return decode_otherwise
     decode_here = _decoder(reuse, mode, True)
