@@ -75,7 +75,7 @@ def _make(reuse: bool, mode: str = "RGB") -> Decode:
 
 
 def make_png(decode_otherwise: Decode, reuse: bool, mode: str) -> Decode:
-    """A decoder of PNGs; `decode_otherwise` decodes what is none, or what the module does not take."""
+    """A decoder of PNGs; `decode_otherwise` decodes all that the module does not take."""
     if native.find() is None or mode not in MADE:
         return decode_otherwise
     decode_here = _decoder(reuse, mode, True)
