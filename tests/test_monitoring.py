@@ -22,12 +22,12 @@ from tests.wallclock.service.toy import Toy
 from wallclock import metrics as monitor
 from wallclock.clock import StageProfiler
 from wallclock.service.callbacks import CallbackSender
-from wallclock.service.download import Downloader
+from wallclock.service.client import Downloader
 from wallclock.service.intake import Intake
 from wallclock.service.limits import Bound
 from wallclock.service.metrics import Metrics
 from wallclock.service.pipeline import ServicePipeline
-from wallclock.service.settings import CallbackSettings, DownloadSettings, ServiceSettings
+from wallclock.service.settings import ServiceSettings
 from wallclock.service.sqs import Queue
 
 FOLDER = ROOT / "deploy" / "monitoring"
@@ -51,7 +51,7 @@ def service_metrics() -> set[str]:
     queue = Queue("http://127.0.0.1:1/0/work", 30, "", 5)
     intake = Intake(queue, Bound(30, 1, 1), metrics, ServiceSettings())
     intake.export(metrics)
-    downloads, callbacks = Downloader(DownloadSettings()), CallbackSender(CallbackSettings())
+    downloads, callbacks = Downloader(ServiceSettings()), CallbackSender(ServiceSettings())
     ServicePipeline(Toy(), intake, downloads, callbacks, ServiceSettings(), metrics)
     return {sample.name for family in metrics.registry.collect() for sample in family.samples}
 

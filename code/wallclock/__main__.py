@@ -229,17 +229,11 @@ def _explain_job(about: str, settings: str, words: Sequence[str]) -> str:
 def _explain_serve(words: Sequence[str]) -> str:
     from wallclock.service import settings
 
-    requests = describe(settings.ClientSettings)
-    downloads = describe(settings.DownloadSettings)[len(requests) :]
     module = settings.last_text(words, "module") or settings.ServiceSettings.module
     return (
-        "QUEUE_URL: of an SQS queue. FILE: YAML with lines of `setting: value`; words\n"
-        "win over it. docs/service.md: messages, modules, failures, security.\n\n"
+        "QUEUE_URL: of an SQS queue. docs/service.md explains messages and modules.\n\n"
         "settings, key=value, with their defaults:\n"
         f"{_lines(describe(settings.ServiceSettings))}\n\n"
-        "of requests: KEY=VALUE for both, download.KEY=VALUE for downloads alone,\n"
-        f"callback.KEY=VALUE for callbacks alone:\n{_lines(requests)}\n\n"
-        f"of downloads:\n{_lines(downloads)}\n\n"
         f"of {module}:\n{_lines_of_module(module)}"
     )
 
@@ -274,7 +268,7 @@ COMMANDS = {
         stopped="nothing was written",
     ),
     "serve": Command(
-        usage="QUEUE_URL [config=FILE] [key=value ...]",
+        usage="QUEUE_URL [key=value ...]",
         summary="images of a queue to results, sent to callbacks",
         n_required=1,
         run=_serve,

@@ -44,11 +44,9 @@ _METHODS = (
     "pad",
     "_standardize_kwargs",
 )
-#: Classes that need torchvision and do the plain steps: what their files must say of each step.
-_TORCHVISION_ONLY = {
-    "DINOv3ViTImageProcessor": ("do_resize", "size", "resample", "do_rescale", "do_normalize"),
-    "Tipsv2ImageProcessor": ("do_resize", "size", "resample", "do_rescale", "do_normalize"),
-}
+#: Classes that need torchvision and do the plain steps, of each of which their files must tell.
+_TORCHVISION_ONLY = frozenset({"DINOv3ViTImageProcessor", "Tipsv2ImageProcessor"})
+_TOLD = ("do_resize", "size", "resample", "do_rescale", "do_normalize")
 _CONVNEXT_SQUASHES_FROM = 384
 
 
@@ -147,7 +145,7 @@ def _of_torchvision(name: str, values: _Values) -> Processor:
 
     Its filter works on floats: pixels differ from Pillow's by the rounding to whole numbers.
     """
-    wanted = [*_TORCHVISION_ONLY[name]]
+    wanted = [*_TOLD]
     wanted += ["rescale_factor"] if values.get("do_rescale") else []
     wanted += ["image_mean", "image_std"] if values.get("do_normalize") else []
     absent = [key for key in wanted if values.get(key) is None]
@@ -223,11 +221,6 @@ def _plain(values: _Values) -> _Geometry:
     return "squash", _sides(sizes, "size"), crop
 
 
-def _without_crop(values: _Values) -> _Geometry:
-    """SegFormer's code never crops."""
-    return _plain({**values, "do_center_crop": False})
-
-
 def _convnext(values: _Values) -> _Geometry:
     """Below 384 px: crop_pct of the shortest edge; from there on everything, squashed."""
     if not values.get("do_resize"):
@@ -240,28 +233,10 @@ def _convnext(values: _Values) -> _Geometry:
         return "squash", square, crop
     if crop not in (None, square):
         _refuse("crops twice")
-    return "shortest", _square(int(shortest / _crop_pct(values))), square
-
-
-def _poolformer(values: _Values) -> _Geometry:
-    """crop_pct of the shortest edge, also where the size has a height and an equal width."""
-    if not values.get("do_resize") or values.get("crop_pct") is None:
-        return _plain(values)
-    sizes = _sizes(values)
-    side = sizes.get("shortest_edge") or sizes.get("height")
-    scaled: dict[str, int] = {"shortest_edge": int((side or 0) / _crop_pct(values))}
-    if not side or ("shortest_edge" not in sizes and sizes.get("width") != side):
-        _refuse(f"resizes to size={sizes}")
-    return _plain({**values, "size": scaled})
-
-
-def _levit(values: _Values) -> _Geometry:
-    """The shortest edge to 256/224 of its size."""
-    sizes = _sizes(values)
-    if values.get("do_resize") and "shortest_edge" in sizes:
-        scaled = {"shortest_edge": int((256 / 224) * sizes["shortest_edge"])}
-        return _plain({**values, "size": scaled})
-    return _plain(values)
+    share = values.get("crop_pct")
+    if share is None:
+        _refuse("has no crop_pct")
+    return "shortest", _square(int(shortest / float(share))), square
 
 
 #: Classes with steps of their own → what the steps are. That EfficientNet rescales and normalizes
@@ -270,10 +245,7 @@ _BY_NAME: Mapping[str, Callable[[_Values], _Geometry]] = {
     "BeitImageProcessor": _plain,
     "ConvNextImageProcessor": _convnext,
     "EfficientNetImageProcessor": _plain,
-    "LevitImageProcessor": _levit,
     "MobileNetV2ImageProcessor": _plain,
-    "PoolFormerImageProcessor": _poolformer,
-    "SegformerImageProcessor": _without_crop,
 }
 
 
@@ -299,13 +271,6 @@ def _sides(sizes: Mapping[str, int], name: str) -> Size:
 
 def _square(side: int) -> Size:
     return int(side), int(side)
-
-
-def _crop_pct(values: _Values) -> float:
-    share = values.get("crop_pct")
-    if share is None:
-        _refuse("has no crop_pct")
-    return float(share)
 
 
 # --- timm -----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,7 @@ from wallclock.__main__ import COMMANDS, main
 from wallclock.constraints import describe
 from wallclock.job.settings import JobSettings, VerifySettings
 from wallclock.service.modules import Embedding
-from wallclock.service.settings import (
-    CallbackSettings,
-    ClientSettings,
-    DownloadSettings,
-    ServiceSettings,
-    describe_module,
-)
+from wallclock.service.settings import ServiceSettings, describe_module
 
 Capture = pytest.CaptureFixture[str]
 
@@ -28,7 +21,7 @@ Capture = pytest.CaptureFixture[str]
 CLASSES: dict[str, tuple[Any, ...]] = {
     "embed": (JobSettings,),
     "verify": (VerifySettings,),
-    "serve": (ServiceSettings, ClientSettings, DownloadSettings, CallbackSettings),
+    "serve": (ServiceSettings,),
     # Its options are covered in trace/test_command.py.
     "trace": (),
 }
@@ -85,8 +78,6 @@ def test_help_of_serve_lists_the_modules_settings(capsys: Capture) -> None:
     pixels = help_of("serve", capsys, "module=wallclock.service.modules:Pixels")
     assert any(line.startswith("  size=224 ") for line in pixels)
     assert not any(line.startswith("  dtype=") for line in pixels)
-    assert any("download.KEY" in line for line in pixels)
-    assert any("callback.KEY" in line for line in pixels)
     nowhere = help_of("serve", capsys, "module=nowhere:It")
     assert nowhere[-1].startswith("  module=nowhere:It: No module named 'nowhere'")
 
@@ -182,7 +173,6 @@ def test_help_needs_no_extra() -> None:
         (("rich",), ["embed", "a", "b"], "wallclock embed needs rich, {}[embed]'"),
         (("rich",), ["trace", __file__], "wallclock trace needs rich, {}[embed]'"),
         (("aiohttp",), ["serve", "u"], "wallclock serve needs aiohttp, {}[queue]'"),
-        (("yaml",), ["serve", "u", "config=a.yaml"], "config=FILE needs yaml, {}[queue]'"),
     ],
 )
 def test_a_missing_extra_is_one_line(
@@ -207,32 +197,3 @@ def test_a_missing_extra_in_python(statement: str, library: str, extra: str) -> 
     assert last.startswith("wallclock.errors.UserError: ")
     assert f"needs {library}, which is not installed" in last
     assert last.endswith(f"pip install 'wallclock-images[{extra}]'")
-
-
-# --- the file of settings -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        ("- a\n- list\n", "config=file.yaml: give it lines of `setting: value`"),
-        ("batch: [\n", "config=file.yaml: while parsing"),
-        ("batch: 0\n", "batch=0: give a whole number from 1 to 65536"),
-        ("port: ${oc.env:PORT}\n", "port=${oc.env:PORT}: give a whole number"),
-        ("bach: 1\n", "no setting is called 'bach'; did you mean batch"),
-        ("download: {bach: 1}\n", "no setting is called 'download.bach'"),
-        (None, "config=file.yaml: [Errno 2] No such file"),
-    ],
-)
-def test_mistakes_of_a_file_are_one_line(
-    content: str | None, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    if content is not None:
-        (tmp_path / "file.yaml").write_text(content, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    assert main(["serve", "http://127.0.0.1:1/0/work", "config=file.yaml"]) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith(f"wallclock: {line}")
-    assert printed.count("\n") == 1

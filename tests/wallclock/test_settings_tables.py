@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from wallclock.constraints import Setting, describe
 from wallclock.job.settings import JobSettings, VerifySettings
 from wallclock.service.modules import Embedding
-from wallclock.service.settings import DownloadSettings, ServiceSettings, describe_module
+from wallclock.service.settings import ServiceSettings, describe_module
 
 #: Document → name in its marker → the settings of the table below it.
 TABLES: Mapping[str, Mapping[str, Callable[[], list[Setting]]]] = {
@@ -24,7 +24,6 @@ TABLES: Mapping[str, Mapping[str, Callable[[], list[Setting]]]] = {
     },
     "docs/service.md": {
         "ServiceSettings": partial(describe, ServiceSettings),
-        "DownloadSettings": partial(describe, DownloadSettings),
         "Embedding": partial(describe_module, Embedding),
     },
 }

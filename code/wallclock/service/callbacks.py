@@ -18,9 +18,8 @@ from urllib.parse import urlsplit
 from wallclock.fetch.retries import TransientError, status_error
 from wallclock.fetch.urls import sendable
 from wallclock.outside import printable
-from wallclock.service.addresses import PORTS
-from wallclock.service.client import HttpClient
-from wallclock.service.settings import CallbackSettings
+from wallclock.service.client import PORTS, HttpClient
+from wallclock.service.settings import ServiceSettings
 
 #: The environment variable with the secret; no setting, so that no file or log has it.
 SECRET = "WALLCLOCK_CALLBACK_SECRET"
@@ -32,7 +31,7 @@ _ORIGIN = re.compile(r"https?://[^/?#@\\\s]+", re.IGNORECASE)
 _TARGET = re.compile(r"/(?!/)[!\"$-\[\]-~]*")
 
 
-class CallbackSender(HttpClient[CallbackSettings]):
+class CallbackSender(HttpClient):
     """POSTs; see `HttpClient`. `clock`: Unix seconds, of signatures.
 
     Callbacks are signed if the environment variable `WALLCLOCK_CALLBACK_SECRET` is set.
@@ -41,9 +40,10 @@ class CallbackSender(HttpClient[CallbackSettings]):
     stage = "callback"
 
     def __init__(
-        self, settings: CallbackSettings, *, clock: Callable[[], float] = time.time, **options: Any
+        self, settings: ServiceSettings, *, clock: Callable[[], float] = time.time, **options: Any
     ) -> None:
-        super().__init__(settings, **options)
+        allow_private = settings.allow_private or settings.private_callbacks
+        super().__init__(settings, settings.callbacks, allow_private, **options)
         self._clock = clock
         self._secret = os.environ.get(SECRET, "")
 

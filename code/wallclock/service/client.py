@@ -1,29 +1,76 @@
-"""One pool of connections to hosts that messages name: time-outs, retries, how failures are told.
+"""Requests to URLs that messages name: which are refused, time-outs, retries; downloads.
 
-What is the same for downloads and callbacks.
+A message is written by others, and so is the name server. `check` judges a URL by its text.
+`_refusal` judges the address itself, at the last moment before a connection to it is made: after
+any redirect, after the last look-up of the name (which may answer differently each time), and
+however the host was spelled.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
+from urllib.parse import urlsplit
 
+from wallclock.fetch.addresses import is_public
 from wallclock.fetch.request import Answer, Request
-from wallclock.fetch.retries import CertificateError, PermanentError, RequestError, pause_s
+from wallclock.fetch.retries import (
+    CertificateError,
+    PermanentError,
+    RequestError,
+    pause_s,
+    status_error,
+)
 from wallclock.fetch.transfers import Transfers
-from wallclock.service.addresses import check, refusal
 from wallclock.service.module import ItemError
-from wallclock.service.settings import ClientSettings
+from wallclock.service.settings import ServiceSettings
 
 T = TypeVar("T")
-S = TypeVar("S", bound=ClientSettings)
+_MAX_LENGTH = 8192
+#: Those of the schemes that are requested.
+PORTS = {"http": 80, "https": 443}
 
 
-class HttpClient(Generic[S]):
-    """An async context manager around the pool; it may be shared by any number of tasks.
+def check(url: str, ports: frozenset[int]) -> None:
+    """Check a URL that is to be requested. `ports`: the permitted ones; empty for all.
+
+    Raises PermanentError: it may not be; the reason does not repeat it, as it may have a password.
+    """
+    if len(url) > _MAX_LENGTH:
+        raise PermanentError(f"the URL is longer than {_MAX_LENGTH} characters")
+    try:
+        parts = urlsplit(url)
+        port = parts.port if parts.port is not None else PORTS.get(parts.scheme)
+        (parts.hostname or "").encode("idna")
+    except ValueError as error:
+        raise PermanentError("not a URL") from error
+    if parts.scheme not in PORTS:
+        raise PermanentError("the URL's scheme is neither http nor https")
+    if not parts.hostname:
+        raise PermanentError("the URL has no host")
+    if "@" in parts.netloc:
+        raise PermanentError("the URL has a user name or a password")
+    if ports and port not in ports:
+        raise PermanentError(f"port {port} is not among the setting ports")
+
+
+def _refusal(address: str) -> str:
+    """Why an address may not be connected to; empty if it may."""
+    # Without the address: who wrote the message learns nothing about the network.
+    why = "the host's address is not public (allow_private=true allows it)"
+    return "" if is_public(address) else why
+
+
+def _permit(address: str) -> str:
+    return ""
+
+
+class HttpClient:
+    """A pool of connections, as an async context manager; any number of tasks may share it.
 
     Args:
         connections: requests at a time.
+        allow_private: whether any address and port may be requested.
         pause: between two tries, in seconds; a true result: try no more.
     """
 
@@ -31,20 +78,21 @@ class HttpClient(Generic[S]):
 
     def __init__(
         self,
-        settings: S,
-        *,
-        connections: int = 32,
+        settings: ServiceSettings,
+        connections: int,
+        allow_private: bool,
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._settings = settings
-        self._check = partial(check, ports=settings.allowed_ports())
+        ports = frozenset[int]() if allow_private else settings.allowed_ports()
+        self._check = partial(check, ports=ports)
+        # Where any address may be requested, even so, no proxy is asked.
+        self._judge = _permit if allow_private else _refusal
         self._connections, self._pause = connections, pause
 
     async def __aenter__(self) -> Self:
-        # Where addresses are judged, even so, no proxy is asked: it would connect to any.
-        judge = _permit if self._settings.allow_private else refusal
         loop = asyncio.get_running_loop()
-        self._transfers = Transfers(self._connections, "wallclock", judge, loop)
+        self._transfers = Transfers(self._connections, "wallclock", self._judge, loop)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -91,5 +139,24 @@ class HttpClient(Generic[S]):
         return result
 
 
-def _permit(address: str) -> str:
-    return ""
+class Downloader(HttpClient):
+    """GETs of images from the URLs of messages; see `HttpClient`."""
+
+    stage = "download"
+
+    def __init__(self, settings: ServiceSettings, **options: Any) -> None:
+        super().__init__(settings, settings.downloads, settings.allow_private, **options)
+
+    async def get(self, url: str) -> bytes:
+        """The bytes behind a URL, whole. Raises ItemError, in one line why not."""
+        return await self._try(partial(self._get, url))
+
+    async def _get(self, url: str) -> bytes:
+        most, redirects = self._settings.max_bytes, self._settings.max_redirects
+        answer = await self._request(url, max_bytes=most, redirects=redirects)
+        if answer.status != 200:
+            raise status_error(answer.status, answer.retry_after_s)
+        # A small compressed body can be a large one.
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise PermanentError("the body is compressed, though identity was asked for")
+        return answer.body

@@ -23,7 +23,7 @@ from wallclock.errors import ImageError, reason_of
 from wallclock.fetch.retries import JITTER
 from wallclock.service.batching import BatchPolicy
 from wallclock.service.callbacks import CallbackSender
-from wallclock.service.download import Downloader
+from wallclock.service.client import Downloader
 from wallclock.service.intake import NO_ARRAY, Intake, Item
 from wallclock.service.logs import event
 from wallclock.service.metrics import BUFFERS, Metrics

@@ -1,4 +1,4 @@
-"""The settings of a service: `key=value` on the command line, over those of a YAML file."""
+"""The settings of a service and of its module: `key=value` on the command line."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from wallclock.constraints import (
     texts_of,
     value_of,
 )
-from wallclock.errors import UsageError, check_name, first_line, import_extra
+from wallclock.errors import UsageError, first_line, import_extra
 from wallclock.machine import usable_cores
 from wallclock.recipe import Positive
 
@@ -30,7 +30,7 @@ _SecondsOfTry = Annotated[float, Range(0.001, 3600)]
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """One service."""
+    """One service, its requests to hosts that messages name included."""
 
     module: Annotated[str, Help("package.module:Class; its parameters are settings")] = (
         "wallclock.service.modules:Embedding"
@@ -78,20 +78,10 @@ class ServiceSettings:
     log: Annotated[str, OneOf(("debug", "info", "warning")), Help("least level that is logged")] = (
         "info"
     )
-
-    @property
-    def n_workers(self) -> int:
-        """Threads of `preprocess`."""
-        return self.workers or usable_cores()
-
-
-@dataclass(frozen=True)
-class ClientSettings:
-    """Requests to hosts that messages name."""
-
     allow_private: Annotated[bool, Help("allow any address and port: for hosts of one's own")] = (
         False
     )
+    private_callbacks: Annotated[bool, Help("the same for callbacks alone")] = False
     ports: Annotated[str, Help("ports that URLs may name, with commas")] = "80,443"
     connect_s: Annotated[_SecondsOfTry, Help("seconds to connect, of one try")] = 5.0
     read_s: Annotated[
@@ -99,99 +89,50 @@ class ClientSettings:
     ] = 10.0
     total_s: Annotated[_SecondsOfTry, Help("seconds of one try, redirects included")] = 30.0
     attempts: Annotated[int, Range(1, 100), Help("tries, with random growing pauses")] = 4
-
-    def __post_init__(self) -> None:
-        self.allowed_ports()
-
-    def allowed_ports(self) -> frozenset[int]:
-        """The ports; none for all. Raises UsageError: they are no numbers."""
-        try:
-            ports = frozenset(int(port) for port in self.ports.split(","))
-        except ValueError as error:
-            raise UsageError(f"ports={self.ports}: give numbers, as in 80,443") from error
-        return frozenset() if self.allow_private else ports
-
-
-@dataclass(frozen=True)
-class DownloadSettings(ClientSettings):
-    """Downloads of images."""
-
     max_bytes: Annotated[int, Range(1, 1 << 31), Help("most bytes of an image")] = 50_000_000
     max_redirects: Annotated[
         int, Range(0, 20), Help("redirects to an image, each checked as its URL")
     ] = 3
 
+    def __post_init__(self) -> None:
+        self.allowed_ports()
 
-@dataclass(frozen=True)
-class CallbackSettings(ClientSettings):
-    """Callbacks; redirects are not followed."""
+    @property
+    def n_workers(self) -> int:
+        """Threads of `preprocess`."""
+        return self.workers or usable_cores()
+
+    def allowed_ports(self) -> frozenset[int]:
+        """The ports that URLs may name. Raises UsageError: they are no numbers."""
+        try:
+            return frozenset(int(port) for port in self.ports.split(","))
+        except ValueError as error:
+            raise UsageError(f"ports={self.ports}: give numbers, as in 80,443") from error
 
 
 @dataclass(frozen=True)
 class Setup:
-    """All settings, each where it belongs. `options`: of the module's `__init__`."""
+    """All settings. `options`: of the module's `__init__`."""
 
     service: ServiceSettings
-    download: DownloadSettings
-    callback: CallbackSettings
     module: "type[Module]"
     options: Mapping[str, Any]
 
 
-def read(words: Sequence[str], values: Mapping[str, Any]) -> Setup:
-    """The settings of `key=value` words, over the values of a file.
+def read(words: Sequence[str]) -> Setup:
+    """The settings of `key=value` words. Raises UsageError: one line that names the setting.
 
-    `download.KEY` and `callback.KEY` are settings of one of these; a KEY of theirs alone sets both.
-    Raises UsageError: one line that names the setting.
+    A parameter of the module with the name of a setting of the service gets that.
     """
-    file_values = _flatten(values)
-    module_name = last_text(words, "module") or file_values.get("module", ServiceSettings.module)
-    module = find_module(str(module_name))
+    module = find_module(last_text(words, "module") or ServiceSettings.module)
+    own = {item.name: item.default for item in fields(ServiceSettings)}
     options = {name: item.default for name, item in parameters_of(module).items()}
-    defaults = {
-        "": _defaults_of(ServiceSettings),
-        "download.": _defaults_of(DownloadSettings),
-        "callback.": _defaults_of(CallbackSettings),
-        "module.": options,
-    }
-    names = {"config"}
-    for prefix, group in defaults.items():
-        names.update(group)
-        names.update(prefix + name for name in group)
-    for name in file_values:
-        check_name(name, names, "setting")
-    sources = (file_values, texts_of(words, names))
-
-    def given(prefix: str) -> dict[str, Any]:
-        return _given(defaults[prefix], prefix, sources)
-
-    service = build(ServiceSettings, given(""), "")
-    # A parameter with the name of a setting of the service gets that.
-    shared = {name: getattr(service, name) for name in options if name in defaults[""]}
-    return Setup(
-        service,
-        build(DownloadSettings, given("download."), ""),
-        build(CallbackSettings, given("callback."), ""),
-        module,
-        shared | given("module."),
-    )
-
-
-def read_file(path: str) -> Mapping[str, Any]:
-    """The settings in a YAML file.
-
-    Raises UsageError: it cannot be read, is no YAML, or has no settings; UserError: PyYAML is not
-    installed.
-    """
-    yaml = import_extra("yaml", "config=FILE", "queue")
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"config={path}: {first_line(error)}") from error
-    if not isinstance(values, Mapping):
-        raise UsageError(f"config={path}: give it lines of `setting: value`")
-    return values
+    defaults = options | own
+    texts = texts_of(words, defaults)
+    values = {name: value_of(text, defaults[name]) for name, text in texts.items()}
+    service = build(ServiceSettings, {k: v for k, v in values.items() if k in own}, "")
+    shared = {name: getattr(service, name) for name in options if name in own}
+    return Setup(service, module, {k: v for k, v in values.items() if k in options} | shared)
 
 
 def find_module(name: str) -> "type[Module]":
@@ -223,7 +164,7 @@ def describe_module(module: "type[Module]") -> list[Setting]:
 
     A parameter has a meaning where its annotation has a `Help`.
     """
-    shared = _defaults_of(ServiceSettings)
+    shared = {item.name for item in fields(ServiceSettings)}
     return [
         describe_setting(name, parameter.annotation, parameter.default)
         for name, parameter in parameters_of(module).items()
@@ -238,35 +179,3 @@ def last_text(words: Sequence[str], key: str) -> str:
         if name == key:
             return text
     return ""
-
-
-def _defaults_of(cls: Any) -> dict[str, Any]:
-    return {item.name: item.default for item in fields(cls)}
-
-
-def _given(
-    defaults: Mapping[str, Any], prefix: str, sources: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Of the settings in `defaults`, those that a source has.
-
-    A later source wins over an earlier one; within a source, `prefix.KEY` over KEY.
-    """
-    values: dict[str, Any] = {}
-    for source in sources:
-        for name, default in defaults.items():
-            for key in (name, prefix + name):
-                value = source.get(key)
-                if value is not None:
-                    values[name] = value_of(value, default) if isinstance(value, str) else value
-    return values
-
-
-def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`{download: {attempts: 3}}` as `{download.attempts: 3}`."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update({f"{name}.{key}": nested for key, nested in value.items()})
-        else:
-            flat[str(name)] = value
-    return flat

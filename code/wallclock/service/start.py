@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from wallclock.service.logs import set_up
-from wallclock.service.settings import last_text, read, read_file
+from wallclock.service.settings import read
 from wallclock.service.worker import Worker, queue_of
 
 try:
@@ -25,19 +25,18 @@ def serve(url: str, words: Sequence[str]) -> int:
 
     Args:
         url: of the queue.
-        words: `key=value` settings; `config=FILE` names a YAML file with more of them.
+        words: `key=value` settings.
 
     Raises:
-        UserError: a setting, a file, a model or a queue that is not there.
+        UserError: a setting, a model or a queue that is not there.
     """
     sys.path.insert(0, os.getcwd())  # where a user's module is
-    path = last_text(words, "config")
-    setup = read(words, read_file(path) if path else {})
+    setup = read(words)
     set_up(setup.service.log)
     queue = queue_of(url, setup.service)  # before the module, which may take long to load
     module = setup.module(**setup.options)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_run(Worker(queue, setup, module)))
+        return runner.run(_run(Worker(queue, setup.service, module)))
 
 
 async def _run(worker: Worker) -> int:

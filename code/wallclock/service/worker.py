@@ -10,14 +10,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from wallclock.errors import UserError
 from wallclock.service.callbacks import CallbackSender
-from wallclock.service.download import Downloader
+from wallclock.service.client import Downloader
 from wallclock.service.intake import Intake
 from wallclock.service.limits import Bound
 from wallclock.service.logs import event
 from wallclock.service.metrics import Metrics
 from wallclock.service.module import Module
 from wallclock.service.pipeline import ServicePipeline
-from wallclock.service.settings import ServiceSettings, Setup
+from wallclock.service.settings import ServiceSettings
 from wallclock.service.sqs import TEN, Queue, QueueRefusal
 
 #: Seconds in which messages are returned at the end.
@@ -32,8 +32,8 @@ def queue_of(url: str, settings: ServiceSettings) -> Queue:
 class Worker:
     """Serves one queue with one module; `run` once, in an event loop."""
 
-    def __init__(self, queue: Queue, setup: Setup, module: Module) -> None:
-        self._queue, self._setup, self._module = queue, setup, module
+    def __init__(self, queue: Queue, settings: ServiceSettings, module: Module) -> None:
+        self._queue, self._settings, self._module = queue, settings, module
         self._stopping, self._at_once = asyncio.Event(), asyncio.Event()
         self._metrics = Metrics()
         self._said: set[tuple[bool, str]] = set()
@@ -50,8 +50,7 @@ class Worker:
 
         Those are delivered again after their visibility timeout. Raises UserError: no such queue.
         """
-        setup, settings = self._setup, self._setup.service
-        queue, metrics = self._queue, self._metrics
+        queue, settings, metrics = self._queue, self._settings, self._metrics
         async with AsyncExitStack() as stack:
             stack.push_async_callback(queue.close)
             await queue.open()
@@ -60,14 +59,11 @@ class Worker:
             least = settings.batch + settings.downloads + TEN * settings.pulls
             bound = Bound(visibility_s, least, settings.max_held)
             intake = Intake(queue, bound, metrics, settings)
-            downloads = Downloader(setup.download, connections=settings.downloads)
-            callbacks = CallbackSender(
-                setup.callback, connections=settings.callbacks, pause=self._pause
-            )
+            callbacks = CallbackSender(settings, pause=self._pause)
             pipeline = ServicePipeline(
                 self._module,
                 intake,
-                await stack.enter_async_context(downloads),
+                await stack.enter_async_context(Downloader(settings)),
                 await stack.enter_async_context(callbacks),
                 settings,
                 metrics,
@@ -101,7 +97,7 @@ class Worker:
             pipeline.stop()
             finished = asyncio.ensure_future(intake.finish())
             at_once = asyncio.ensure_future(self._at_once.wait())
-            grace_s = self._setup.service.grace_s
+            grace_s = self._settings.grace_s
             await asyncio.wait(
                 (finished, at_once), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
             )

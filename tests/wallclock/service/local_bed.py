@@ -76,10 +76,10 @@ class LocalBed:
             fixed = ["module=tests.wallclock.service.toy:Toy", "wait_s=0", "allow_private=true"]
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
-            setup = read([*fixed, f"port={port}", "retry_s=0", "grace_s=5", *words], {})
+            setup = read([*fixed, f"port={port}", "retry_s=0", "grace_s=5", *words])
             module = setup.module(**setup.options)
             url = f"{queue}/{ACCOUNT}/{self.work}"
-            worker = Worker(queue_of(url, setup.service), setup, module)
+            worker = Worker(queue_of(url, setup.service), setup.service, module)
             served = asyncio.create_task(_run(worker))
             async with asyncio.timeout(20 + len(bodies) / 2):
                 while not served.done() and not (await self.count_settled() >= until and also()):

@@ -13,10 +13,10 @@ from harness.testbed.images import ImageServer
 from harness.testbed.serving import listening
 from tests.wallclock.fetch.resolving import resolving
 from wallclock.fetch.addresses import is_public
-from wallclock.service import addresses
-from wallclock.service.download import Downloader
+from wallclock.service import client as client_module
+from wallclock.service.client import Downloader
 from wallclock.service.module import ItemError
-from wallclock.service.settings import DownloadSettings
+from wallclock.service.settings import ServiceSettings
 
 NOT_PUBLIC = "the host's address is not public (allow_private=true allows it)"
 
@@ -25,7 +25,7 @@ def refusal(url: str) -> str:
     """Why a URL is refused for good, in one line."""
 
     async def get() -> str:
-        async with Downloader(DownloadSettings()) as downloader:
+        async with Downloader(ServiceSettings()) as downloader:
             with pytest.raises(ItemError) as caught:
                 await downloader.get(url)
         assert (caught.value.stage, caught.value.permanent) == ("download", True)
@@ -182,17 +182,17 @@ def test_any_text_is_refused_in_one_line(text: str, start: str) -> None:
 @pytest.fixture
 def only_one_public(monkeypatch: pytest.MonkeyPatch) -> None:
     """127.0.0.1 counts as public, no other address does."""
-    monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(client_module, "is_public", lambda address: address == "127.0.0.1")
 
 
 def test_a_connection_is_used_again_by_who_may_make_it(tmp_path: Path) -> None:
     server = ImageServer(tmp_path)
 
     async def get() -> None:
-        trusting = Downloader(DownloadSettings(allow_private=True))
+        trusting = Downloader(ServiceSettings(allow_private=True))
         async with listening(server.handle) as url, trusting:
             port = url.rpartition(":")[2]
-            async with Downloader(DownloadSettings(ports=port)) as downloader:
+            async with Downloader(ServiceSettings(ports=port)) as downloader:
                 for client, reason in ((trusting, "HTTP 404"), (downloader, NOT_PUBLIC)) * 2:
                     with pytest.raises(ItemError) as caught:
                         await client.get(f"{url}/a.jpg")
@@ -217,7 +217,7 @@ def test_every_redirect_is_checked_anew(tmp_path: Path, location: str, reason: s
     async def get() -> None:
         async with listening(server.handle) as url:
             ports = f"80,{url.rpartition(':')[2]}"
-            async with Downloader(DownloadSettings(ports=ports)) as downloader:
+            async with Downloader(ServiceSettings(ports=ports)) as downloader:
                 with pytest.raises(ItemError) as caught:
                     await downloader.get(f"{url}/a.jpg")
         assert (caught.value.reason, caught.value.permanent) == (reason, True)

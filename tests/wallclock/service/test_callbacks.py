@@ -22,7 +22,7 @@ from wallclock.service.callbacks import (
     verify_signature,
 )
 from wallclock.service.module import ItemError
-from wallclock.service.settings import CallbackSettings
+from wallclock.service.settings import ServiceSettings
 
 BODY = b'{"id":"1","result":[0.5]}'
 ORIGIN = "https://results.example"
@@ -38,7 +38,7 @@ def send(
         after_pause()
 
     async def post() -> ItemError | None:
-        settings = CallbackSettings(allow_private=True)
+        settings = ServiceSettings(allow_private=True)
         sender = CallbackSender(settings, pause=pause, clock=lambda: 1000.9)
         async with listening(handler) as url, sender:
             try:
@@ -110,7 +110,7 @@ def test_the_body_of_an_answer(
         return await send_parts(request, parts(), length)
 
     async def post() -> None:
-        patient = CallbackSettings(allow_private=True, attempts=1, read_s=3600, total_s=3600)
+        patient = ServiceSettings(allow_private=True, attempts=1, read_s=3600, total_s=3600)
         async with listening(handle) as url, CallbackSender(patient) as sender, asyncio.timeout(30):
             for _ in range(3):
                 await sender.send(url, "key-1", BODY)
@@ -121,7 +121,7 @@ def test_the_body_of_an_answer(
 
 def test_private_addresses_are_refused() -> None:
     async def post() -> None:
-        async with CallbackSender(CallbackSettings()) as sender:
+        async with CallbackSender(ServiceSettings()) as sender:
             with pytest.raises(ItemError, match="address is not public") as caught:
                 await sender.send("http://169.254.169.254/", "key-1", BODY)
         assert caught.value.permanent

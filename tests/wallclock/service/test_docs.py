@@ -21,7 +21,6 @@ from tests.conftest import ROOT
 from tests.wallclock.service.test_examples import results
 from wallclock.service.callbacks import SECRET, SIGNATURE, sign
 from wallclock.service.module import takes_parameters
-from wallclock.service.settings import read, read_file
 
 TEXT = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 
@@ -88,15 +87,6 @@ def test_a_module_that_reads_parameters(monkeypatch: pytest.MonkeyPatch) -> None
     assert takes_parameters(module)
     rows = module.process(np.zeros((2, 8, 8, 3), np.uint8), parameters=[{"limit": -1}, {}])
     assert rows == [{"sharpness": 0.0, "sharp": True}, {"sharpness": 0.0, "sharp": False}]
-
-
-def test_the_settings_file_is_valid(tmp_path: Path) -> None:
-    path = tmp_path / "service.yaml"
-    (content,) = blocks("yaml")
-    path.write_text(content)
-    setup = read(["module=tests.wallclock.service.toy:Toy"], read_file(str(path)))
-    assert setup.service.batch == 32
-    assert (setup.download.attempts, setup.callback.attempts) == (2, 3)
 
 
 @pytest.mark.slow

@@ -13,11 +13,9 @@ from harness.testbed.faults import Faults
 from harness.testbed.images import ImageServer
 from harness.testbed.serving import Handler, listening, send_parts
 from tests.wallclock.fetch.authority import Authority
-from wallclock.constraints import build
-from wallclock.errors import UserError
-from wallclock.service.download import Downloader
+from wallclock.service.client import Downloader
 from wallclock.service.module import ItemError
-from wallclock.service.settings import DownloadSettings
+from wallclock.service.settings import ServiceSettings
 
 IMAGE = bytes(range(250)) * 4
 
@@ -42,7 +40,7 @@ def download(
         return after_pause()
 
     async def get() -> None:
-        values = DownloadSettings(allow_private=True, **settings)
+        values = ServiceSettings(allow_private=True, **settings)
         async with listening(handler) as url, Downloader(values, pause=pause) as downloader:
             try:
                 got.data = await downloader.get(f"{url}/a.jpg{query}")
@@ -139,7 +137,7 @@ def test_a_download_that_is_cancelled_disturbs_no_other(
     server: ImageServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def get() -> None:
-        settings = DownloadSettings(allow_private=True)
+        settings = ServiceSettings(allow_private=True)
         async with listening(server.handle) as url, Downloader(settings) as downloader:
             hanging = [
                 asyncio.create_task(downloader.get(f"{url}/a.jpg?{query}"))
@@ -170,7 +168,7 @@ def test_certificates_are_checked(tmp_path: Path) -> None:
         context = Authority(tmp_path).context("localhost", 10)
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
-        async with server, Downloader(DownloadSettings(allow_private=True)) as downloader:
+        async with server, Downloader(ServiceSettings(allow_private=True)) as downloader:
             with pytest.raises(ItemError, match=r"^download: certificate: ") as caught:
                 await downloader.get(f"https://127.0.0.1:{port}/")
         assert caught.value.permanent
@@ -198,17 +196,3 @@ def test_compressed_bodies_are_refused(encoding: str) -> None:
     assert got.error is not None
     assert got.error.permanent
     assert got.error.reason == "the body is compressed, though identity was asked for"
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"ports": "http"}, "ports=http: give numbers, as in 80,443"),
-        ({"max_bytes": 0}, "max_bytes=0: give a whole number from 1 to 2147483648"),
-        ({"attempts": 0}, "attempts=0: give a whole number from 1 to 100"),
-    ],
-)
-def test_settings(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        build(DownloadSettings, values, "")
-    assert str(caught.value) == message

@@ -80,7 +80,7 @@ def test_message_is_held_until_its_failure_is_delivered(
             bed.calls.faults = Faults()
 
         mending = asyncio.create_task(mend())
-        await bed.run([body("short")], NOTIFY, "callback.attempts=1", until=2)
+        await bed.run([body("short")], NOTIFY, "attempts=1", until=2)
         await mending
         assert await bed.counts("work") == (0, 0)
         return bed
@@ -100,7 +100,7 @@ def test_failure_that_cannot_be_delivered(
 
     async def serve() -> tuple[LocalBed, dict[str, tuple[str, str]]]:
         bed = LocalBed(tmp_path)
-        words = ("callback.attempts=1", "callback_patience_s=0")
+        words = ("attempts=1", "callback_patience_s=0")
         await bed.run([text], NOTIFY, *words, until=1)
         assert await bed.counts("work") == (0, 0)
         return bed, await bed.dead_letters()

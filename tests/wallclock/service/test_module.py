@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote_plus, unquote, urlsplit
 
@@ -19,7 +18,7 @@ from wallclock.constraints import Help, Setting
 from wallclock.errors import UserError
 from wallclock.service.envelopes import Envelopes
 from wallclock.service.module import ItemError, Module, Request, takes_parameters
-from wallclock.service.settings import describe_module, read, read_file
+from wallclock.service.settings import describe_module, read
 
 
 class Toy(Module):
@@ -137,16 +136,11 @@ def test_envelopes_that_are_refused(body: str, reason: str) -> None:
         opened(body, **(S3 if "callback" not in reason else {}))
 
 
-def test_settings_of_a_file_a_command_and_a_module() -> None:
-    values = {"batch": 8, "scale": 2, "download": {"attempts": 9, "read_s": 4}, "read_s": "3"}
-    words = [TOY, "batch=16", "name=x", "callback.allow_private=true", "attempts=2"]
-    setup = read(words, values)
-    assert setup.service.batch == 16
-    assert setup.options == {"batch": 16, "scale": 2, "name": "x"}
-    assert setup.module(**setup.options).values == (16, 2, "x")  # type: ignore[attr-defined]
-    assert setup.download.attempts == setup.callback.attempts == 2  # over the file
-    assert (setup.download.allow_private, setup.callback.allow_private) == (False, True)
-    assert (setup.download.read_s, setup.callback.read_s) == (4, 3)
+def test_settings_of_a_command_and_a_module() -> None:
+    setup = read([TOY, "batch=16", "name=x", "private_callbacks=true", "--read_s=3"])
+    service = setup.service
+    assert (service.batch, service.private_callbacks, service.read_s) == (16, True, 3)
+    assert setup.module(**setup.options).values == (16, 1, "x")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +149,7 @@ def test_settings_of_a_file_a_command_and_a_module() -> None:
         (["bach=1"], "no setting is called 'bach'; did you mean batch"),
         (["batch"], "batch: give it a value, batch=…"),
         (["batch=0"], "batch=0: give a whole number from 1 to 65536"),
-        (["callback.max_bytes=1"], "no setting is called 'callback.max_bytes'"),
+        (["ports=http"], "ports=http: give numbers, as in 80,443"),
         (["module=nowhere:It"], "module=nowhere:It: No module named 'nowhere'; give package"),
         (["module=json:loads"], "derive it from wallclock.service.module.Module"),
         (["module=json"], "give package.module:Class"),
@@ -163,21 +157,8 @@ def test_settings_of_a_file_a_command_and_a_module() -> None:
 )
 def test_mistakes_are_one_line(words: list[str], reason: str) -> None:
     with pytest.raises(UserError, match=reason) as caught:
-        read(words if words[0].startswith("module") else [TOY, *words], {})
+        read(words if words[0].startswith("module") else [TOY, *words])
     assert "\n" not in str(caught.value)
-
-
-def test_settings_of_a_yaml_file(tmp_path: Path) -> None:
-    path = tmp_path / "service.yaml"
-    path.write_text(
-        "batch: 32\nretry_s: 1\nports: 80,443\ndead_letter:\n"
-        "attempts: 3  # of both\ndownload:\n  attempts: 2\n  max_bytes: 20000000\n"
-    )
-    setup = read([TOY, "retry_s=2"], read_file(str(path)))
-    assert (setup.service.batch, setup.service.retry_s) == (32, 2)
-    assert setup.service.dead_letter == ""
-    assert (setup.download.attempts, setup.download.max_bytes) == (2, 20_000_000)
-    assert (setup.callback.attempts, setup.callback.ports) == (3, "80,443")
 
 
 def test_settings_of_a_module_are_described() -> None:

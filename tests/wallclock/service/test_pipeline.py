@@ -17,7 +17,7 @@ from tests.wallclock.service.toy import Toy
 from wallclock import native
 from wallclock.errors import ImageError
 from wallclock.service.callbacks import CallbackSender
-from wallclock.service.download import Downloader
+from wallclock.service.client import Downloader
 from wallclock.service.leases import Message
 from wallclock.service.module import ItemError, Module, Request
 from wallclock.service.modules import Embedding

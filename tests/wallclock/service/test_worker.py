@@ -13,7 +13,7 @@ from tests.wallclock.service.local_bed import LocalBed, body
 from tests.wallclock.service.toy import POISON, Toy
 from wallclock.service import pipeline
 from wallclock.service.batching import BatchPolicy
-from wallclock.service.download import Downloader
+from wallclock.service.client import Downloader
 from wallclock.service.module import ItemError, Request
 
 
