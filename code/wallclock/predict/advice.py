@@ -43,7 +43,7 @@ class Job:
 
     `workers`: 0 where the main thread loads. `model_cores`: of the loaders' cores, those that the
     model takes; 0 without a model on them. `saved_by_loader_s`: of `main`, what it would at most
-    not do if others loaded the images, or loaded them faster.
+    not do if others loaded the images.
     """
 
     seconds: Mapping[str, float]

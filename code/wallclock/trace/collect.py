@@ -138,7 +138,6 @@ def _process(file: File, ended: Ended) -> Process:
         pid=pid,
         role="worker" if words[layout.IS_WORKER] or loads else "other",
         cpu_s=words[layout.CPU_NS] / 1e9 or None,
-        run_delay_s=words[layout.RUN_DELAY_NS] / 1e9,
         threads=tuple(threads),
         is_complete=is_complete,
     )

@@ -45,8 +45,6 @@ _MOST = 0.5
 _BUSY_MACHINE = 0.75
 #: Fewer images than this are too few to judge by.
 _FEW_IMAGES = 100
-#: Images per second in threads from which on counting calls is no longer small beside them.
-_SHORT_CALLS = 1_000
 #: The model's error that is worth a note.
 _WORTH_A_NOTE = 0.1
 
@@ -262,11 +260,6 @@ def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
         yield (
             f"The machine moved {trace.swapped_bytes / 1e6:,.0f} MB to and from swap meanwhile:"
             " its memory was short. Use fewer workers or smaller batches."
-        )
-    if shares.img_per_s > _SHORT_CALLS and shares.has_loading_threads:
-        yield (
-            f"Threads of one process loaded over {_SHORT_CALLS:,} images per second: counting such"
-            " short calls may have slowed them down. Time the program without the trace too."
         )
     if 0 < shares.n_images < _FEW_IMAGES:
         yield f"This rests on {count(shares.n_images, 'image')}: trace {_FEW_IMAGES} or more."

@@ -16,7 +16,7 @@ from wallclock.trace.fixes import Fixes, Predicted
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Row, Table
 from wallclock.trace.sizes import Sizes
-from wallclock.trace.trial import Trial, Untried
+from wallclock.trace.trial import Trial
 from wallclock.trace.words import count, digits, keep_together, percent, seconds, times
 
 if TYPE_CHECKING:
@@ -104,13 +104,9 @@ def _print_fixes(fixes: Fixes, console: "Console", width: int) -> None:
     for fix in fixes.to_write:
         lines = (f"# {fix.title}", *fix.code.splitlines())
         console.print(Text("\n".join(f"    {line}" for line in lines), style="green"), width=width)
-    unsure = [each for each in fixes.all if not each.gain.is_recommended]
-    if unsure:
-        listed = ", ".join(f"{each.fix.name} ({times(each.gain.speedup)})" for each in unsure)
-        _print_text(f"Perhaps: {listed}.", console, width)
 
 
-def report_trial(trial: Trial | Untried, console: "Console") -> None:
+def report_trial(trial: Trial, console: "Console") -> None:
     """Print what `--try` measured and what follows, below the report."""
     console.print()
     for sentence in trial.sentences:
@@ -154,9 +150,9 @@ def _print_table(
 # --- files --------------------------------------------------------------------------------------
 
 
-def write_json(trace: Trace, path: Path, trial: Trial | Untried | None = None) -> None:
+def write_json(trace: Trace, path: Path, trial: Trial | None = None) -> None:
     """Write the numbers of a trace as JSON, in one step. Raises OSError: it cannot be written."""
-    tried = {} if trial is None else {"try": trial.as_json()}
+    tried = {} if trial is None else {"try": trial.numbers}
     text = pretty_json(values_without_secrets({**as_json(trace), **tried}))
     # A path that is no UTF-8 is a lone surrogate in Python, and an escape in JSON.
     write_text(Path(path), text.encode("utf-8", "backslashreplace").decode())
@@ -231,7 +227,7 @@ def _fix_of(predicted: Predicted) -> Mapping[str, Any]:
     }
 
 
-def write_html(trace: Trace, path: Path, trial: Trial | Untried | None = None) -> None:
+def write_html(trace: Trace, path: Path, trial: Trial | None = None) -> None:
     """Write the page, one file that needs no network. Raises OSError: it cannot be written."""
     said = Findings(trace)
     page = _template().render(

@@ -89,7 +89,6 @@ class Process:
     `role`: `main`, `worker` (loads images for another process) or `other`. `is_complete`: whether
     it ended by itself; the counters of a killed process are as of its last traced call. `cpu_s`:
     user and system time, of a killed process until it last waited; None where it was not read.
-    `run_delay_s`: of its main thread, in which it could run and had no core.
     """
 
     pid: int
@@ -97,7 +96,6 @@ class Process:
     cpu_s: float | None
     threads: tuple[Thread, ...]
     is_complete: bool = True
-    run_delay_s: float = 0.0
 
 
 @dataclass(frozen=True)

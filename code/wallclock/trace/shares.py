@@ -119,12 +119,6 @@ class Shares:
         return most
 
     @property
-    def has_loading_threads(self) -> bool:
-        """Whether several threads of one process load images, and so share its GIL."""
-        counts = (sum(t.takes_images(*LOADING) for t in p.threads) for p in self.trace.processes)
-        return any(count > 1 for count in counts)
-
-    @property
     def img_per_s(self) -> float:
         """Images per second after start-up; 0 without images."""
         return self.n_images / self.steady_s if self.steady_s > 0 else 0.0

@@ -18,7 +18,6 @@ from typing import Any
 
 from wallclock.errors import Unavailable, UserError
 from wallclock.predict.advice import FIXES, Job, gain_of, workers_for
-from wallclock.predict.intervals import Gain
 from wallclock.predict.pictures import Target
 from wallclock.trace.fixes import batch_of, errors_of
 from wallclock.trace.record import Trace
@@ -34,133 +33,67 @@ _BUSY = 0.8
 _FIRST_S = 2.0
 #: Seconds of a pass, of which threads take a few milliseconds to start, and of all passes at least.
 _PASS_S, _ALL_S = 0.7, 2.0
-_LEAST_PASSES, _MOST_PASSES = 3, 12
+_LEAST_PASSES = 3
 
 _LOADER = FIXES["open_images"]
 
 
 @dataclass(frozen=True)
-class Untried:
-    """Why there is no measurement, in a sentence that also says what to do."""
-
-    reason: str
-
-    @property
-    def sentences(self) -> list[str]:
-        """The reason."""
-        return [self.reason]
-
-    def as_json(self) -> Mapping[str, Any]:
-        """Its key of the JSON."""
-        return {"reason": self.reason}
-
-
-@dataclass(frozen=True)
-class Pass:
-    """Images that one pass over the files gave; its wall and CPU seconds."""
-
-    images: int
-    seconds: float
-    cpu_s: float
-
-
-@dataclass(frozen=True)
 class Measured:
-    """`passes` over `n_files` files. `failures`: files that could not be loaded; `reason`: one."""
+    """Passes over `n_files` files: `rates`, images per second, the slowest first.
 
-    passes: tuple[Pass, ...]
+    `busy_cores`: how many cores they used. `failures`: files that could not be loaded.
+    """
+
+    rates: Sequence[float]
+    busy_cores: float
     n_files: int
     failures: int
-    reason: str
-
-    @property
-    def rates(self) -> list[float]:
-        """Images per second of the passes, the slowest first."""
-        return sorted(each.images / each.seconds for each in self.passes)
-
-    @property
-    def busy_cores(self) -> float:
-        """How many cores the passes used."""
-        return sum(p.cpu_s for p in self.passes) / sum(p.seconds for p in self.passes)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A measurement of `open_images` on `cores` cores, and what follows for the program.
+    """What `--try` has to say: of a measurement and the gain that follows, or why there is none.
 
-    `gain`: from the measured cost of an image; `predicted_gain`: from the predicted one.
+    `numbers`: the same as keys of the JSON; docs/trace.md explains them.
     """
 
-    measured: Measured
-    cores: int
-    gain: Gain
-    predicted_gain: Gain
-
-    @property
-    def sentences(self) -> list[str]:
-        """What was measured; the gain that follows."""
-        measured, rates = self.measured, self.measured.rates
-        failed = measured.failures
-        failed_text = f"; {count(failed, 'file')} could not be loaded" if failed else ""
-        use = measured.busy_cores / self.cores
-        busy = f", {percent(use)} of them used" if use < _BUSY else ""
-        return [
-            f"Tried wallclock.open_images on {count(measured.n_files, 'file')} of the program, in"
-            f" memory, with {count(self.cores, 'core')}{busy}: {digits(median(rates))} images per"
-            f" second, {digits(rates[0])} to {digits(rates[-1])} in"
-            f" {count(len(rates), 'pass')}{failed_text}.",
-            f"Gain of the program: {_say(self.gain)} follows from this rate,"
-            f" {_say(self.predicted_gain)} was predicted. The program was not run again.",
-        ]
-
-    def as_json(self) -> Mapping[str, Any]:
-        """Its key of the JSON; docs/trace.md explains the keys."""
-        rates = self.measured.rates
-        return {
-            "files": self.measured.n_files,
-            "failures": self.measured.failures,
-            "passes": len(rates),
-            "cores": self.cores,
-            "cpu_use": self.measured.busy_cores / self.cores,
-            "img_per_s": median(rates),
-            "low": rates[0],
-            "high": rates[-1],
-            **_as_json("measured_gain", self.gain),
-            **_as_json("predicted_gain", self.predicted_gain),
-        }
+    sentences: Sequence[str]
+    numbers: Mapping[str, Any]
 
 
-def _say(gain: Gain) -> str:
-    return f"{times(gain.speedup)} ({times(gain.low)} to {times(gain.high)})"
-
-
-def _as_json(name: str, gain: Gain) -> Mapping[str, float]:
-    return {name: gain.speedup, f"{name}_low": gain.low, f"{name}_high": gain.high}
-
-
-def try_loader(trace: Trace, paths: Sequence[str]) -> Trial | Untried:
+def try_loader(trace: Trace, paths: Sequence[str]) -> Trial:
     """Measure `open_images` on these files as the report proposes it."""
-    shares = Shares(trace)
+    try:
+        shares = Shares(trace)
+        job, files, options = _what_to_try(shares, paths)
+        return conclude(shares, job, measure_apart(files, options))
+    except UserError as error:
+        return Trial([str(error)], {"reason": str(error)})
+
+
+def _what_to_try(
+    shares: Shares, paths: Sequence[str]
+) -> tuple[Job, Sequence[str], Mapping[str, Any]]:
+    """The program, files to load, and how. Raises UserError: there is nothing to try."""
     job = job_of(shares)
     if job is None or job.img_per_s() == inf:
-        return Untried("Nothing to try: the program loaded no image that the trace counts.")
+        raise UserError("Nothing to try: the program loaded no image that the trace counts.")
     if job.target is None:
-        return Untried(
+        raise UserError(
             "Nothing to try: the program has no size to which it resizes most of its images."
             " Resize them in a function that is counted."
         )
     files = [path for path in paths if os.path.isfile(path)][:_MOST_FILES]
     if not files:
-        return Untried(
+        raise UserError(
             "Nothing to try: no file of the program's images is known here. They came from the"
             " network, an archive or a reader that is not seen: trace a run on a folder of them."
         )
     if not _LOADER.applies(job):
-        return Untried("Nothing to try: the trace has no images that open_images would load.")
+        raise UserError("Nothing to try: the trace has no images that open_images would load.")
     workers = workers_for(job.cores, waits=job.waits)
-    options = {**geometry_of(job.target), "batch": batch_of(job), "workers": workers}
-    measured = measure_apart(files, options)
-    return measured if isinstance(measured, Untried) else conclude(shares, job, measured)
+    return job, files, {**geometry_of(job.target), "batch": batch_of(job), "workers": workers}
 
 
 def geometry_of(target: Target) -> Mapping[str, Any]:
@@ -177,10 +110,39 @@ def geometry_of(target: Target) -> Mapping[str, Any]:
 
 def conclude(shares: Shares, job: Job, measured: Measured) -> Trial:
     """What follows from the measurement for the program, beside what was predicted."""
-    cores, rates = job.cores, measured.rates
-    changed = [with_loader(job, cores / rate) for rate in (rates[0], median(rates), rates[-1])]
+    slowest, middle, fastest = measured.rates[0], median(measured.rates), measured.rates[-1]
+    changed = [with_loader(job, job.cores / rate) for rate in (slowest, middle, fastest)]
     errors = errors_of(shares, job)
-    return Trial(measured, cores, gain_of(job, changed, errors), _LOADER.gain(job, errors))
+    gains = {
+        "measured_gain": gain_of(job, changed, errors),
+        "predicted_gain": _LOADER.gain(job, errors),
+    }
+    use, n_passes = measured.busy_cores / job.cores, len(measured.rates)
+    said = [f"{times(g.speedup)} ({times(g.low)} to {times(g.high)})" for g in gains.values()]
+    busy = f", {percent(use)} of them used" if use < _BUSY else ""
+    failed = (
+        f"; {count(measured.failures, 'file')} could not be loaded" if measured.failures else ""
+    )
+    sentences = [
+        f"Tried wallclock.open_images on {count(measured.n_files, 'file')} of the program, in"
+        f" memory, with {count(job.cores, 'core')}{busy}: {digits(middle)} images per second,"
+        f" {digits(slowest)} to {digits(fastest)} in {count(n_passes, 'pass')}{failed}.",
+        f"Gain of the program: {said[0]} follows from this rate, {said[1]} was predicted."
+        " The program was not run again.",
+    ]
+    numbers = {
+        "files": measured.n_files,
+        "failures": measured.failures,
+        "passes": n_passes,
+        "cores": job.cores,
+        "cpu_use": use,
+        "img_per_s": middle,
+        "low": slowest,
+        "high": fastest,
+    }
+    for name, gain in gains.items():
+        numbers |= {name: gain.speedup, f"{name}_low": gain.low, f"{name}_high": gain.high}
+    return Trial(sentences, numbers)
 
 
 def with_loader(job: Job, cost_s: float) -> Job:
@@ -195,8 +157,11 @@ def with_loader(job: Job, cost_s: float) -> Job:
 # --- the measurement ----------------------------------------------------------------------------
 
 
-def measure_apart(paths: Sequence[str], options: Mapping[str, Any]) -> Measured | Untried:
-    """`measure` in a new process on the same cores, with this one's import path."""
+def measure_apart(paths: Sequence[str], options: Mapping[str, Any]) -> Measured:
+    """`measure` in a new process on the same cores, with this one's import path.
+
+    Raises UserError: there is no measurement.
+    """
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
     try:
         done = subprocess.run(
@@ -208,17 +173,18 @@ def measure_apart(paths: Sequence[str], options: Mapping[str, Any]) -> Measured 
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Untried(f"Tried open_images: not done after {_GIVEN_UP_S} s, no measurement.")
+        raise UserError(
+            f"Tried open_images: not done after {_GIVEN_UP_S} s, no measurement."
+        ) from None
     except KeyboardInterrupt:  # the program's report is not lost with the measurement
-        return Untried("Tried open_images: interrupted, no measurement.")
+        raise UserError("Tried open_images: interrupted, no measurement.") from None
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        return Untried(f"Tried open_images: it failed: {said[-1]}")
+        raise UserError(f"Tried open_images: it failed: {said[-1]}")
     answer = json.loads(done.stdout.splitlines()[-1])
     if "error" in answer:
-        return Untried(f"Tried open_images: {answer['error']}")
-    passes = tuple(Pass(**each) for each in answer.pop("passes"))
-    return Measured(passes, **answer)
+        raise UserError(f"Tried open_images: {answer['error']}")
+    return Measured(**answer)
 
 
 def main() -> None:
@@ -261,35 +227,38 @@ def measure(
     Raises UserError: no file could be loaded.
     """
     loaded, failures = _first_files(paths, open_batches, clock)
-    reason = failures[0] if failures else ""
 
-    def run(epochs: int) -> Pass:
+    def run(epochs: int) -> tuple[float, float]:
+        """Wall and CPU seconds of a pass."""
         started, cpu_started = clock(), cpu_clock()
         with open_batches(loaded, epochs=epochs) as batches:
-            images = sum(len(batch.ids) for batch in batches)
-        return Pass(images, clock() - started, cpu_clock() - cpu_started)
+            for _ in batches:
+                pass
+        return clock() - started, cpu_clock() - cpu_started
 
-    rehearsal = run(1)
-    epochs = ceil(_PASS_S / rehearsal.seconds) if rehearsal.seconds > 0 else 1
-    passes: list[Pass] = []
-    while len(passes) < _LEAST_PASSES or (
-        sum(each.seconds for each in passes) < _ALL_S and len(passes) < _MOST_PASSES
-    ):
-        passes.append(run(epochs))
-    return Measured(tuple(passes), len(loaded), len(failures), reason)
+    rehearsal_s, _ = run(1)
+    epochs = ceil(_PASS_S / rehearsal_s)
+    walls: list[float] = []
+    cpu_s = 0.0
+    while len(walls) < _LEAST_PASSES or sum(walls) < _ALL_S:
+        wall_s, used_s = run(epochs)
+        walls.append(wall_s)
+        cpu_s += used_s
+    rates = sorted(epochs * len(loaded) / wall_s for wall_s in walls)
+    return Measured(rates, cpu_s / sum(walls), len(loaded), failures)
 
 
 def _first_files(
     paths: Sequence[str], open_batches: Callable[..., Any], clock: Callable[[], float]
-) -> tuple[list[str], list[str]]:
-    """The files that are loaded until the time is over, in order; why others could not be."""
+) -> tuple[list[str], int]:
+    """The files that are loaded until the time is over, in order; how many could not be."""
     loaded: list[str] = []
-    failures: list[str] = []
+    failures = 0
     started = None
     with open_batches(paths) as batches:
         for batch in batches:
             loaded += batch.ids
-            failures += [f"{failure['id']}: {failure['reason']}" for failure in batch.failures]
+            failures += len(batch.failures)
             started = clock() if started is None else started
             if clock() - started > _FIRST_S:
                 break

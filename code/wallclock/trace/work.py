@@ -55,7 +55,8 @@ def job_of(shares: Shares) -> Job | None:
         model_cores=_model_cores(shares, model_s, beside_s) if on_loaders_cores else 0,
         has_gpu=bool(trace.device),
         has_torch="torch" in trace.versions,
-        saved_by_loader_s=_saved_by_loader_s(shares, main_s, loads_beside=loads_beside) / n,
+        # Where it loads the images it also makes arrays of them and frees them: half, at most.
+        saved_by_loader_s=0.0 if loads_beside else min(main_s, shares.main.seconds(OTHER) / 2) / n,
         decoded=[_decoded(kind) for kind in trace.kinds("decode") if min(kind.source)],
         resized=[_resized(kind) for kind in trace.kinds("resize") if min(kind.source)],
         target=target_of(trace),
@@ -88,20 +89,6 @@ def uncontended_share(shares: Shares) -> float:
     ]
     least_s, all_s = (sum(values) for values in zip(*kept, strict=True)) if kept else (1.0, 1.0)
     return min(1.0, least_s / all_s)
-
-
-def _saved_by_loader_s(shares: Shares, main_s: float, *, loads_beside: bool) -> float:
-    """Seconds of the main thread beside its model that another loader would save, at most.
-
-    Its waits for a core that workers have. Where it loads the images: half of its other Python, in
-    which it makes arrays of them and frees them.
-    """
-    main = shares.main
-    if not loads_beside:
-        return min(main_s, main.seconds(OTHER) / 2)
-    busy = main.wall_s - main.seconds(*WAITING)
-    delay = sum(p.run_delay_s for p in shares.trace.processes if p.role == "main")
-    return main_s * min(1.0, delay / busy) if busy > 0 else 0.0
 
 
 def _in_processes(trace: Trace) -> bool:

@@ -215,16 +215,15 @@ def test_intervals_hold_the_gain(made: Trace) -> None:
     assert predicted.model_error >= 0
 
 
-def a_model_beside_workers(least_s: float = 0.0, delay_s: float = 0.0) -> Trace:
+def a_model_beside_workers(least_s: float = 0.0) -> Trace:
     """Two workers and a model on two cores: 8 s, of which the model takes 6 and Python 1."""
     made = dataloader(
         {"wait": 1.0, "forward": 6.0}, {"decode": 7.0}, n_workers=2, worker_cpu_s=4.0, cores=2
     )
-    main, *workers = made.processes
-    (threads,) = main.threads
+    (threads,) = made.processes[0].threads
     forward = traces.function("forward")
     threads.spent[forward] = replace(threads.spent[forward], least_s=least_s)  # type: ignore[index]
-    return replace(made, processes=(replace(main, run_delay_s=delay_s), *workers))
+    return made
 
 
 def test_a_model_that_workers_disturb_is_faster_alone() -> None:
@@ -236,16 +235,6 @@ def test_a_model_that_workers_disturb_is_faster_alone() -> None:
         gain(a_model_beside_workers(least_s), "open_images") for least_s in (0.0, 3e-3)
     )
     assert alone.speedup > 1.1 * disturbed.speedup
-
-
-def test_the_main_thread_is_spared_its_waits_for_a_core() -> None:
-    work = job(a_model_beside_workers(delay_s=3.5))
-    # It is at work for 7 of 8 s; half of that it waits for a core, so of its second of Python.
-    assert work.saved_by_loader_s == pytest.approx(0.5 / 400)
-    without, delayed = (
-        gain(a_model_beside_workers(3e-3, delay_s), "open_images") for delay_s in (0.0, 3.5)
-    )
-    assert delayed.high > without.high
 
 
 def test_the_loader_keeps_the_batch() -> None:

@@ -1,7 +1,4 @@
-"""Decoders, resizers, readers and writers under the trace: their names, images and sizes.
-
-imagecodecs cannot be had here: a module of the same name stands in for it.
-"""
+"""Decoders, resizers, readers and writers under the trace: their names, images and sizes."""
 
 import struct
 from pathlib import Path
@@ -20,7 +17,6 @@ HAS_NATIVE = native.find() is not None
 PROGRAM = """
 import functools, http.server, io, json, os, sys, threading, urllib.request
 import cv2, numpy, simplejpeg
-import imagecodecs
 
 data = open("photo.jpg", "rb").read()
 array = cv2.imdecode(numpy.frombuffer(data, numpy.uint8), cv2.IMREAD_COLOR)
@@ -28,8 +24,6 @@ cv2.resize(array, (10, 20))
 assert cv2.imread("photo.jpg", cv2.IMREAD_REDUCED_COLOR_2).shape == (150, 200, 3)
 assert cv2.imread(os.devnull) is None
 simplejpeg.decode_jpeg(data, min_width=100, min_height=75, min_factor=1)
-assert imagecodecs.jpeg8_decode(data).shape == (300, 400, 3)
-assert imagecodecs.jpeg8_decode(data).shape == (300, 400, 3)
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *words):
@@ -47,14 +41,6 @@ with wallclock.open_images("images", size=32, batch=2) as batches:
     assert sum(len(batch.ids) for batch in batches) == 3
 """
 
-IMAGECODECS = """
-import numpy
-def __getattr__(name):
-    if name == "jpeg8_decode":
-        return lambda data: numpy.zeros((300, 400, 3))
-    raise AttributeError(name)
-"""
-
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Done:
@@ -63,7 +49,6 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Done:
     (folder / "images").mkdir()
     for number in range(3):
         (folder / "images" / f"{number}.jpg").write_bytes(making.jpeg(64, 48, seed=number))
-    write(folder, IMAGECODECS, "imagecodecs.py")
     done = trace(write(folder, PROGRAM), cwd=folder)
     assert done.trace.exit_code == 0, done.stderr
     return done
@@ -74,7 +59,6 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Done:
     [
         ("decode", "cv2.imdecode", 1, 1),
         ("decode", "cv2.imread", 2, 1),
-        ("decode", "imagecodecs.jpeg8_decode", 2, 2),
         ("decode", "simplejpeg.decode_jpeg", 1 if HAS_NATIVE else 4, 1 if HAS_NATIVE else 4),
         ("decode", "wallclock decode", 3 if HAS_NATIVE else 0, 3 if HAS_NATIVE else 0),
         ("resize", "cv2.resize", 1, 1),
@@ -106,7 +90,6 @@ def test_sizes(libraries: Done) -> None:
     assert sizes["cv2.imdecode", "JPEG", full, full] == (1, n_bytes)
     assert sizes["cv2.imread", "JPEG", full, (200, 150)] == (1, n_bytes)
     assert sizes["simplejpeg.decode_jpeg", "JPEG", full, (100, 75)] == (1, n_bytes)
-    assert sizes["imagecodecs.jpeg8_decode", "JPEG", full, full] == (2, 2 * n_bytes)
     assert sizes["cv2.resize", "", full, (10, 20)] == (1, 0)
 
 

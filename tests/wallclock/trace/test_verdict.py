@@ -151,16 +151,6 @@ def test_a_busy_machine_is_noted() -> None:
     assert "Other programs used 62 % of the CPU time that its threads needed" in notes_of(busy)
 
 
-def test_short_calls_in_threads_are_noted() -> None:
-    """1,005 images per second after start-up; from one thread per process they are no matter."""
-    kinds = [traces.decoded(8_040), traces.resized(8_040)]
-    in_threads = replace(traces.THREADS, images=tuple(kinds))
-    assert "Threads of one process loaded over 1,000 images per second" in notes_of(in_threads)
-    assert "Threads of one process" not in notes_of(traces.THREADS)
-    in_processes = replace(traces.STARVING_DECODE, images=tuple(kinds))
-    assert "Threads of one process" not in notes_of(in_processes)
-
-
 def test_a_model_that_is_off_is_noted() -> None:
     """Workers that never wait and are idle half of the time: something else held them up."""
     made = dataloader({"wait": 7.9}, {"decode": 2.0, "idle": 5.9}, worker_cpu_s=2.0)

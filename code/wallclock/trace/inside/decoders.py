@@ -1,15 +1,14 @@
 """Libraries of images whose functions a row of `targets` cannot describe.
 
-Pillow decodes where an image is first used, so that one name has several stages. Other decoders
-have many names, or are loaded when they are first asked for.
+Pillow decodes where an image is first used, so that one name has several stages.
 """
 
-from functools import partial, wraps
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from . import files, notes
-from .patch import noted, replace
+from . import files
+from .patch import replace
 from .targets import CLASS_STAGES
 from .tracer import Call, Tracer
 
@@ -95,29 +94,6 @@ def _format_of(image: Any) -> str:
 
 
 # --- other libraries ---------------------------------------------------------------------------
-
-
-def patch_imagecodecs(tracer: Tracer, module: Any) -> None:
-    """`imagecodecs` loads a codec when it is first asked for; wrap what it gives then."""
-    load = getattr(module, "__getattr__", None)
-    if load is None:
-        return
-
-    def wrap(name: str, original: Call) -> Call:
-        note = notes.decoded_file if name == "imread" else notes.decoded_data
-        return noted(tracer, original, tracer.slot("decode", f"imagecodecs.{name}"), note)
-
-    def __getattr__(name: str) -> Any:  # noqa: N807
-        value = load(name)
-        if callable(value) and (name.endswith("_decode") or name in ("imread", "imdecode")):
-            value = wrap(name, value)
-            setattr(module, name, value)
-        return value
-
-    module.__getattr__ = __getattr__
-    for name in list(vars(module)):
-        if name.endswith("_decode"):
-            replace(tracer, module, name, partial(wrap, name))
 
 
 def patch_albumentations(tracer: Tracer, module: ModuleType) -> None:

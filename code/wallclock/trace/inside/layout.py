@@ -30,8 +30,6 @@ DEVICE_BUSY_NS = 7
 HAS_DEVICE = 8
 TEXT_USED = 9
 REGIONS_USED = 10
-#: Time in which the main thread could run and had no core, as of the end; 0 where unknown.
-RUN_DELAY_NS = 11
 HEAD_WORDS = 64
 MAGIC = 0x57434B54
 

@@ -224,7 +224,6 @@ PATCHES: dict[str, str] = {
     "PIL.Image": "decoders:patch_image",
     "PIL.ImageFile": "decoders:patch_image_file",
     "PIL.JpegImagePlugin": "decoders:patch_jpeg",
-    "imagecodecs": "decoders:patch_imagecodecs",
     "albumentations.core.transforms_interface": "decoders:patch_albumentations",
     "concurrent.futures.thread": "waits:patch_thread_pool",
     "torch": "torch_calls:patch_torch",

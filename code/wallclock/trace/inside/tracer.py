@@ -303,7 +303,6 @@ class Tracer:
                 self.complain("the end", error)
         with self._lock:
             self.note_cpu_time()
-            self.counters.words[layout.RUN_DELAY_NS] = _run_delay_ns()
             self.counters.words[layout.ENDED] = self.clock()
 
     def complain(self, what: str, error: BaseException) -> None:
@@ -323,18 +322,6 @@ def disguise_as(original: Call, wrapper: Call) -> Call:
         code, closure = wrapper.__code__, wrapper.__closure__
         wrapper = FunctionType(code, original.__globals__, wrapper.__name__, None, closure)
     return wraps(original)(wrapper)
-
-
-def _run_delay_ns() -> int:
-    """How long this process's main thread waited for a core, by Linux; 0 elsewhere.
-
-    Second field of schedstat: Linux, Documentation/scheduler/sched-stats.rst.
-    """
-    try:
-        with open("/proc/self/schedstat", encoding="ascii") as opened:
-            return int(opened.read().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def _row(view: memoryview, rows: dict[tuple[int, ...], int], key: tuple[int, ...]) -> int:
