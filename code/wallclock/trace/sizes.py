@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 
 from wallclock.predict.pictures import Size, Target, is_jpeg
@@ -112,24 +113,10 @@ def say_target(target: Target) -> str:
 def _summarize(function: Function, format: str, kinds: Iterable[ImageKind]) -> Sizes:
     by_size = sorted(kinds, key=lambda kind: (kind.source[0] * kind.source[1], kind.source))
     count = sum(kind.count for kind in by_size)
-    counts: Counter[tuple[Size, Size]] = Counter()
-    for kind in by_size:
-        counts[kind.source, kind.made] += kind.count
-    (source, made), most = counts.most_common(1)[0]
-    is_typical = most > _MOST * count
+    shown = max(by_size, key=lambda kind: kind.count)
+    is_typical = shown.count > _MOST * count
     if not is_typical:
-        source = _median([kind.source for kind in by_size], [kind.count for kind in by_size])
-        ordered = sorted(by_size, key=lambda kind: (kind.made[0] * kind.made[1], kind.made))
-        made = _median([kind.made for kind in ordered], [kind.count for kind in ordered])
+        up_to = accumulate(kind.count for kind in by_size)
+        shown = next(kind for kind, n in zip(by_size, up_to, strict=True) if n >= count / 2)
     n_bytes = sum(kind.n_bytes for kind in by_size)
-    return Sizes(function, format, source, made, count, n_bytes, is_typical)
-
-
-def _median(sizes: Sequence[Size], counts: Sequence[int]) -> Size:
-    """The size at the middle of so many of each, in this order."""
-    left = sum(counts) / 2
-    for size, count in zip(sizes, counts, strict=True):
-        left -= count
-        if left <= 0:
-            return size
-    return sizes[-1]
+    return Sizes(function, format, shown.source, shown.made, count, n_bytes, is_typical)
