@@ -1,19 +1,31 @@
-"""Protocols by name, and what a record's digest covers."""
+"""Protocols by name, what a record's digest covers, and what all of them share."""
 
-from collections.abc import Iterator
+import multiprocessing
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from harness import provenance, records
-from harness.protocols import protocol, registry
-from harness.spec import Cell
+from harness import provenance, records, sinks
+from harness.corpora import readers
+from harness.corpora.manifest import Item, Manifest
+from harness.engines.pipeline import device_stages
+from harness.processes import ProcessTree
+from harness.protocols import fidelity, protocol, registry, sink_check
+from harness.protocols.sink_check import check_sink
+from harness.spec import Cell, Slice
 from tests.conftest import ROOT
+from tests.harness.engines.conftest import manifest_in
 from tests.test_layers import GROUND
 from wallclock import files
-from wallclock.errors import UserError
+from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import ModelSpec, Recipe
+
+# --- registry -------------------------------------------------------------------------------------
+
 
 PROTOCOLS = sorted(registry.PROTOCOLS)
 digest = cache(files.sha256_file)
@@ -94,3 +106,137 @@ def test_an_edit_changes_the_keys_of_what_times_it(
     after = keys()
     assert {name for name in PROTOCOLS if after[name] != before[name]} == protocols
     assert (provenance.CODE / edited).is_file()
+
+
+# --- protocol -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "share", "state"),
+    [("warm", 1.0, "warm"), ("warm", 0.6, "partly warm"), ("cold", 0.01, "cold")],
+)
+def test_page_cache_is_read_back(
+    asked: str, share: float, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "cached_share", lambda paths: share)
+    manifest = manifest_in(tmp_path, 2)
+    cell = Cell("x", "x", "x", 0, Recipe("x"), None, ModelSpec("x"), {"page_cache": asked})
+    values = protocol.set_page_cache(cell, manifest)
+    assert (values["page_cache"], values["page_cache_share"]) == (state, share)
+    monkeypatch.setattr(readers, "cached_share", lambda paths: 0.9)
+    if asked == "cold":
+        with pytest.raises(Unavailable, match=r"cold pages .* 90% of them"):
+            protocol.set_page_cache(cell, manifest)
+
+
+def test_share_of_the_page_cache(tmp_path: Path) -> None:
+    for name, data in {"a": b"x" * 10_000, "empty": b""}.items():
+        (tmp_path / name).write_bytes(data)
+    files = [tmp_path / "a", tmp_path / "empty", tmp_path / "gone"]
+    readers.warm(files)
+    assert readers.cached_share(files) == 1.0
+    assert readers.cached_share(files[1:]) is readers.cached_share([]) is None
+
+
+def test_memory_is_of_the_whole_tree() -> None:
+    context = multiprocessing.get_context("fork")
+    ready, done = context.Event(), context.Event()
+
+    def hold() -> None:
+        memory = bytearray(b"x" * (64 << 20))
+        ready.set()
+        done.wait()
+        del memory
+
+    alone, child = ProcessTree().pss_mib(), context.Process(target=hold)
+    child.start()
+    ready.wait()
+    assert ProcessTree().pss_mib() > alone + 60
+    assert protocol.peak_memory_mib() > alone + 60
+    done.set()
+    child.join()
+
+
+def test_competing_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, clock = iter([10.0, 11.0, 11.0, 11.0 + 2e-11]), iter([0, 2, 0, 2])
+    monkeypatch.setattr(protocol, "_busy_s", lambda: next(busy))
+    monkeypatch.setattr(protocol, "perf_counter_ns", lambda: 1_000_000_000 * next(clock))
+    values: list[dict[str, float]] = [{}, {}]
+    for added in values:
+        with protocol.competing(added):
+            pass
+    assert values == [{"other_cores": 0.5}, {"other_cores": 0.0}]
+
+
+@pytest.mark.parametrize("asked", ["warm", "cold"])
+def test_a_cold_cell_reads_every_image_from_the_storage(asked: str, corpus: Slice) -> None:
+    params = {"page_cache": asked}
+    cell = Cell("x", "x", "x", 0, Recipe("x"), corpus, ModelSpec("x"), params)
+    assert protocol.open_corpus(cell).cold == (asked == "cold")
+
+
+# --- sink check -----------------------------------------------------------------------------------
+
+
+MODEL = ModelSpec("none", "none", dim=4)
+ITEMS = tuple(Item(f"{at}", f"{at}.jpg") for at in range(9))
+MANIFEST = Manifest("folder", "original", Path("/images"), ITEMS)
+FAILED = [{"id": "3", "stage": "read", "reason": "gone"}]
+#: Twice all images.
+BATCHES = [list(range(6)), list(range(6, 12)), list(range(12, 18))]
+WRITTEN = [f"{at}" for at in [*range(9), *range(9)] if at != 3]
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The images whose vectors are compared; they are not."""
+    names: list[str] = []
+
+    def resized(recipe: Recipe, model: ModelSpec, manifest: Manifest, failed: Any) -> Any:
+        names.extend(item.id for item in manifest.items)
+        return {}
+
+    monkeypatch.setattr(fidelity, "resized", resized)
+    return names
+
+
+def faults(folder: Path, ids: Sequence[str], failures: Any, bad: Sequence[int] = ()) -> Any:
+    vectors = np.ones((len(ids), 4), np.float32)
+    vectors[list(bad), 1] = np.nan
+    stages = device_stages(Recipe("r", sink="npy"), MODEL, folder)
+    stages.serialize(ids, vectors)
+    stages.finish()
+    path, failures = folder / "vectors.npy", [*failures, *stages.dropped]
+    return check_sink(path, BATCHES, failures, MANIFEST, Recipe("r"), MODEL)["sink_faults"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "failures", "expected"),
+    [
+        (WRITTEN, FAILED * 2, []),
+        (WRITTEN, FAILED, ["1 missing"]),
+        (WRITTEN[1:], FAILED * 2, ["1 missing"]),
+        ([*WRITTEN, "0"], FAILED * 2, ["1 unexpected"]),
+        ([*WRITTEN, "3"], FAILED * 2, ["1 unexpected"]),
+        ([*WRITTEN[3:], "other", "other"], FAILED * 2, ["3 missing", "2 unexpected"]),
+    ],
+)
+def test_every_image_is_accounted_for(
+    ids: list[str], failures: Any, expected: list[str], tmp_path: Path, compared: list[str]
+) -> None:
+    assert faults(tmp_path, ids, failures) == expected
+
+
+def test_one_number_spoils_a_vector(tmp_path: Path, compared: list[str]) -> None:
+    """It is a failure, and not written."""
+    assert faults(tmp_path, WRITTEN, FAILED * 2, bad=[2, 5]) == ["2 not finite"]
+    written, _ = sinks.read(tmp_path / "vectors.npy")
+    assert len(written) == len(WRITTEN) - 2
+
+
+def test_the_images_compared_are_from_everywhere(
+    tmp_path: Path, compared: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sink_check.IMAGES, "cpu", 3)
+    faults(tmp_path, WRITTEN, FAILED * 2)
+    assert compared == ["0", "5", "8"]

@@ -1,14 +1,20 @@
-"""Figures of parts: ablation, formats, storage."""
+"""Colours and labels of figures, and figures of parts of a job."""
 
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
 from experiments import ablation
 from paper.csvfile import read_table
+from paper.figures import fig_02_fig_04_sweeps, fig_15_formats, fig_17_storage, fig_19_ladder, style
 from paper.rendering import NothingToDrawError
 from paper.session import closing_sentence
 from tests.paper.tables import (
@@ -23,6 +29,126 @@ from tests.paper.tables import (
     write_scaling,
     write_storage,
 )
+
+# --- palette --------------------------------------------------------------------------------------
+
+
+Floats = npt.NDArray[np.float64]
+#: Of linear RGB.
+VISIONS: Mapping[str, Floats] = {
+    "full": np.eye(3),
+    "protanopia": np.array(
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
+    ),
+    "deuteranopia": np.array(
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
+    ),
+    # Luminance alone (Rec. ITU-R BT.709).
+    "grey": np.tile([0.2126, 0.7152, 0.0722], (3, 1)),
+}
+#: Linear sRGB → XYZ (IEC 61966-2-1), and the white of D65.
+XYZ = np.array(
+    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+)  # fmt: skip
+WHITE = XYZ.sum(axis=1)
+#: Several times a just noticeable difference: of areas that touch, and of others.
+LEAST_BESIDE, LEAST = 20.0, 12.0
+#: In grey, where the order of the stages and their labels help.
+LEAST_GREY = 4.0
+#: What each figure draws: colour, and what else tells it apart.
+LOOKS: Mapping[str, Sequence[tuple[str, object]]] = {
+    "sweeps": [
+        (fig_02_fig_04_sweeps._RATE, "o"),
+        (fig_02_fig_04_sweeps._SECOND, "s"),
+        (fig_02_fig_04_sweeps._LATENCY, "D"),
+    ],
+    "formats": [look[1:] for look in fig_15_formats._LOOKS.values()],
+    "storage": list(fig_17_storage._SOURCES.values()),
+    "ladder": list(fig_19_ladder._SERIES.values()),
+}
+
+
+def lab(colour: str, vision: str) -> Floats:
+    """L*, a* and b* of a colour as that vision sees it."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    ratios = XYZ @ np.clip(VISIONS[vision] @ linear, 0, 1) / WHITE
+    small = (6 / 29) ** 3
+    x, y, z = np.where(ratios > small, np.cbrt(ratios), ratios / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def distance(a: str, b: str, vision: str) -> float:
+    return float(np.linalg.norm(lab(a, vision) - lab(b, vision)))
+
+
+def test_distances_are_those_of_the_literature() -> None:
+    """Black to white is 100; sRGB's red lies at (53.24, 80.09, 67.20)."""
+    assert distance("#000000", "#FFFFFF", "full") == pytest.approx(100, abs=0.01)
+    assert lab("#FF0000", "full") == pytest.approx([53.24, 80.09, 67.20], abs=0.05)
+    # What the matrices are for: a red and a green of one lightness come together.
+    red, green = "#C05050", "#50802A"
+    assert distance(red, green, "deuteranopia") < distance(red, green, "full") / 2
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_stages_that_touch_differ(vision: str) -> None:
+    """A hatch is a difference in grey, not a substitute for one of colour."""
+    for (first, a), (second, b) in pairwise(style.STAGE_STYLES.items()):
+        if vision == "grey" and a[1] != b[1]:
+            continue
+        least = LEAST_GREY if vision == "grey" else LEAST_BESIDE
+        apart = distance(a[0], b[0], vision)
+        assert apart >= least, f"{first} and {second}: {apart:.1f}"
+
+
+@pytest.mark.parametrize("vision", [name for name in VISIONS if name != "grey"])
+def test_all_stages_differ(vision: str) -> None:
+    for (first, a), (second, b) in combinations(style.STAGE_STYLES.items(), 2):
+        apart = distance(a[0], b[0], vision)
+        assert a[1] != b[1] or apart >= LEAST, f"{first} and {second}: {apart:.1f}"
+
+
+def test_a_stage_has_one_colour() -> None:
+    """On the page of `wallclock trace`, which has no matplotlib, as in the figures."""
+    css = (resources.files("wallclock.trace") / "trace.css").read_text(encoding="utf-8")
+    for stage, (fill, _) in style.STAGE_STYLES.items():
+        assert f".stage-{stage} {{ background: {fill};" in css
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("figure", LOOKS)
+def test_looks_differ(figure: str, vision: str) -> None:
+    """By colour, or by a marker, a hatch or a dash."""
+    least = LEAST_GREY if vision == "grey" else LEAST
+    for (a, mark), (b, other) in combinations(LOOKS[figure], 2):
+        apart = distance(a, b, vision)
+        assert mark != other or apart >= least, f"{a} and {b}: {apart:.1f}"
+
+
+@pytest.mark.parametrize("fill", [fill for fill, _ in style.STAGE_STYLES.values()])
+def test_text_inside_can_be_read(fill: str) -> None:
+    """WCAG 2.2, 1.4.3: large text has a contrast of 3 at least."""
+    ink = "#FFFFFF" if style.is_dark(fill) else style.INK
+    light, dark = sorted((luminance(fill), luminance(ink)), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+def luminance(colour: str) -> float:
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+# --- part figures ---------------------------------------------------------------------------------
 
 
 def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:

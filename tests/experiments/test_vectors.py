@@ -1,4 +1,4 @@
-"""`onnx`: its grid on either device, and its table."""
+"""Experiments on the network and on what follows it: their grids, and their tables."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,15 +6,23 @@ from typing import Any
 
 import pytest
 
-from experiments import onnx
+from experiments import nms, onnx, serialization
 from experiments._common import Row
+from harness import peers
 from harness.plan import Plan
 from harness.protocols.runtimes import VARIANTS
+from harness.records import Record
 from harness.spec import Cell
 from paper import claims
 from paper.claims import CLAIMS
+from paper.csvfile import read_table, write_table
 from tests.experiments import made
-from tests.fixture_run import fixture_records
+from tests.experiments.conftest import Grid
+from tests.fixture_run import fixture_records, fixture_tables
+from wallclock.recipe import SINKS
+
+# --- onnx -----------------------------------------------------------------------------------------
+
 
 GPU_ROWS = [
     "pytorch fp32",
@@ -133,3 +141,100 @@ def test_neighbours_are_the_worst_repeats() -> None:
     row = row_of("onnxruntime-cpu-int8", *kept)
     assert (row["model"], row["n_neighbours"], row["neighbours_kept"]) == ("dinov2-small", 60, 0.9)
     assert row_of("onnxruntime-cpu-int8", {}, kept[0])["neighbours_kept"] is None
+
+
+# --- serialization --------------------------------------------------------------------------------
+
+
+MINE = [claim for claim in claims.load(CLAIMS) if claim.experiment == "serialization"]
+
+
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_grid_has_the_papers_size(grid: Grid, profile: str) -> None:
+    cells = grid("serialization", f"profile={profile}", "n=7")
+    written = [(cell.recipe.sink, cell.params["fsync"]) for cell in cells if not cell.repeat]
+    assert written == [(sink, fsync) for sink in SINKS for fsync in (False, True)]
+    assert {(cell.params["n_vectors"], cell.params["dim"]) for cell in cells} == {(50_000, 384)}
+    assert {cell.recipe.batch_size for cell in cells} == {64}
+    assert {(cell.corpus, cell.model) for cell in cells} == {(None, serialization.NO_MODEL)}
+
+
+def test_every_claim_has_one_row() -> None:
+    rows = read_table(fixture_tables() / serialization.CSV)
+    assert len(MINE) == 10
+    for claim in MINE:
+        row = claims.select(rows, claim.row)
+        assert row is not None
+        assert row["fsync"] == "no", "the paper waited for no disk"
+
+
+def test_fewer_vectors_back_no_claim(tmp_path: Path) -> None:
+    rows = [{**row, "n_vectors": 1000} for row in read_table(fixture_tables() / serialization.CSV)]
+    write_table(tmp_path / serialization.CSV, serialization.COLUMNS, rows)
+    assert {verdict.verdict for verdict in claims.judge(MINE, tmp_path)} == {"not run"}
+
+
+def test_a_rate_has_the_limits_of_the_repeats_of_serialization() -> None:
+    record = next(r for r in fixture_records("serialization") if r.cell.label == "npy")
+    passes = [replace(record, samples={"write": [s * 1_000_000_000]}) for s in (4, 1, 2)]
+    (row,) = serialization.tables(passes)[serialization.CSV]
+    rates = [row[f"vectors_per_s{end}"] for end in ("", "_min", "_max")]
+    assert rates == [25_000, 12_500, 50_000]
+    assert [row[f"write_s{end}"] for end in ("", "_min", "_max")] == [2, 1, 4]
+
+
+def test_vectors_that_do_not_read_back_get_no_time() -> None:
+    records = [r for r in fixture_records("serialization") if r.cell.label == "npy"]
+    records[1] = replace(records[1], values={**records[1].values, "read_back": False})
+    (row,) = serialization.tables(records)[serialization.CSV]
+    assert (row["status"], row["read_back"]) == ("gate failed", False)
+    assert (row["write_s"], row["size_mib"]) == (None, None)
+
+
+# --- nms ------------------------------------------------------------------------------------------
+
+
+def rows_of(records: list[Record]) -> dict[tuple[object, object], dict[str, object]]:
+    rows = nms.tables(records)[nms.CSV]
+    return {(row["implementation"], row["boxes"]): row for row in rows}
+
+
+def test_cells(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "installed", lambda names: f"no {names[0]}")
+    cells = grid("nms", "repeats=3", "experiment.nms.boxes=[30,300]")
+    assert [(cell.label, cell.repeat) for cell in cells[:3]] == [
+        ("boxes-30", 0),
+        ("boxes-300", 0),
+        ("boxes-30", 1),
+    ]
+    assert len(cells) == 6
+    assert {cell.params["installed"] for cell in cells} == {"no torchvision"}
+    assert {(cell.corpus, cell.model.weights) for cell in cells} == {(None, "none")}
+
+
+def test_rows() -> None:
+    rows = rows_of(made.nms())
+    assert len(rows) == 6
+    plain, fast = rows["python", 300], rows["numpy", 300]
+    assert (plain["mean_ms"], plain["mean_ms_min"], plain["mean_ms_max"]) == (5, 3, 5)
+    assert (plain["gain"], plain["repeats"], plain["n_images"]) == (None, 2, 8)
+    assert (fast["gain"], fast["gain_min"], fast["gain_max"]) == (4, 3, 5)
+    assert (fast["p90_ms"], fast["n_kept"], fast["iou_threshold"]) == (1, 12.5, 0.5)
+    absent = rows["torchvision", 100]
+    assert (absent["status"], absent["mean_ms"]) == ("unavailable", None)
+    assert str(absent["reason"]).startswith("torchvision is not installed")
+
+
+def test_other_boxes_have_no_time() -> None:
+    first, *others = made.nms()
+    wrong = replace(first, values={**first.values, "different": {"python": 0, "numpy": 1}})
+    rows = rows_of([wrong, *others])
+    assert (rows["numpy", 100]["status"], rows["numpy", 100]["gain"]) == ("gate failed", None)
+    assert "keeps other boxes" in str(rows["numpy", 100]["reason"])
+    assert rows["python", 100]["status"] == rows["numpy", 300]["status"] == "ok"
+
+
+def test_a_repeat_that_crashed() -> None:
+    first, *others = made.nms()
+    rows = rows_of([replace(first, status="error", values={}, samples={}), *others])
+    assert (rows["numpy", 100]["status"], rows["numpy", 100]["gain"]) == ("1 of 2", 4)

@@ -1,7 +1,8 @@
-"""The inference step: spans on the host's clock, and CUDA events placed on it."""
+"""Inference on a device, and the clock of its events."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,92 @@ import pytest
 import torch
 
 from harness.engines import inference as module
+from harness.engines.event_clock import EventClock
 from harness.engines.inference import OnGpu, OnHost, Span, open_inference
 from harness.engines.pipeline import DeviceStages, null_stages
 from harness.engines.writer import Writer
 from tests import fake_cuda
-from tests.fake_cuda import MS, Device
+from tests.devices import Device
+from tests.fake_cuda import MS, HostClock
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable
 from wallclock.loader.batch import Batch
 from wallclock.recipe import Recipe
 from wallclock.stages import transfer
+
+# --- event clock ----------------------------------------------------------------------------------
+
+
+HOUR = 3_600_000 * MS
+#: What the times of spans may be off.
+NEAR = 10_000
+
+
+def new_event() -> Any:
+    cuda: Any = torch.cuda  # untyped in torch
+    return cuda.Event(enable_timing=True)
+
+
+def test_an_event_lies_between_its_record_and_its_wait(device: Device) -> None:
+    host = HostClock()
+    clock = EventClock(torch.cuda, host)
+    for wait_ms in (0, 1, 30, 200):
+        before = clock.anchor()
+        device.keep_busy(wait_ms)
+        device.synchronize()
+        event = new_event()
+        began = host()
+        event.record()
+        event.synchronize()
+        ended = host()
+        for _ in range(2):  # from the anchor that was the latest, and from one after the event
+            off = NEAR + clock.error_ns
+            assert began - off <= clock.host_ns(event, before) <= ended + off
+            clock.anchor()
+
+
+def test_neither_rounding_nor_drift_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = fake_cuda.install(monkeypatch)
+    device.drift = 100e-6
+    clock = EventClock(torch.cuda, device.clock)
+    first, worst_of_one_anchor = clock.anchor(), 0.0
+    for _ in range(20):
+        device.clock.now += HOUR
+        before = clock.anchor()
+        events = []
+        for _ in range(4):
+            device.work(100 * MS)
+            events.append(new_event())
+            events[-1].record()
+        for event in events:
+            event.synchronize()
+            device.clock.now += 5 * MS  # other threads had the core
+            clock.anchor()
+            at = event.at
+            assert abs(clock.host_ns(event, before) - at) < NEAR
+            alone = first.host_ns + first.event.elapsed_time(event) * 1e6
+            worst_of_one_anchor = max(worst_of_one_anchor, abs(alone - at))
+    assert worst_of_one_anchor > 1000 * NEAR
+
+
+def test_an_anchor_that_was_interrupted_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is read twice a try: these are interrupted for 1 ms, 30 µs and not at all."""
+    fake_cuda.install(monkeypatch)
+    waits: Iterator[int] = chain([0, MS, 0, 30_000, 0, 4_000], repeat(0))
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += next(waits)
+        return now
+
+    events = EventClock(torch.cuda, clock)
+    assert events.error_ns == events.anchor().error_ns == 2_000
+    assert events.anchor().host_ns == MS + 30_000 + 2_000
+
+
+# --- inference ------------------------------------------------------------------------------------
+
 
 BATCH: Batch = Batch(["a"], [0], np.zeros((1, 3, 2, 2), np.float32))
 
@@ -65,14 +142,14 @@ def test_host_spans() -> None:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Device:
+def cuda(monkeypatch: pytest.MonkeyPatch) -> fake_cuda.Device:
     device = fake_cuda.install(monkeypatch)
     monkeypatch.setattr(module, "perf_counter_ns", device.clock)
     return device
 
 
 @pytest.mark.parametrize("in_flight", [0, 2])
-def test_event_spans(cuda: Device, in_flight: int) -> None:
+def test_event_spans(cuda: fake_cuda.Device, in_flight: int) -> None:
     times = (1, 4, 0)
     stages = sleeping(cuda.work, times)
     sink, written = writer()
@@ -90,7 +167,7 @@ def test_event_spans(cuda: Device, in_flight: int) -> None:
     assert cuda.waits == 10, "forward waits for its copy in, the copy out for its forward"
 
 
-def test_another_writer_takes_over(cuda: Device) -> None:
+def test_another_writer_takes_over(cuda: fake_cuda.Device) -> None:
     """On the same streams: a new object's would have memory of their own to allocate."""
     stages = sleeping(cuda.work, (1, 4, 0))
     stages = replace(stages, h2d=lambda images: cuda.memory.give(images.clone()))
@@ -113,7 +190,7 @@ def test_another_writer_takes_over(cuda: Device) -> None:
     assert cuda.memory.segments == segments + 1
 
 
-def test_only_threads_overlap_on_a_gpu(cuda: Device) -> None:
+def test_only_threads_overlap_on_a_gpu(cuda: fake_cuda.Device) -> None:
     sink, _ = writer()
     for engine, in_flight in (("serial", 0), ("dataloader", 0), ("threads", 2)):
         recipe = Recipe("x", engine=engine, device="cuda")

@@ -1,13 +1,18 @@
-"""Ratios by pairs of repeats, and which repeats count."""
+"""What the experiments share: pairs of repeats, levels of fidelity, who says the last sentence."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from experiments import _pairs
+import experiments
+from experiments import _levels, _pairs
 from experiments._common import Row
+from experiments._sentences import MeasuredRows, TableRow
 from harness.records import Record
 from tests.experiments import made
+
+# --- pairs ----------------------------------------------------------------------------------------
 
 
 def repeats(*rates: float, others: tuple[float, ...] = ()) -> list[Record]:
@@ -67,3 +72,71 @@ def test_a_disturbed_repeat_is_in_no_pair_and_is_named() -> None:
 def test_where_nobody_looked_nothing_is_said() -> None:
     row: Row = {"reason": "", "calm_repeats": None}
     assert _pairs.note_disturbance(row, repeats(500, 480)) == row
+
+
+# --- levels ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "gate"),
+    [
+        ({"psnr_db": 47.4, "psnr_db_min": 40.0}, "faithful", "passed"),
+        ({"psnr_db": 46.1, "psnr_db_min": 39.9}, "close", "passed"),
+        ({"psnr_db": 46.1, "psnr_db_min": 30.0}, "close", "passed"),
+        ({"psnr_db": 59.1, "psnr_db_min": 29.9}, "", "failed"),
+        ({"psnr_db": 47.4}, "", "not checked"),
+    ],
+)
+def test_the_worst_picture_decides_and_any_level_passes_the_gate(
+    values: dict[str, float], level: str, gate: str
+) -> None:
+    row = _levels.judge(values, "random")
+    assert (row["level"], row["gate"], row["psnr_db"]) == (level, gate, values["psnr_db"])
+    assert _levels.judge(values | {"cosine": 0.99}, "pretrained")["cosine"] == 0.99
+    assert _levels.judge(values | {"cosine": 0.99}, "random")["cosine"] is None
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+CSV = "toy.csv"
+
+
+class TestWhoIsAsked:
+    @pytest.fixture(autouse=True)
+    def _toys(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        toys = {
+            "without": SimpleNamespace(TABLES={CSV: ()}),
+            "second": SimpleNamespace(TABLES={}, SENTENCE_RANK=2, sentence=lambda rows: "second"),
+            "silent": SimpleNamespace(TABLES={}, SENTENCE_RANK=1, sentence=lambda rows: ""),
+            "late": SimpleNamespace(TABLES={}, sentence=lambda rows: "late"),
+        }
+        monkeypatch.setattr(experiments, "load", toys.__getitem__)
+
+    @pytest.mark.parametrize(
+        ("ran", "sentence"),
+        [
+            (["late", "second", "silent"], "second"),
+            (["without", "late"], "late"),
+            (["without"], ""),
+            (["silent"], ""),
+            ([], ""),
+        ],
+    )
+    def test_by_rank_then_in_the_order_of_the_run(self, ran: list[str], sentence: str) -> None:
+        assert experiments.closing_sentence(ran, lambda csv: []) == sentence
+
+
+def test_a_table_is_read_once_and_originals_come_first() -> None:
+    asked = []
+
+    def read(csv: str) -> list[TableRow]:
+        asked.append(csv)
+        return [{"image_set": "small_256", "n": "1"}, {"image_set": "original", "n": "2"}]
+
+    rows = MeasuredRows(read)
+    assert [row["n"] for row in rows[CSV]] == ["2", "1"]
+    match = rows.first(CSV, image_set="small_256")
+    assert match == {"image_set": "small_256", "n": "1"}
+    assert rows.first(CSV, image_set="none") is None
+    assert asked == [CSV]

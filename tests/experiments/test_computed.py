@@ -1,0 +1,277 @@
+"""Experiments that compute from what others measured."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import experiments
+from experiments import _accelerators, analytic, fleet, limits, suite
+from harness.records import Record
+from tests.experiments import made
+from tests.experiments.conftest import Grid
+from tests.experiments.made import MS
+from wallclock.recipe import ModelSpec, Recipe
+
+# --- analytic -------------------------------------------------------------------------------------
+
+
+Row = dict[str, Any]
+
+
+def rows_of(records: list[Record]) -> dict[str, Row]:
+    return {str(row["what"]): row for row in analytic.tables(records)[analytic.CSV]}
+
+
+def test_source_to_the_printed_digits() -> None:
+    rows = [row for row in analytic.source_rows() if row["printed_utilization"]]
+    assert [row["batch_size"] for row in rows] == [32, 64, 128, 256, 512, 1024, 35]
+    for row in rows:
+        places = len(row["printed_utilization"].partition(".")[2])
+        assert f"{100 * row['utilization']:.{places}f}" == row["printed_utilization"]
+        assert f"{row['transform_ms']:.10g}" == row["printed_transform_ms"]
+    row = rows[3]
+    assert (f"{row['slowdown']:.2f}", f"{row['demand_gb_per_s']:.1f}") == ("5.45", "10.9")
+    assert (round(row["accelerator_img_per_s"]), row["transform_img_per_s"]) == (21806, 4000)
+    assert "5,300 and 850" in row["note"]
+    assert round(row["crossover_batch"]) == 22
+
+
+@pytest.mark.parametrize(
+    ("scenario", "size", "utilization", "bottleneck", "workers"),
+    [
+        ("workers: 16", 256, 36.7, "transform", 44),
+        ("workers: 16", 32, 100.0, "accelerator", 11),
+        ("workers: 32", 512, 50.5, "storage", 56),
+        ("samples of 5 MB", 256, 1.8, "transform", 437),
+        ("DALI at 50 GB/s", 512, 50.5, "storage", None),
+    ],
+)
+def test_sources_scenarios_against_every_wall(
+    scenario: str, size: int, utilization: float, bottleneck: str, workers: int | None
+) -> None:
+    """The source's 100 % with DALI holds for transform against step, not for one drive."""
+    (row,) = (
+        row
+        for row in analytic.source_rows()
+        if (row["scenario"], row["batch_size"]) == (scenario, size)
+    )
+    assert round(100 * row["utilization_all_walls"], 1) == utilization
+    assert (row["bottleneck"], row["workers_needed"]) == (bottleneck, workers)
+    if scenario.startswith("DALI"):
+        assert row["utilization"] == 1
+        assert row["crossover_batch"] is None
+
+
+def test_this_machine() -> None:
+    rows = rows_of(made.analytic())
+    row = rows["this machine, workers: 4, batch 32"]
+    assert row["transform_ms"] == pytest.approx(32 / 300 * 1e3)
+    assert row["utilization"] == pytest.approx(42 / (32 / 300 * 1e3))
+    assert row["bottleneck"] == "transform"
+    # 10 ms a batch, and 10/3 - 1 ms an image that the transform takes longer.
+    assert row["crossover_batch"] == pytest.approx(10 / (10 / 3 - 1))
+    assert (row["step_origin"], row["workers_needed"]) == ("measured", 8)
+    assert row["storage_img_per_s"] == pytest.approx(10_000), "the faster of the cold passes"
+    assert row["interconnect_img_per_s"] is None
+    assert "upper bound" in row["note"]
+    last = rows["this machine, workers: 4, batch 1024"]
+    assert (last["step_origin"], round(last["step_ms"])) == ("extrapolated", 1034)
+    assert rows_of(made.analytic("cuda"))[last["what"]]["note"] == ""
+
+
+def test_the_copy_to_the_device_at_its_fastest_batch() -> None:
+    row = rows_of(made.analytic("cuda"))["this machine, workers: 4, batch 32"]
+    assert row["interconnect_img_per_s"] == pytest.approx(1000)
+
+
+@pytest.mark.parametrize("part", ["step", "contention"])
+def test_a_part_that_failed_is_a_row_with_its_status(part: str) -> None:
+    *source, failed = analytic.tables(made.analytic(failed=part))[analytic.CSV]
+    assert {row["case"] for row in source} == {"source"}
+    assert (failed["what"], failed["status"]) == ("this machine", "error")
+    assert failed["image_set"] == "small_256"
+    assert analytic.tables([]) == {}
+
+
+def test_noise_for_the_step_is_normalized_already(grid: Grid) -> None:
+    *parts, step = grid("analytic", "experiment.analytic.recipe.normalize_on=device")
+    assert [part.protocol for part in parts] == ["storage", "contention"]
+    assert (parts[1].recipe.normalize_on, step.recipe.normalize_on) == ("device", "host")
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def limit(what: str, rate: float, ms: float = 0.0) -> Record:
+    model = ModelSpec("null", "none", service_ms_per_image=ms)
+    values = {"n_loaded": round(rate * 10), "n_unique": 4}
+    return made.record("limits", "ceiling", f"{what}-{ms}", values, {"what": what}, model=model)
+
+
+@pytest.mark.parametrize(
+    ("memory", "ms", "rate", "stage", "efficiency"),
+    [
+        (500, 10.0, 98.0, "forward", 0.98),
+        (500, 0.2, 440.0, "decode and resize", 0.88),
+        (900, 0.2, 440.0, "read", 0.88),
+    ],
+)
+def test_efficiency_is_over_the_lowest_ceiling(
+    memory: float, ms: float, rate: float, stage: str, efficiency: float
+) -> None:
+    records = [limit("decode_files", 500), limit("decode_memory", memory), limit("loader", 450)]
+    records += [limit("forward", 100, 10.0), limit("forward", 5000, 0.2)]
+    records.append(limit("end_to_end", rate, ms))
+    rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
+    assert rows["loader"]["efficiency"] == pytest.approx(0.9)
+    assert rows["end_to_end"]["efficiency"] == pytest.approx(efficiency)
+    assert rows["end_to_end"]["limited_by"] == stage
+    assert rows["decode_files"]["efficiency"] is None
+
+
+@pytest.mark.parametrize(
+    ("rates", "reason"),
+    [
+        ((495, 498), ""),
+        ((495, 510, 520), "above its ceiling: within the spread of the repeats"),
+        ((501, 510, 520), "above its ceiling: the ceiling is not one"),
+    ],
+)
+def test_a_rate_above_its_ceiling_says_so(rates: tuple[float, ...], reason: str) -> None:
+    records = [limit("decode_files", 500), *(limit("loader", rate) for rate in rates)]
+    rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
+    assert rows["loader"]["reason"] == reason
+
+
+def test_the_engine_can_be_the_limit() -> None:
+    records = [limit("decode_files", 90_000), limit("engine", 60_000), limit("loader", 57_000)]
+    rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
+    assert rows["loader"]["limited_by"] == "the loader itself"
+    assert rows["loader"]["efficiency"] == pytest.approx(0.95)
+
+
+def test_grid_has_mock_models_without_a_gpu(grid: Grid) -> None:
+    cells = grid("limits", "repeats=1")
+    assert len({cell.label for cell in cells}) == len(cells)
+    ends = [cell for cell in cells if cell.params["what"] == "end_to_end"]
+    passes = [(cell.recipe.name, cell.model.service_ms_per_image) for cell in ends]
+    assert passes == [("fast", 10.0), ("fast", 0.2), ("optimized", 0.2)]
+    assert {cell.params["allocator"] for cell in cells} == {"keep"}
+    rounds = [cell.params["batches"] / cell.recipe.workers for cell in ends if cell.recipe.workers]
+    assert min(rounds) >= 10, "work in progress at either end must be negligible"
+
+
+# --- suite ----------------------------------------------------------------------------------------
+
+
+def records() -> list[Record]:
+    """All passes of the paper in two repeats: 100 images a second, then 50; decoding takes 5 ms."""
+    measured: list[Record] = []
+    for name, passes in suite.PASSES.items():
+        for image_set in passes.n_images:
+            for number in range(passes.n_passes // len(passes.n_images)):
+                decoders = passes.decoders or ("pil", "opencv", "turbojpeg")
+                decoder = decoders[number % len(decoders)]
+                recipe = Recipe(f"{name}-{number}", decoder=decoder, batch_size=32)
+                for repeat, wall_ms in enumerate((100, 200)):
+                    samples = {"wall": [wall_ms * MS], "decode": [5 * MS] * 10}
+                    values: dict[str, Any] = {"n_embedded": 10}
+                    new = made.record(
+                        name, passes.protocol, recipe.name, values, {}, samples, recipe
+                    )
+                    corpus = replace(new.cell.images, image_set=image_set)
+                    cell = replace(new.cell, corpus=corpus, repeat=repeat)
+                    measured.append(replace(new, cell=cell))
+    return measured
+
+
+def rows(measured: list[Record]) -> dict[object, Row]:
+    return {row["what"]: row for row in suite.tables(measured)[suite.CSV]}
+
+
+def test_nothing_runs(grid: Grid) -> None:
+    assert grid("suite") == []
+    assert set(experiments.record_sources("suite")) == {"suite", *suite.PASSES}
+
+
+def test_a_pass_is_the_papers_images_over_the_rate() -> None:
+    by_name = rows(records())
+    n_images = {"serial": 45_000, "t4": 100_000, "opt": 100_000, "batch": 140_000}
+    n_images |= {"workers": 100_000, "decoders": 12_000}
+    for name, n in n_images.items():
+        row = by_name[name]
+        assert (row["n_images"], row["status"], row["origin"]) == (n, "ok", "computed"), name
+        limits = [row[f"suite_s{end}"] for end in ("", "_min", "_max")]
+        each = (0.005, 0.005, 0.005) if name == "decoders" else (0.015, 0.01, 0.02)
+        assert limits == pytest.approx([n * seconds for seconds in each]), name
+    total = by_name[suite.ALL]
+    assert (total["n_passes"], total["n_images"], total["repeats"]) == (26, 497_000, 2)
+    assert total["suite_s_min"] == pytest.approx(0.01 * 485_000 + 0.005 * 12_000)
+    assert total["suite_s_max"] == pytest.approx(0.02 * 485_000 + 0.005 * 12_000)
+
+
+def test_other_passes_do_not_count() -> None:
+    """Pillow's worker sweep and other decoders are not of the paper."""
+    measured = records()
+    extra = [
+        replace(record, cell=replace(record.cell, label="more", recipe=changed))
+        for record in measured
+        if record.cell.experiment in ("workers", "decoders")
+        for changed in [replace(record.cell.recipe, decoder="simplejpeg")]
+    ]
+    assert rows([*measured, *extra]) == rows(measured)
+
+
+def test_a_pass_that_was_not_measured_leaves_no_sum() -> None:
+    measured = [
+        replace(record, status="error", reason="killed", samples={})
+        if record.cell.label == "batch-3"
+        else record
+        for record in records()
+    ]
+    by_name = rows(measured)
+    assert by_name["batch"]["suite_s"] is None
+    assert by_name["batch"]["reason"] == "6 of 7 passes were measured: --experiment batch"
+    total = by_name[suite.ALL]
+    assert (total["status"], total["suite_s"], total["n_images"]) == ("not measured", None, None)
+    assert total["reason"] == "not all passes were measured: --experiment batch"
+    assert by_name["t4"]["status"] == "ok"
+    assert {row["status"] for row in rows([]).values()} == {"not measured"}
+
+
+# --- fleet ----------------------------------------------------------------------------------------
+
+
+def loading(load_ms: float) -> Record:
+    """Loading takes so long of a core where all cores are busy, and half of it alone."""
+    all_cores = str(made.MACHINE["cores"])
+    values = {"cpu_s": {"1": load_ms / 2e3, all_cores: load_ms / 1e3}, "mean_bytes": 20_000}
+    return made.record("predict", "contention", "loading-fast", values, {}, recipe=Recipe("fast"))
+
+
+def fleet_rows(load_ms: float) -> dict[tuple[str, int], dict[str, Any]]:
+    made_rows = fleet.tables([loading(load_ms)])[fleet.CSV]
+    assert all(row.keys() == {*fleet.COLUMNS} for row in made_rows)
+    return {(row["instance"], row["nodes"]): row for row in made_rows}
+
+
+def test_what_binds_sets_the_rate_and_the_dollars() -> None:
+    """0.116 ms of a core for a GET: 3.884 ms more make 4 ms, 500 images/s on two cores."""
+    by = fleet_rows(3.884)
+    one, eight = by["g4dn.xlarge", 1], by["g4dn.xlarge", 8]
+    assert (one["bound_by"], one["img_per_s"]) == ("CPU", pytest.approx(500))
+    assert one["hours"] == pytest.approx((280 + 40_000) / 3600)
+    assert eight["img_per_s"] == pytest.approx(4000)
+    assert eight["hours"] == pytest.approx((280 + 5000) / 3600)
+    assert one["usd_on_demand"] == pytest.approx(0.526 * one["hours"] + 8)
+    assert one["usd_per_million_spot"] == pytest.approx((0.247 * one["hours"] + 8) / 20)
+    low, high = _accelerators.load()["L4"].rates("fp16")
+    gpu = fleet_rows(0.1)["g6.2xlarge", 1]
+    assert (gpu["bound_by"], gpu["img_per_s"]) == ("GPU", pytest.approx((low * high) ** 0.5))
+    assert (gpu["img_per_s_low"], gpu["img_per_s_high"]) == pytest.approx((low, high))
+    assert by["g6.2xlarge", 1]["img_per_s_high"] == pytest.approx(1000), "its four cores' rate"
+
+
+def test_without_a_measured_loader_there_is_no_table() -> None:
+    assert fleet.tables([]) == {}

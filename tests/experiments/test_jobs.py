@@ -1,0 +1,233 @@
+"""Experiments on whole jobs, on one machine and many: their grids, and their tables."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from experiments import cluster, cores, train
+from experiments._sentences import MeasuredRows
+from harness import provenance
+from harness.records import Record
+from harness.systems import SYSTEMS
+from tests.experiments import made
+from tests.experiments.conftest import Grid
+from wallclock.errors import UserError
+
+# --- train ----------------------------------------------------------------------------------------
+
+
+def rows_of(records: list[Record]) -> dict[str, dict[str, Any]]:
+    return {str(row["part"]): row for row in train.tables(records)[train.CSV]}
+
+
+def test_grid(grid: Grid) -> None:
+    cells = grid("train", "repeats=3", "experiment.train.batch_sizes=[8,2]")
+    by = {name: [c for c in cells if c.protocol == name] for name in {c.protocol for c in cells}}
+    assert Counter(cell.protocol for cell in cells) == {"train_step": 9, "loading": 15, "train": 18}
+    base, *changed = (cell.recipe for cell in by["train"] if cell.repeat == 0)
+    assert (base.batch_size, base.workers, base.augment, base.dtype) == (8, 2, "cpu", "fp32")
+    for recipe in changed:
+        names = ("batch_size", "workers", "augment", "dtype")
+        assert sum(getattr(recipe, name) != getattr(base, name) for name in names) == 1
+    assert {cell.recipe.augment for cell in by["train_step"]} == {"none", "device"}
+    assert all(cell.params["batch_sizes"] == [2, 8] for cell in by["train_step"])
+    assert {cell.model.weights for cell in cells} == {"none"}, "model=null is for tests"
+    assert all(cell.recipe.normalize_on == "device" for cell in cells)
+
+
+def test_an_unknown_place_of_the_augmentation(grid: Grid) -> None:
+    with pytest.raises(UserError, match=re.escape("no experiment.train.augment is called 'gpu'")):
+        grid("train", "experiment.train.augment=[gpu]")
+
+
+def test_rows() -> None:
+    rows = rows_of(made.train())
+    assert rows["loader"]["img_per_s"] == pytest.approx(38)
+    step = rows["step"]
+    assert (step["step_ms"], step["backward_ms"], step["augment_ms"]) == (80, 40, None)
+    assert step["img_per_s"] == pytest.approx(50)
+    job = rows["together"]
+    shares = [job[f"{name}"] for name in ("utilization", "wait_share", "slowed_share")]
+    assert shares == pytest.approx([0.4, 0.4, 0.2])
+    assert job["limited_by"] == "decode"
+    assert train.tables([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("device", "together", "limit"),
+    [
+        ("cpu", {"n_loaded": 480}, "step"),
+        ("cpu", {"other_cores": 1.0}, "other processes"),
+        ("cuda", {"n_loaded": 200}, "decode"),
+        ("cuda", {"n_loaded": 80}, "main"),
+    ],
+)
+def test_what_limits_a_job(device: str, together: dict[str, Any], limit: str) -> None:
+    """200 images in ten seconds, of which the main process waits four; the step alone does 50/s."""
+    assert rows_of(made.train(device, **together))["together"]["limited_by"] == limit
+
+
+@pytest.mark.parametrize("failed", ["train_step", "train"])
+def test_a_part_that_failed(failed: str) -> None:
+    records = [
+        replace(part, status="error", reason="none", samples={}, values={})
+        if part.cell.protocol == failed
+        else part
+        for part in made.train()
+    ]
+    job = rows_of(records)["together"]
+    assert job["status"] == ("error" if failed == "train" else "ok")
+    assert job["utilization"] is None
+
+
+# --- cores ----------------------------------------------------------------------------------------
+
+
+def on(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    """Plan for a machine with so many cores."""
+    machine = provenance.machine() | {"cores": n}
+    monkeypatch.setattr(provenance, "machine", lambda: machine)
+
+
+class TestGrid:
+    def test_every_system_on_every_number_of_cores(
+        self, grid: Grid, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        on(monkeypatch, 4)
+        draft = "experiment.cores.systems.pil-draft.workers_per_core=4"
+        cells = grid("cores", "repeats=3", "corpus.image_set=small_256", draft)
+        assert len(cells) == 3 * 3 * 7
+        by_label = {cell.label: cell for cell in cells}
+        assert {cell.params["pinned_cores"] for cell in cells} == {1, 2, 4}
+        draft_4 = by_label["pil-draft-4"]
+        assert (draft_4.recipe.workers, draft_4.params["allocator"]) == (16, "keep")
+        assert by_label["ours-2"].recipe.workers == 0, "as many threads as cores"
+        assert {cell.recipe.device for cell in cells} == {"cpu"}
+        jobs = [by_label[f"{name}-4"].params["settings"]["processes"] for name in cores.EMBED]
+        assert jobs == [1, 4]
+        counts = [by_label[f"embed-threads-{n}"].params["n"] for n in (1, 2, 4)]
+        assert counts == [8000, 16000, 32000]
+        assert by_label["embed-threads-1"].model.weights == "none"
+
+    @pytest.mark.parametrize(
+        ("n", "expected"),
+        [(1, {1}), (3, {1, 2, 3}), (12, {1, 2, 4, 8, 12}), (32, {1, 2, 4, 8, 16})],
+    )
+    def test_all_cores_are_measured_where_they_are_no_power(
+        self, grid: Grid, monkeypatch: pytest.MonkeyPatch, n: int, expected: set[int]
+    ) -> None:
+        on(monkeypatch, n)
+        cells = grid("cores", "corpus.image_set=small_256")
+        assert {cell.params["pinned_cores"] for cell in cells} == expected
+
+
+def table(records: Sequence[Any]) -> dict[tuple[Any, Any], Mapping[str, Any]]:
+    rows = cores.tables(records)[cores.CSV]
+    assert all(row.keys() == {*cores.COLUMNS} for row in rows)
+    return {(row["system"], row["cores"]): row for row in rows}
+
+
+class TestTable:
+    def test_gains_over_one_core(self) -> None:
+        rows = table(made.cores())
+        one, two = rows["ours", 1], rows["ours", 2]
+        assert (two["origin"], two["workers"]) == ("measured", 2)
+        assert two["speedup_vs_one_core"] == pytest.approx(1.8)
+        assert one["speedup_vs_one_core"] is None
+
+    def test_a_jobs_rate_is_that_of_its_loop(self) -> None:
+        rows = table(made.cores())
+        on_1, on_2 = (rows["embed-processes", n] for n in (1, 2))
+        assert (on_1["img_per_s"], on_2["img_per_s"]) == (1000, 2000)
+        assert (on_1["wall_s"], on_1["startup_s"]) == (10, 2)
+        assert on_1["main_ms_per_image"] == pytest.approx(0.02)
+
+    def test_without_a_pass_on_one_core_there_is_no_gain(self) -> None:
+        first, *others = made.cores()
+        lost = replace(first, status="error", reason="killed", samples={}, values={})
+        rows = table([lost, *others])
+        assert rows["ours", 1]["status"] == "error"
+        assert rows["ours", 4]["speedup_vs_one_core"] is None
+
+    def test_a_system_that_is_not_here(self) -> None:
+        absent = replace(made.cores()[0], status="unavailable", samples={}, values={})
+        rows = cores.tables([absent])[cores.CSV]
+        assert [(row["status"], row["img_per_s"]) for row in rows] == [("unavailable", None)]
+
+
+# --- cluster --------------------------------------------------------------------------------------
+
+
+def test_grid_of_cluster(grid: Grid) -> None:
+    cells = grid("cluster", "repeats=3", "corpus.image_set=small_256")
+    jobs = [cell for cell in cells if cell.label.endswith("-job")]
+    assert [cell.params["system"] for cell in jobs] == [*SYSTEMS] * 3
+    assert [cell.repeat for cell in jobs] == [0] * 5 + [1] * 5 + [2] * 5
+    n = {cell.params["system"]: cell.params["n"] for cell in jobs}
+    assert n["ours"] == n["ours-ray"] == n["daft"]
+    assert {cell.params["least_s"] for cell in jobs} == {60}
+    damaged = [cell for cell in cells if cell.params["damaged"]]
+    assert {cell.params["n"] for cell in damaged} == {n["daft"]}
+    assert not any("least_s" in cell.params for cell in damaged)
+    assert {cell.model.service_ms for cell in cells} == {0}
+
+
+def test_grid_of_some_systems(grid: Grid) -> None:
+    with pytest.raises(UserError, match="did you mean daft"):
+        grid("cluster", "experiment.cluster.systems=[dafd]")
+
+
+def test_grid_of_an_image_set(grid: Grid) -> None:
+    cells = grid("cluster", "experiment.cluster.images={original: 20}")
+    assert {cell.images.image_set for cell in cells if cell.images} == {"original"}
+
+
+def test_an_unknown_image_set(grid: Grid) -> None:
+    with pytest.raises(UserError, match="did you mean original"):
+        grid("cluster", "experiment.cluster.images={originals: 20}")
+
+
+def test_rows_of_cluster() -> None:
+    rows = {str(row["system"]): row for row in cluster.tables(made.cluster())[cluster.CSV]}
+    ours, rays, daft = (rows[name] for name in ("ours-ray", "ray-images", "daft"))
+    assert (ours["img_per_s"], ours["img_per_s_per_core"], ours["repeats"]) == (100, 50, 2)
+    shares = [rays[f"share_of_ours{end}"] for end in ("", "_min", "_max")]
+    assert shares == [pytest.approx(25 / n) for n in (100, 110, 90)]
+    assert rays["stored_kb_per_image"] == 150
+    assert (ours["psnr_db_p5"], ours["gate"], rays["gate"]) == (58, "passed", "not checked")
+    assert (daft["status"], daft["img_per_s"]) == ("unavailable", None)
+
+
+def test_what_ray_costs_our_own_job() -> None:
+    """100 a second on Ray, 90 to 110; 125 in one process, 120 to 130."""
+    records = made.cluster()
+    alone = [
+        replace(
+            record,
+            cell=replace(
+                record.cell, label="ours-job", params={**record.cell.params, "system": "ours"}
+            ),
+            values={**record.values, "n_loaded": rate},
+        )
+        for record, rate in zip(records[:2], (120, 130), strict=True)
+    ]
+    rows = {row["system"]: row for row in cluster.tables([*alone, *records])[cluster.CSV]}
+    cost = [rows["ours-ray"][f"cost_over_one_process{end}"] for end in ("_min", "", "_max")]
+    assert cost == pytest.approx([1 - 110 / 120, 1 - 100 / 125, 1 - 90 / 130])
+    assert rows["ray-images"]["cost_over_one_process"] is None
+    assert rows["ours"]["pass_s"] == 1
+    cells = {name: str(value) for name, value in rows["ours-ray"].items()}
+    said = cluster.sentence(MeasuredRows(lambda csv: [cells]))
+    assert said == "Ray costs wallclock 20.0 % of one process's rate [8.3 %, 30.8 %]"
+
+
+def test_damaged_files() -> None:
+    rows = {str(row["system"]): row for row in cluster.tables(made.cluster())[cluster.CSV]}
+    names = ("damaged", "aborted", "rows_lost", "errored_rows_lost", "damaged_delivered")
+    assert [rows["ours-ray"][name] for name in names] == [5, "no", 0, None, 0]
+    assert [rows["ray-images"][name] for name in names] == [5, "OSError: cut", None, 45, 0]
+    assert rows["daft"]["aborted"] is None
