@@ -9,6 +9,7 @@ the last good record of a damaged shard stands a row that is a failure and says 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, repeat
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ def list_tar(name: str, number: int, limit: int | None, limits: Limits) -> Rows:
     def rows() -> Iterator[dict[str, Any]]:
         at = 0
         try:
-            for record in read_tar(name, skipped, limits, opened, lists=True):
+            for record in read_tar(name, skipped, limits=limits, opened=opened, lists=True):
                 if record.failure:
                     faults[at] = record.failure
                 yield _row(record, number, at)
@@ -138,19 +139,18 @@ class Stream:
         for place in places:
             number, row = map(int, place.split("@"))
             if number != shard or row < at:
-                name, shard = self.names[number], number
-                at = 0 if is_tar(name) else row
-                images = _until_damage(name, at, self.limits)
+                shard, at = number, row
+                images = _until_damage(self.names[number], row, self.limits)
             yield next(islice(images, row - at, None))
             at = row + 1
 
 
 def _until_damage(name: str, first: int, limits: Limits) -> Iterator[Any]:
     """The images of a shard from row `first` on; behind the last one that is there, failures."""
-    records = read_tar(name, [], limits) if is_tar(name) else read_table(name, [], first)
+    read = partial(read_tar, limits=limits) if is_tar(name) else read_table
     error = ImageError("read", f"{without_secrets(name)} has fewer images than were listed")
     try:
-        for row, record in enumerate(records, first):
+        for row, record in enumerate(read(name, [], first), first):
             yield as_source(record, row).where
     except UserError as raised:
         cause = raised.__cause__

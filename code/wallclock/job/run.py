@@ -114,7 +114,7 @@ class Run:
         loader, _ = open_stream(self._read_all, order, options, Place(0, 0), 1)
         return loader
 
-    def _read_all(self, _epoch: int) -> Iterator[Source]:
+    def _read_all(self, _start: Place) -> Iterator[Source]:
         """The images of the plan, in its order."""
         return self._job.items.read(position for batch in self._plan for position in batch)
 

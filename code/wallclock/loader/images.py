@@ -16,7 +16,7 @@ from wallclock.fetch.filesystems import is_url
 from wallclock.loader.items import FolderItems, ListedItems, iterate, undecoded
 from wallclock.loader.iteration import Images, Plan, open_listed, open_stream
 from wallclock.loader.opener import LoaderOptions, lender_of
-from wallclock.loader.order import Order
+from wallclock.loader.order import Order, Place
 from wallclock.loader.output import Output, Workers, whole_number
 from wallclock.loader.shards import Shards, UrlItems, read_tar, shards_of
 from wallclock.loader.stream import StreamOrder
@@ -344,8 +344,11 @@ def _listed(items: Any, labels: str | None) -> ListedItems | None:
 
 def _epochs_of(
     items: Any, epochs: int, shuffle: bool, seed: int, ranks: tuple[int, int], limits: Limits
-) -> Callable[[int], Iterable[Any]]:
-    """What gives the items of an epoch. Raises UserError: they can be had for one epoch only."""
+) -> Callable[[Place], Iterable[Any]]:
+    """What gives the items of an epoch, from a place on.
+
+    Raises UserError: they can be had for one epoch only.
+    """
     names, read = shards_of(items)
     if read is not None:
         read = partial(read_tar, limits=limits) if read is read_tar else read
@@ -353,15 +356,15 @@ def _epochs_of(
     items = undecoded(items)
     first: Iterator[Any] = iterate(items)
     if first is not items:
-        return lambda epoch: iterate(items, epoch)
+        return lambda start: iterate(items, start.epoch)
     if epochs > 1:
         raise UserError(f"epochs={epochs}: an iterator has one; give what can be iterated again")
     begun: list[int] = []
 
-    def once(epoch: int) -> Iterable[Any]:
+    def once(start: Place) -> Iterable[Any]:
         if begun:
             raise UserError("an iterator has one epoch; give what can be iterated again")
-        begun.append(epoch)
+        begun.append(start.epoch)
         return iterate(items)
 
     return once

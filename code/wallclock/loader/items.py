@@ -40,8 +40,11 @@ class Record(dict[str, Any]):
     """A sample of a tar, or a row of a table.
 
     `file`: where it lies. `failure`: why it has no image; empty: it has one. `skipped`: what lies
-    between it and the record before, or behind the last one, and is no part of a record.
+    between it and the record before, or behind the last one, and is no part of a record. `behind`:
+    the shard that it lies in and the row after it.
     """
+
+    behind = 0, 0
 
     def __init__(self, fields: Any, file: str, failure: str = "") -> None:
         super().__init__(fields)

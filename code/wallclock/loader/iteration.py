@@ -67,13 +67,13 @@ def open_listed(
 
 
 def open_stream(
-    open_epoch: Callable[[int], Iterable[Any]],
+    open_epoch: Callable[[Place], Iterable[Any]],
     order: StreamOrder,
     options: LoaderOptions,
     place: Place,
     end: int,
 ) -> tuple[LendingLoader, Callable[[], Place]]:
-    """`Open`, of an iterable; `open_epoch` gives the items of an epoch, from their start."""
+    """`Open`, of an iterable; `open_epoch`: see `StreamedBatches`."""
     ahead = buffers_for(worker_count(options.recipe), order.batch_size) * order.batch_size
     batches = StreamedBatches(open_epoch, order, place, end, ahead)
     return open_loader(batches, batches, options), lambda: batches.place
@@ -225,7 +225,7 @@ class Images(Generic[ImagesT]):
 
     def state_dict(self) -> dict[str, Any]:
         """Which batch comes next, and of which images in which order."""
-        return saved(self._at, self._end, self.plan.order.shared(), self.plan.digest)
+        return saved(self._at, self._end, self.plan.order, self.plan.digest)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind the last batch of the iteration that `state_dict` describes.
@@ -233,7 +233,7 @@ class Images(Generic[ImagesT]):
         Raises:
             UserError: that one was over other images, or in another order.
         """
-        at, end = loaded(state, self.plan.order.shared(), self.plan.digest)
+        at, end = loaded(state, self.plan.order, self.plan.digest)
         self._close()
         self._at, self._end, self.epoch = at, end, at.epoch
         self._resumes, self._exhausted = True, False
@@ -246,7 +246,8 @@ class Images(Generic[ImagesT]):
         order = self.plan.order
         repeats = order.drop_last and order.world_size > 1
         skipped = () if order.rank else getattr(self.plan.items, "skipped", ())
-        self._deliveries = deliver(_taken(loader, place, skipped), loader.release, repeats)
+        taken = _taken(loader, self._at, place, skipped)
+        self._deliveries = deliver(taken, loader.release, repeats)
         for passed in islice(self._deliveries, self._at.skip):
             if passed.number != NO_BUFFER:
                 loader.release(passed.number)
@@ -254,19 +255,21 @@ class Images(Generic[ImagesT]):
 
 
 def _taken(
-    loader: LendingLoader, place: Callable[[], Place], skipped: Sequence[str]
+    loader: LendingLoader, before: Place, place: Callable[[], Place], skipped: Sequence[str]
 ) -> Iterator[Delivery]:
     """All batches; the first one of an epoch names what was skipped when items were listed."""
+    before = before._replace(skip=0)
     while True:
         try:
             number, batch = loader.take()
         except StopIteration:
             return
         behind = place()
-        before = behind._replace(batches=behind.batches - 1)
-        if not before.batches:
+        if behind.batches == 1:
+            before = Place(behind.epoch, 0)
             batch.skipped += skipped
         yield Delivery(batch, number, before, behind)
+        before = behind
 
 
 def _abandoned(loader: LendingLoader, process: int) -> None:

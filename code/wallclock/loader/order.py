@@ -25,12 +25,17 @@ class ClosedError(UserError):
 class Place(NamedTuple):
     """How far an iteration is: the epoch, and how many of its batches were loaded.
 
-    `skip`: of what comes of those behind them, as many were delivered (`delivery.py`).
+    `skip`: of what comes of those behind them, as many were delivered (`delivery.py`). Of tars and
+    tables, where this rank reads on: so many `items` of the epoch lie before the `row` of the
+    `shard`, and are in these batches.
     """
 
     epoch: int
     batches: int
     skip: int = 0
+    items: int = 0
+    shard: int = 0
+    row: int = 0
 
 
 class LazyBatches(Sequence[Sequence[int]]):

@@ -7,20 +7,21 @@ from typing import Any
 
 from wallclock.errors import UserError
 from wallclock.loader.items import ListedItems, parse_item
-from wallclock.loader.order import Place
+from wallclock.loader.order import Order, Place
+from wallclock.loader.stream import StreamOrder
 
 #: Ids that are hashed at a time.
 _HASHED = 4096
 
 
-def saved(at: Place, end: int, order: Mapping[str, Any], data: str) -> dict[str, Any]:
+def saved(at: Place, end: int, order: Order | StreamOrder, data: str) -> dict[str, Any]:
     """As plain data: where to go on, the epoch before which to end, and of which images."""
-    return {**at._asdict(), "end": end, "order": dict(order), "data": data}
+    return {**at._asdict(), "end": end, "rank": order.rank, "order": order.shared(), "data": data}
 
 
-def loaded(state: Any, order: Mapping[str, Any], data: str) -> tuple[Place, int]:
+def loaded(state: Any, ours: Order | StreamOrder, data: str) -> tuple[Place, int]:
     """The place and the end of a state. Raises UserError: it is of other images or settings."""
-    keys = {*Place._fields, "end", "order", "data"}
+    keys, order = {*Place._fields, "end", "rank", "order", "data"}, ours.shared()
     if not isinstance(state, Mapping) or not keys <= {*state}:
         raise UserError("this is no state of open_images: give what state_dict() returned")
     there = state["order"]
@@ -32,7 +33,9 @@ def loaded(state: Any, order: Mapping[str, Any], data: str) -> tuple[Place, int]
         raise UserError(f"this state is of another iteration: there {was}"[:160])
     if state["data"] != data:
         raise UserError("this state is of other images, or of the same ones in another order")
-    return Place(*(state[name] for name in Place._fields)), state["end"]
+    at = Place(*(state[name] for name in Place._fields))
+    # Another rank has shards of its own, which are read from the first to the same batch.
+    return at if state["rank"] == ours.rank else Place(*at[:3]), state["end"]
 
 
 def digest_of(items: ListedItems | Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import accumulate, chain, count
+from itertools import accumulate, count, islice, repeat
 from random import Random
 from typing import Any
 
@@ -18,6 +18,7 @@ from wallclock.fetch.folder import is_image_name
 from wallclock.fetch.retries import RequestError
 from wallclock.fetch.s3 import connect, list_objects
 from wallclock.loader.items import IMAGE_KEYS, ListedItems, Names, Record, Unreadable, as_source
+from wallclock.loader.order import Place
 from wallclock.loader.tars import READ, TarMembers, read_samples
 from wallclock.recipe import Limits
 
@@ -49,13 +50,14 @@ def expand(name: str) -> list[str]:
 class Shards:
     """Files that each hold many items, divided among ranks.
 
-    `names`: paths or URLs. `read`: the items of one; it adds to a list what it skips before each.
+    `names`: paths or URLs. `read`: the items of one from a row on; it adds to a list what it skips
+    before each.
 
     Raises UserError: there are fewer files than ranks.
     """
 
     names: Sequence[str]
-    read: Callable[[str, list[str]], Iterator[Any]]
+    read: Callable[[str, list[str], int], Iterator[Any]]
     shuffle: bool
     seed: int
     rank: int
@@ -66,31 +68,51 @@ class Shards:
             fix = "make at least one for each rank"
             raise UserError(f"{n} shards for {self.world_size} ranks: {fix}")
 
-    def __call__(self, epoch: int) -> Iterator[Any]:
-        """The items of this rank's files, in the order of the epoch. Raises UserError: no item."""
+    def __call__(self, start: Place) -> Iterator[Any]:
+        """The items of this rank's files, in the order of the epoch; None for those before `start`.
+
+        Raises UserError: no item.
+        """
         names = list(self.names)
         if self.shuffle:
-            Random((self.seed << 40) | epoch).shuffle(names)
+            Random((self.seed << 40) | start.epoch).shuffle(names)
         names = names[self.rank :: self.world_size]
+        yield from repeat(None, start.items)
         held, skipped = None, list[str]()
-        for item in chain.from_iterable(self.read(name, skipped) for name in names):
+        for item in self._records(names, start, skipped):
             if held is not None:
                 yield held
             held = item
             if skipped:
                 held.skipped, skipped[:] = [*skipped], []
         if held is None:
+            if start.items:
+                return
             found = f", but {skipped[0]}" if skipped else ""
             raise UserError(f"{names[0]}: no image in it{found}")
         if skipped:  # behind the last item, which has waited for it
             held.skipped += skipped
         yield held
 
+    def _records(self, names: Sequence[str], start: Place, skipped: list[str]) -> Iterator[Any]:
+        first = start.row
+        for shard, name in enumerate(names[start.shard :], start.shard):
+            for row, item in enumerate(self.read(name, skipped, first), first + 1):
+                item.behind = shard, row
+                yield item
+            first = 0
+
 
 def read_tar(
-    name: str, skipped: list[str], limits: Limits, opened: Any = None, *, lists: bool = False
+    name: str,
+    skipped: list[str],
+    first: int = 0,
+    *,
+    limits: Limits,
+    opened: Any = None,
+    lists: bool = False,
 ) -> Iterator[Record]:
-    """The samples of a tar that have an image, in its order; see `tars`.
+    """The samples of a tar that have an image, in its order, from number `first` on; see `tars`.
 
     A member of more than `limits.max_bytes` is its sample's failure. `opened`: by `open_shard`.
     `lists`: of a local tar that is not compressed, images are given as a `tars.Span`.
@@ -109,7 +131,11 @@ def read_tar(
             stream = import_module(packed).open(file) if packed else file
             spans = name if lists and descriptor is not None else ""
             members = TarMembers(stream, limits.max_bytes, descriptor, spans)
-            yield from read_samples(name, members, skipped)
+            samples = read_samples(name, members, skipped)
+            if first:
+                next(islice(samples, first, first), None)
+                skipped.clear()
+            yield from samples
     except UserError:
         raise
     except Exception as error:  # of tarfile, zlib, lzma, a store: each has its own kinds

@@ -3,7 +3,8 @@
 The thread numbers the items of an epoch, passes them through the shuffle buffer, takes every
 `world_size`-th of them, and makes batches. It reads at most two batches' worth of items before the
 first batch is taken, later as many as the ring has rows. What it does depends on the items, on the
-seed and on the epoch alone; an iteration goes on in the middle by passing over what was taken.
+seed and on the epoch alone. An iteration goes on in the middle by passing over what was taken; of
+tars and tables that is not read, but for the shard or row group in which it goes on.
 """
 
 import queue
@@ -96,7 +97,7 @@ class StreamedBatches(BatchSource):
     """The batches of a stream, made by a thread.
 
     Args:
-        open_epoch: the items of an epoch, from their start.
+        open_epoch: the items of an epoch; those before the place's `items` are not looked at.
         first: where to begin.
         end: the epoch before which to stop.
         ahead: items that are read ahead at most, once the first batch is taken.
@@ -106,7 +107,7 @@ class StreamedBatches(BatchSource):
 
     def __init__(
         self,
-        open_epoch: Callable[[int], Iterable[Any]],
+        open_epoch: Callable[[Place], Iterable[Any]],
         order: StreamOrder,
         first: Place,
         end: int,
@@ -125,6 +126,9 @@ class StreamedBatches(BatchSource):
         self._stopped, self._ended = threading.Event(), threading.Event()
         self._is_begun = self._is_over = False
         self._admitted = 0
+        #: Records that are in no batch yet, and the next one: how many are before it, and where.
+        self._unbatched: dict[int, tuple[int, int, int]] = {}
+        self._next = 0, 0, 0
         self._thread = JoinableThread(self._read, "loader stream")
 
     def stop(self) -> None:
@@ -182,13 +186,17 @@ class StreamedBatches(BatchSource):
 
     def _read_epochs(self) -> None:
         for epoch in range(self._first.epoch, self._end):
-            passed = self._first.batches if epoch == self._first.epoch else 0
+            start = self._first if epoch == self._first.epoch else Place(epoch, 0)
             self._admitted = n_batched = 0
-            items = self._admit(self._open_epoch(epoch))
+            self._unbatched, self._next = {}, start[3:]
+            items = self._admit(self._open_epoch(start))
             for number, batch in enumerate(self._order.batches(items, epoch), 1):
                 n_batched += len(batch)
-                if number > passed:
-                    self._batches.put((Place(epoch, number), batch))
+                for position, _ in batch:
+                    self._unbatched.pop(position % EPOCH, None)
+                if number > start.batches:
+                    earliest = next(iter(self._unbatched.values()), self._next)
+                    self._batches.put((Place(epoch, number, 0, *earliest), batch))
                 else:
                     self._permits.release(len(batch))
             if self._admitted > n_batched:  # items in no batch are never taken
@@ -209,6 +217,9 @@ class StreamedBatches(BatchSource):
                     item = next(iterator)
                 except StopIteration:
                     return
+                if type(item) is Record:
+                    self._unbatched[number] = self._next
+                    self._next = number + 1, *item.behind
                 yield item
         finally:
             if isgenerator(iterator):

@@ -68,7 +68,7 @@ def test_they_are_webdatasets(folder: Path) -> None:
         zip(*(dataset.rows(0)[name].to_pylist() for name in ("id", "sha256")), strict=True)
     )
     items = list_items(str(folder))
-    samples = [*read_tar(str(folder / "part-00000.tar"), [], Limits())]
+    samples = [*read_tar(str(folder / "part-00000.tar"), [], limits=Limits())]
     assert len(samples) == len(hashes)
     for at, sample in enumerate(samples):
         assert sample["image"] == items[at].where()

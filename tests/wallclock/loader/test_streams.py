@@ -9,6 +9,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import making
 from tests.conftest import ROOT
@@ -326,3 +329,99 @@ def test_compressed_and_damaged_tars(tmp_path: Path) -> None:
                 list(open_images(path, 8))
     with pytest.raises(UserError, match=r"gone\.tar: .*No such file"):
         list(open_images(tmp_path / "gone.tar", 8))
+
+
+# --- resumed ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Of each kind 5 shards of 1 to 9 items; between those of a tar lies what is skipped."""
+    folder, names = tmp_path_factory.mktemp("shards"), dict[str, list[str]]()
+    for shard, n in enumerate([4, 1, 9, 3, 7]):
+        labels = [10 * shard + at for at in range(n)]
+        images = [making.jpeg(8, 8) if label % 7 else b"damaged" for label in labels]
+        table = pa.table({"image": images, "label": labels, "id": [*map(str, labels)]})
+        pq.write_table(table, folder / f"{shard}.parquet", row_group_size=2)
+        with pa.ipc.new_file(folder / f"{shard}.arrow", table.schema) as file:
+            file.write_table(table, 2)
+        with tarfile.open(folder / f"{shard}.tar", "w") as tar:
+            for label, image in zip(labels, images, strict=True):
+                for name, data in ((f"{label}.jpg", image), (f"{label}.cls", b"%d" % label)):
+                    member = tarfile.TarInfo(name)
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+                tar.addfile(tarfile.TarInfo(f"notes-{label}.pdf"))
+        for kind in ("parquet", "arrow", "tar"):
+            names.setdefault(kind, []).append(f"{folder}/{shard}.{kind}")
+    return names
+
+
+@given(
+    kind=st.sampled_from(["parquet", "arrow", "tar"]),
+    batch=st.integers(1, 6),
+    shuffle=st.sampled_from([0, 1, 3, 40]),
+    ranks=st.sampled_from([(0, 1), (0, 2), (1, 2)]),
+    drop_last=st.booleans(),
+    stop=st.integers(0, 30),
+    by=st.integers(0, 1),
+)
+def test_shards_are_resumed_anywhere(
+    shards: dict[str, list[str]],
+    kind: str,
+    batch: int,
+    shuffle: int,
+    ranks: tuple[int, int],
+    drop_last: bool,
+    stop: int,
+    by: int,
+) -> None:
+    """What follows is the same to the last name that is skipped, also by another rank's state."""
+
+    def opened(rank: int) -> Any:
+        options: dict[str, Any] = {"shuffle": shuffle, "drop_last": drop_last, "epochs": 2}
+        return open_images(shards[kind], 4, batch, shard=(rank, ranks[1]), workers=1, **options)
+
+    def taken(batches: Any) -> list[Any]:
+        return [(one.ids, one.labels, one.failures, [*one.skipped]) for one in batches]
+
+    rank, states = ranks[0], list[Any]()
+    with opened(rank) as batches:
+        whole = taken(batches)
+    for one in (rank, by % ranks[1]):
+        with opened(one) as batches:
+            taken(islice(batches, min(stop, len(whole) - 1)))
+            states.append(json.loads(json.dumps(batches.state_dict())))
+    states.append({**states[1], "items": 0, "shard": 0, "row": 0})
+    rests = []
+    for state in states:
+        with opened(rank) as batches:
+            batches.load_state_dict(state)
+            rests.append(taken(batches))
+    assert rests[0] == whole[-len(rests[0]) :]
+    assert len(rests[0]) == len(whole) - min(stop, len(whole) - 1)
+    assert rests[1] == rests[2]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "tar"])
+def test_shards_before_a_state_are_not_read(kind: str, tmp_path: Path) -> None:
+    names = [tmp_path / f"{shard}.{kind}" for shard in range(3)]
+    for shard, name in enumerate(names):
+        if kind == "tar":
+            write_tar(name, 100 * shard, 100)
+            continue
+        rows = range(100 * shard, 100 * shard + 100)
+        table = pa.table({"image": [FILES[at % len(FILES)] for at in rows], "label": rows})
+        pq.write_table(table, name, row_group_size=50, compression="none")
+    with open_images(names, 8, 10, shuffle=2) as batches:
+        before = [label for labels in labels_of(islice(batches, 26)) for label in labels]
+        state, rest = batches.state_dict(), labels_of(batches)
+    first, second, last = dict.fromkeys(label // 100 for label in before)
+    names[first].write_bytes(b"damaged")
+    names[second].unlink()
+    if kind == "parquet":  # the last one's first row group
+        data = names[last].read_bytes()
+        names[last].write_bytes(data[:4] + bytes(len(data) // 3) + data[4 + len(data) // 3 :])
+    with open_images(names, 8, 10, shuffle=2) as batches:
+        batches.load_state_dict(state)
+        assert labels_of(batches) == rest
