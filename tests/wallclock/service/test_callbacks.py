@@ -13,6 +13,7 @@ from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
 from harness.testbed.serving import Handler, listening, send_parts
 from wallclock.fetch import request as request_module
+from wallclock.fetch import transfers
 from wallclock.service.callbacks import (
     SECRET,
     SIGNATURE,
@@ -98,6 +99,7 @@ def test_the_body_of_an_answer(
 ) -> None:
     """Read if it is short, so that the connection lives on; whatever it does, the status counts."""
     monkeypatch.setattr(request_module, "_DRAIN_S", 60 if sent == length else 0.03)
+    monkeypatch.setattr(transfers, "_CHECK_S", 0.02)
     peers = set()
 
     async def parts() -> AsyncIterator[bytes]:

@@ -47,21 +47,21 @@ def moto() -> Iterator[Moto]:
 
 
 def messages(n: int) -> list[str]:
-    """Of each twenty one is poison; these are in one group of a FIFO queue."""
+    """Of each ten one is poison; these are in one group of a FIFO queue."""
     refusing = json.dumps({"url": "IMAGES/1", "callback_url": "CALLS?error_rate=1&status=410"})
     poison = ["no JSON", body("none"), body("short"), body(POISON), refusing]
     texts = [body(number % 20, id=f"{number}") for number in range(n)]
-    texts[::20] = [poison[number % 5] + " " * number for number in range(n // 20)]
+    texts[::10] = [poison[number % 5] + " " * number for number in range(n // 10)]
     return texts
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("n", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [50, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fifo", [False, True])
 def test_every_message_is_called_back_or_dead_lettered(
     fifo: bool, n: int, moto: Moto, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bed, n_dead = LocalBed(tmp_path, moto, fifo), n // 20
+    bed, n_dead = LocalBed(tmp_path, moto, fifo), n // 10
 
     async def serve() -> list[tuple[str, str]]:
         # Two receives at a time would get the same messages of moto.
@@ -81,7 +81,7 @@ def test_every_message_is_called_back_or_dead_lettered(
     assert Counter(stage for stage, _ in letters) == dict.fromkeys(REASONS, n_dead // 5)
     assert all(reason.startswith(REASONS[stage]) for stage, reason in letters)
     results = [json.loads(accepted.body) for accepted in bed.calls.accepted.values()]
-    expected = {str(number): [number % 20] for number in range(n) if number % 20}
+    expected = {str(number): [number % 20] for number in range(n) if number % 10}
     assert {result["id"]: result["result"] for result in results} == expected
     assert refusals(caplog) == []
 
@@ -108,8 +108,8 @@ def test_dead_letters_that_may_not_be_sent_are_left_to_redrive(
 ) -> None:
     async def serve() -> dict[str, tuple[str, str]]:
         bed = LocalBed(tmp_path, Denying())
-        metrics = await bed.run(messages(100), until=100)
-        assert len(bed.calls.accepted) == 95
+        metrics = await bed.run(messages(50), until=50)
+        assert len(bed.calls.accepted) == 45
         assert "wallclock_service_refusals_total 9.0" in metrics
         assert await bed.counts("work") == (0, 0)
         return await bed.dead_letters()
@@ -132,7 +132,7 @@ def test_a_queue_that_is_deleted_ends_the_service(
             moto.client.delete_queue(QueueUrl=bed.work)
             return True
 
-        words, bodies = ("step_s=0.05", "batch=2", "grace_s=60"), [body(1)] * 100
+        words, bodies = ("step_s=0.05", "batch=2", "grace_s=60"), [body(1)] * 30
         await bed.run(bodies, *words, until=10, also=delete, status=1)
         await moto.call("DeleteQueue", {"QueueUrl": bed.dead})
         return bed
