@@ -33,49 +33,31 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
+#: Module → its public names.
 _HOMES = {
-    "Augment": "wallclock.stages.augment",
-    "Batch": "wallclock.loader.batch",
-    "Failure": "wallclock.loader.batch",
-    "ImageSources": "wallclock.loader.images",
-    "Images": "wallclock.loader.iteration",
-    "Output": "wallclock.loader.output",
-    "Preprocess": "wallclock.preprocess",
-    "StageProfiler": "wallclock.clock",
-    "Workers": "wallclock.loader.output",
-    "as_dataloader": "wallclock.loader.epochs",
-    "decode": "wallclock.loader.decoding",
-    "embed": "wallclock.job",
-    "loader_for": "wallclock.loader.decoding",
-    "open_images": "wallclock.loader.images",
+    "clock": ("StageProfiler",),
+    "job": ("embed",),
+    "loader.batch": ("Batch", "Failure"),
+    "loader.decoding": ("decode", "loader_for"),
+    "loader.epochs": ("as_dataloader",),
+    "loader.images": ("ImageSources", "open_images"),
+    "loader.iteration": ("Images",),
+    "loader.output": ("Output", "Workers"),
+    "preprocess": ("Preprocess",),
+    "stages.augment": ("Augment",),
 }
-__all__ = [
-    "Augment",
-    "Batch",
-    "Failure",
-    "ImageSources",
-    "Images",
-    "Output",
-    "Preprocess",
-    "StageProfiler",
-    "Workers",
-    "as_dataloader",
-    "decode",
-    "embed",
-    "loader_for",
-    "open_images",
-    "predict",
-]
+__all__ = sorted(["predict", *(name for names in _HOMES.values() for name in names)])
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
 
     def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name == "predict":
             return import_module("wallclock.predict")
-        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        home = next((module for module, names in _HOMES.items() if name in names), None)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"wallclock.{home}"), name)
         return value
 
 

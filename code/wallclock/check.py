@@ -61,10 +61,6 @@ class Image(Protocol):
         """In pixels."""
 
     @property
-    def process(self) -> str:
-        """Of a JPEG: baseline, extended, progressive or arithmetic."""
-
-    @property
     def plain_jpeg(self) -> bool:
         """See `is_plain_jpeg`."""
 

@@ -40,6 +40,14 @@ METRICS: Mapping[str, str] = {
     "gpu_memory_bytes": "Memory in use on the GPU, other processes' included.",
 }
 
+#: Labels of those that have some.
+_LABELS = {
+    "failures_total": ["stage"],
+    "queue_batches": ["queue"],
+    "gpu_utilization_ratio": ["gpu"],
+    "gpu_memory_bytes": ["gpu"],
+}
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -121,60 +129,45 @@ class Exporter:
 
     def collect(self) -> Iterator[Any]:
         """The metrics' families, as they are now."""
-        with self._lock:  # scrapes may overlap
-            yield from self._collect()
-
-    def _collect(self) -> Iterator[Any]:
         from prometheus_client import core
 
-        def family(kind: Any, name: str, labels: Sequence[str] = ()) -> Any:
-            return kind(f"wallclock_{name}", METRICS[name], labels=labels)
+        calls = "stage_seconds"
+        histogram = core.HistogramMetricFamily(
+            f"wallclock_{calls}", METRICS[calls], labels=["stage"]
+        )
+        with self._lock:  # scrapes may overlap
+            for stage, samples in self._loop.samples().items():
+                of_stage = self._histograms.setdefault(stage, _Histogram())
+                histogram.add_metric([stage], of_stage.read(samples), of_stage.seconds)
+            values = self._values()
+        yield histogram
+        for name, of_labels in values.items():
+            kind = core.CounterMetricFamily if name.endswith("_total") else core.GaugeMetricFamily
+            names = [*self._info] if name == "run_info" else _LABELS.get(name, [])
+            family = kind(f"wallclock_{name}", METRICS[name], labels=names)
+            for labels, value in of_labels.items():
+                family.add_metric(labels, value)
+            yield family
 
-        gauge, counter = core.GaugeMetricFamily, core.CounterMetricFamily
-        about = family(gauge, "run_info", list(self._info))
-        about.add_metric(list(self._info.values()), 1)
-        yield about
-        loop = self._loop
-        total = family(counter, "images_total")
-        total.add_metric([], loop.images())
-        failed = family(counter, "failures_total", ["stage"])
-        stages = family(core.HistogramMetricFamily, "stage_seconds", ["stage"])
-        queues = family(gauge, "queue_batches", ["queue"])
-        for stage, count in loop.failures().items():
-            failed.add_metric([stage], count)
-        for stage, samples in loop.samples().items():
-            histogram = self._histograms.setdefault(stage, _Histogram())
-            stages.add_metric([stage], histogram.read(samples), histogram.seconds)
-        for queue, length in loop.queues.items():
-            queues.add_metric([queue], length())
-        yield from (total, failed, stages, queues)
-        swapped = family(counter, "swapped_bytes_total")
-        swapped.add_metric([], swapped_bytes())
-        yield swapped
-        yield from self._machine(family, gauge)
+    def _values(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """Metric → its labels' values → its value."""
+        loop, usage = self._loop, self._processes.sample().values()
+        gpus = {(str(at),): gpu_readings(handle) for at, handle in enumerate(self._handles)}
 
-    def _machine(self, family: Callable[..., Any], gauge: Any) -> Iterator[Any]:
-        sampled = {
-            "resident_memory_bytes": ("rss_mib", 2**20),
-            "cpu_cores": ("cpu_cores", 1),
-            "gpu_utilization_ratio": ("gpu_util", 0.01),
-            "gpu_memory_bytes": ("gpu_mem_mib", 2**20),
+        def of_gpus(reading: str, unit: float) -> dict[tuple[str, ...], float]:
+            return {gpu: now[reading] * unit for gpu, now in gpus.items() if reading in now}
+
+        return {
+            "run_info": {tuple(self._info.values()): 1},
+            "images_total": {(): loop.images()},
+            "failures_total": {(stage,): count for stage, count in loop.failures().items()},
+            "queue_batches": {(name,): length() for name, length in loop.queues.items()},
+            "resident_memory_bytes": {(): sum(used.rss_mib for used in usage) * 2**20},
+            "cpu_cores": {(): sum(used.cpu_cores for used in usage)},
+            "swapped_bytes_total": {(): swapped_bytes()},
+            "gpu_utilization_ratio": of_gpus("gpu_util", 0.01),
+            "gpu_memory_bytes": of_gpus("gpu_mem_mib", 2**20),
         }
-        usage = self._processes.sample().values()
-        readings = {
-            "": {
-                "rss_mib": sum(used.rss_mib for used in usage),
-                "cpu_cores": sum(used.cpu_cores for used in usage),
-            }
-        }
-        for index, handle in enumerate(self._handles):
-            readings[str(index)] = gpu_readings(handle)
-        for name, (source, unit) in sampled.items():
-            metric = family(gauge, name, ["gpu"] if name.startswith("gpu") else [])
-            for gpu, values in readings.items():
-                if source in values:
-                    metric.add_metric([gpu] if gpu else [], values[source] * unit)
-            yield metric
 
 
 def serve(

@@ -5,6 +5,8 @@ Pillow's `Image.getexif` and `ImageOps.exif_transpose` say, read without Pillow.
 """
 
 import re
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from wallclock import jpeg, tiff
@@ -21,8 +23,6 @@ _COLUMNS_REVERSED, _ROWS_REVERSED = frozenset({2, 3, 6, 7}), frozenset({3, 4, 7,
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 _IN_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 _APP1 = 0xE1
-#: Markers that end a fast walk: SOS, and those without a length.
-_UNUSUAL = frozenset((0x00, 0x01, *range(0xD0, 0xDA), jpeg.SOS, 0xFF))
 _MOST_SEGMENTS = 10_000
 #: An EXIF directory counts its entries in two bytes.
 _MOST_TAGS = 65_535
@@ -46,27 +46,12 @@ def orientation_of(data: bytes) -> int:
 def _app1(data: bytes) -> list[bytes]:
     """The payloads of all APP1 segments before the first scan."""
     payloads: list[bytes] = []
-    position = 2
-    try:
-        for _ in range(_MOST_SEGMENTS):
-            marker = data[position + 1]
-            if data[position] != 0xFF or marker in _UNUSUAL:
-                is_scan = data[position] == 0xFF and marker == jpeg.SOS
-                return payloads if is_scan else _app1_slowly(data)
-            start = position + 2
-            position = start + max(2, data[start] << 8 | data[start + 1])
-            if marker == _APP1:
-                payloads.append(data[start + 2 : position])
-    except IndexError:  # cut off
-        pass
-    return payloads
-
-
-def _app1_slowly(data: bytes) -> list[bytes]:
-    """The same for a header with junk or fill bytes between its segments."""
-    payloads: list[bytes] = []
-    for number, (marker, _, start, end) in enumerate(jpeg.segments(data)):
-        if marker == jpeg.SOS or number >= _MOST_SEGMENTS:
+    found: Iterable[tuple[int, int, int]] | None = jpeg.usual_segments(data, _MOST_SEGMENTS)
+    if found is None:
+        walk = islice(jpeg.segments(data), _MOST_SEGMENTS)
+        found = ((marker, start, end) for marker, _, start, end in walk)
+    for marker, start, end in found:
+        if marker == jpeg.SOS:
             break
         if marker == _APP1:
             payloads.append(data[start + 2 : end])

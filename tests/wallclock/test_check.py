@@ -224,9 +224,9 @@ def test_the_short_cut_judges_as_the_walk_does(monkeypatch: pytest.MonkeyPatch) 
         changed[rng.randrange(2, first + 4)] = rng.choice((0, 2, 0xC0, 0xC4, 0xD8, 0xDA, 0xFF))
         files.append(bytes(changed))
     quick = [judge(data) for data in files]
-    assert jpeg.first_scan(baseline, 20)
-    assert not jpeg.first_scan(baseline, 5)
-    monkeypatch.setattr(jpeg, "first_scan", lambda data, most: None)
+    assert jpeg.usual_segments(baseline, 20)
+    assert not jpeg.usual_segments(baseline, 5)
+    monkeypatch.setattr(jpeg, "usual_segments", lambda data, most: None)
     assert quick == [judge(data) for data in files]
     assert sum(isinstance(header, Header) for header in quick) > 500
 
