@@ -48,7 +48,7 @@ PANELS = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))["panels"]
 def service_metrics() -> set[str]:
     """Names of the samples that `wallclock serve` exports."""
     metrics = Metrics()
-    queue = Queue("http://127.0.0.1:1/0/work", 30, "", 5)
+    queue = Queue("http://127.0.0.1:1/0/work", 30)
     intake = Intake(queue, Bound(30, 1, 1), metrics, ServiceSettings())
     intake.export(metrics)
     downloads, callbacks = Downloader(ServiceSettings()), CallbackSender(ServiceSettings())

@@ -175,8 +175,8 @@ def _import_job(module: str, command: str) -> Any:
 
 def _serve(words: Sequence[str]) -> int:
     check_address_space()
-    start = import_extra("wallclock.service.start", "wallclock serve", "queue")
-    status: int = start.serve(words[0], words[1:])
+    worker = import_extra("wallclock.service.worker", "wallclock serve", "queue")
+    status: int = worker.serve(words[0], words[1:])
     # A thread may still be in a call that nothing waits for.
     sys.stderr.flush()
     os._exit(status)

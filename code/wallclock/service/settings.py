@@ -53,12 +53,6 @@ class ServiceSettings:
     visibility_s: Annotated[
         int, Range(0, 43_200), Help("visibility timeout in seconds; 0: the queue's own")
     ] = 0
-    dead_letter: Annotated[
-        str, Help("URL of the dead-letter queue; empty: as RedrivePolicy says")
-    ] = ""
-    max_receives: Annotated[
-        int, Range(1, 1000), Help("deliveries at most, if no RedrivePolicy says it")
-    ] = 5
     retry_s: Annotated[_Seconds, Help("seconds before the second delivery; then doubled")] = 10.0
     callback_url: Annotated[str, Help("callback of messages without one, as S3's events are")] = ""
     callback_patience_s: Annotated[

@@ -74,13 +74,15 @@ class Queue:
     Args:
         url: its URL; the host is the endpoint.
         visibility_s: for how long a delivery hides a message; 0: as the queue's attribute says.
-        dead_letter: URL of the dead-letter queue, if not the one of the queue's RedrivePolicy.
-        max_receives: deliveries before a message is given up, if the queue has no RedrivePolicy.
+
+    Raises UsageError: it is no queue's URL; UserError: there are no credentials.
     """
 
-    def __init__(self, url: str, visibility_s: int, dead_letter: str, max_receives: int) -> None:
+    #: Of its RedrivePolicy: URL of the dead-letter queue, and deliveries of a message at most.
+    dead_letter, max_receives = "", 1
+
+    def __init__(self, url: str, visibility_s: int) -> None:
         self.url, self.visibility_s = url, visibility_s
-        self.dead_letter, self.max_receives = dead_letter, max_receives
         self._endpoint, self.credentials, self.region = _access(url)
         #: Whether the last call was answered; None before the first.
         self.reachable: bool | None = None
@@ -106,19 +108,18 @@ class Queue:
             answer = await self._call("GetQueueAttributes", AttributeNames=["All"])
             attributes = answer.get("Attributes", {})
             self.visibility_s = self.visibility_s or int(attributes["VisibilityTimeout"])
-            policy = orjson.loads(attributes.get("RedrivePolicy") or "{}")
-            self.max_receives = int(policy.get("maxReceiveCount", self.max_receives))
-            arn = policy.get("deadLetterTargetArn", "").split(":")
-            if not self.dead_letter and len(arn) == 6:  # it is of the same region and account
-                self.dead_letter = f"{self.url.rstrip('/').rpartition('/')[0]}/{arn[5]}"
+            if policy := orjson.loads(attributes.get("RedrivePolicy") or "{}"):
+                self.max_receives = int(policy["maxReceiveCount"])
+                name = policy["deadLetterTargetArn"].rpartition(":")[2]
+                # It is of the same region and account.
+                self.dead_letter = f"{self.url.rstrip('/').rpartition('/')[0]}/{name}"
         except QueueError as error:
             cure = "" if isinstance(error, QueueRefusal) else "; check the URL"
             raise UserError(f"{self.url}: {error}{cure}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{self.url} answers as no queue does; check the URL") from error
         if not self.dead_letter:
-            fix = "give it a RedrivePolicy, or set dead_letter=URL"
-            raise UserError(f"{self.url} has no dead-letter queue for what fails: {fix}")
+            raise UserError(f"{self.url} has no dead-letter queue: give it a RedrivePolicy")
         if not self.visibility_s:
             raise UserError("the queue's visibility timeout is 0: set visibility_s=30")
 

@@ -1,8 +1,11 @@
-"""One service from its first pull to its end: what runs, and how it stops."""
+"""`wallclock serve`: one service from the command's words to its exit status."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from aiohttp import web
@@ -13,20 +16,20 @@ from wallclock.service.callbacks import CallbackSender
 from wallclock.service.client import Downloader
 from wallclock.service.intake import Intake
 from wallclock.service.limits import Bound
-from wallclock.service.logs import event
+from wallclock.service.logs import event, set_up
 from wallclock.service.metrics import Metrics
 from wallclock.service.module import Module
 from wallclock.service.pipeline import ServicePipeline
-from wallclock.service.settings import ServiceSettings
+from wallclock.service.settings import ServiceSettings, read
 from wallclock.service.sqs import TEN, Queue, QueueRefusal
+
+try:
+    from uvloop import new_event_loop  # less CPU time a message than the standard library's
+except ImportError:
+    new_event_loop = None  # type: ignore[assignment]
 
 #: Seconds in which messages are returned at the end.
 _RETURN_S = 5.0
-
-
-def queue_of(url: str, settings: ServiceSettings) -> Queue:
-    """The queue to serve, to which no call is made yet. Raises UserError: not a queue's URL."""
-    return Queue(url, settings.visibility_s, settings.dead_letter, settings.max_receives)
 
 
 class Worker:
@@ -161,3 +164,42 @@ async def _answering(
         yield
     finally:
         await runner.cleanup()
+
+
+def serve(url: str, words: Sequence[str]) -> int:
+    """Serve a queue until SIGTERM or SIGINT; 0, or 128 + the signal if messages were not returned.
+
+    1: the queue refuses to be served any longer; the log says why. A second signal returns what is
+    held at once.
+
+    Args:
+        url: of the queue.
+        words: `key=value` settings.
+
+    Raises:
+        UserError: a setting, a model or a queue that is not there.
+    """
+    sys.path.insert(0, os.getcwd())  # where a user's module is
+    setup = read(words)
+    set_up(setup.service.log)
+    queue = Queue(url, setup.service.visibility_s)  # before the module, which may load long
+    module = setup.module(**setup.options)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(run_until_signal(Worker(queue, setup.service, module)))
+
+
+async def run_until_signal(worker: Worker) -> int:
+    """The exit status of `serve`."""
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        received.append(number)
+        worker.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    stuck = await worker.run()
+    if worker.refused:
+        return 1
+    return 128 + received[0] if stuck and received else 0

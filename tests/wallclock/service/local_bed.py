@@ -19,8 +19,8 @@ from harness.testbed.serving import listening
 from harness.testbed.sqs import SqsServer
 from tests.wallclock.service.toy import POISON
 from wallclock.service.settings import read
-from wallclock.service.start import _run
-from wallclock.service.worker import Worker, queue_of
+from wallclock.service.sqs import Queue
+from wallclock.service.worker import Worker, run_until_signal
 
 
 class Moto:
@@ -79,8 +79,8 @@ class LocalBed:
             setup = read([*fixed, f"port={port}", "retry_s=0", "grace_s=5", *words])
             module = setup.module(**setup.options)
             url = f"{queue}/{ACCOUNT}/{self.work}"
-            worker = Worker(queue_of(url, setup.service), setup.service, module)
-            served = asyncio.create_task(_run(worker))
+            worker = Worker(Queue(url, setup.service.visibility_s), setup.service, module)
+            served = asyncio.create_task(run_until_signal(worker))
             async with asyncio.timeout(20 + len(bodies) / 2):
                 while not served.done() and not (await self.count_settled() >= until and also()):
                     await asyncio.sleep(0.05)

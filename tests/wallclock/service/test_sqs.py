@@ -24,14 +24,13 @@ POLICY = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead", "maxRe
 
 
 @asynccontextmanager
-async def open_queue(server: SqsServer, **options: Any) -> AsyncIterator[tuple[Queue, str]]:
+async def open_queue(server: SqsServer) -> AsyncIterator[tuple[Queue, str]]:
     """A queue with a dead-letter queue, visibility 7 s, and the server's URL."""
     await server.call("CreateQueue", {"QueueName": "dead"})
     attributes = {"VisibilityTimeout": "7", "RedrivePolicy": json.dumps(POLICY)}
     await server.call("CreateQueue", {"QueueName": "work", "Attributes": attributes})
     async with listening(server.handle) as url:
-        values = {"visibility_s": 0, "dead_letter": "", "max_receives": 5, **options}
-        queue = Queue(f"{url}/{ACCOUNT}/work", **values)
+        queue = Queue(f"{url}/{ACCOUNT}/work", 0)
         await queue.open()
         yield queue, url
         await queue.close()
@@ -110,7 +109,7 @@ def test_refused_or_unreachable(
 
     async def receive() -> None:
         async with listening(handle) as url:
-            queue = Queue(f"{url}/0/work", 30, "dead", 5)
+            queue = Queue(f"{url}/0/work", 30)
             queue.reachable = True
             queue.on_refusal = lambda refusal: told.append(str(refusal))
             with pytest.raises(QueueError) as caught:
@@ -143,7 +142,7 @@ def test_credentials_that_cannot_be_renewed_for_now() -> None:
             raise ClientError({"Error": {"Code": "Throttling"}}, "AssumeRole")
 
     async def receive() -> None:
-        queue = Queue("http://127.0.0.1:1/0/work", 30, "dead", 5)
+        queue = Queue("http://127.0.0.1:1/0/work", 30)
         queue.credentials = Broken()
         with pytest.raises(QueueError, match="Throttling"):
             await queue.receive(10, 0)
@@ -159,7 +158,7 @@ def test_a_url_of_something_else(answer: object) -> None:
 
     async def start() -> None:
         async with listening(handle) as url:
-            queue = Queue(f"{url}/0/work", 0, "dead", 5)
+            queue = Queue(f"{url}/0/work", 0)
             with pytest.raises(
                 UserError, match=r"^http://127.* answers as no queue does; check the URL$"
             ):
@@ -174,7 +173,7 @@ def test_signature_with_credentials_that_are_fetched_beside_the_event_loop(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    queue = Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
+    queue = Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0)
     credentials = Temporary()
     queue.credentials = credentials
     headers = asyncio.run(queue._signed("SendMessage", b"{}"))
@@ -189,12 +188,12 @@ def test_signature_with_credentials_that_are_fetched_beside_the_event_loop(
 def test_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("boto3.session.Session.get_credentials", lambda self: None)
     with pytest.raises(UserError, match="no AWS credentials"):
-        Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
+        Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0)
 
 
 def test_queue_that_cannot_be_served() -> None:
     async def no_queue(url: str) -> None:
-        queue = Queue(url, 0, "", 5)
+        queue = Queue(url, 0)
         try:
             await queue.open()
         finally:
@@ -206,13 +205,13 @@ def test_queue_that_cannot_be_served() -> None:
             with pytest.raises(UserError, match="queue does not exist"):
                 await no_queue(f"{url}/0/work")
             await server.call("CreateQueue", {"QueueName": "work"})
-            with pytest.raises(UserError, match=r"has no dead-letter queue .* dead_letter=URL"):
+            with pytest.raises(UserError, match="has no dead-letter queue: give it"):
                 await no_queue(f"{url}/0/work")
 
     asyncio.run(calls())
     for url in ("work", "http://host", "ftp://host/0/work"):
         with pytest.raises(UserError, match="give a queue's URL"):
-            Queue(url, 0, "", 5)
+            Queue(url, 0)
 
 
 def test_grouped_in_tens_and_after_a_while() -> None:
@@ -245,7 +244,8 @@ def test_what_an_answer_says_of_each_entry() -> None:
 
     async def calls() -> None:
         async with listening(handle) as url:
-            queue = Queue(f"{url}/0/work", 30, "dead", 5)
+            queue = Queue(f"{url}/0/work", 30)
+            queue.dead_letter = "dead"
             assert await queue.delete(["a", "b", "c", "d"]) == [True, None, False, None]
             kept = {f"{n}": {"DataType": "String", "StringValue": "x"} for n in range(10)}
             error = ItemError("decode", "x" * 2000)
