@@ -8,10 +8,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-from wallclock import checkpoint
+from wallclock import checkpoint, kept
 from wallclock.errors import UserError, first_line, import_extra, reason_of
 from wallclock.outside import printable
 from wallclock.preprocess import FILTERS, Preprocess, Size
@@ -92,7 +93,11 @@ def read_processor(model: ModelSpec) -> Processor:
         if not values:
             _refuse(f"is missing: there is no {checkpoint.PREPROCESSOR}")
         kind = printable(str(values.get("image_processor_type") or kind), 60)
-        return _of_transformers(folder, values)
+        # transformers takes a second to import.
+        depends = [values, config.get("model_type")]
+        make = partial(_fields_of_transformers, folder, values)
+        text, mean, std = kept.remembered("processors", depends, ("transformers",), make)
+        return Processor(Preprocess.parse(text, sizes_differ=True), tuple(mean), tuple(std))
     except UserError:
         raise
     except Exception as error:  # of what a file may say there is no end
@@ -114,6 +119,12 @@ def _refuse(reason: str) -> NoReturn:
 
 
 # --- transformers ---------------------------------------------------------------------------------
+
+
+def _fields_of_transformers(folder: Path, values: _Values) -> tuple[str, *Statistics]:
+    """A `Processor` as JSON has it."""
+    processor = _of_transformers(folder, values)
+    return str(processor.preprocess), processor.mean, processor.std
 
 
 def _of_transformers(folder: Path, values: _Values) -> Processor:

@@ -24,6 +24,7 @@ DTYPES: Mapping[str, tuple[str, ...]] = {
     "pytorch": ("fp32", "fp16", "bf16"),
     "onnxruntime": ("fp32", "fp16", "int8", "int8-static", "int8-weights"),
     "tensorrt": ("fp16",),
+    "openvino": ("fp32", "bf16"),
 }
 RUNTIMES = tuple(DTYPES)
 #: Formats of vectors: the modules of `harness/sinks/`, in the order of tables.

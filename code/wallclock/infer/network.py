@@ -36,11 +36,14 @@ class Embedder:
         return self.d2h(self.forward(self.h2d(images)))
 
 
-def open_embedder(recipe: Recipe, model: ModelSpec, cache: Path = Path()) -> Embedder:
+def open_embedder(
+    recipe: Recipe, model: ModelSpec, cache: Path = Path(), sample: Callable[[], Any] | None = None
+) -> Embedder:
     """Load the model and bind h2d, forward and d2h; `model.normalize` scales vectors to length 1.
 
     Args:
         cache: where exported graphs are kept; the runtime pytorch exports none.
+        sample: as `openvino.make` takes it.
 
     Raises:
         UserError: an unknown name, or weights that cannot be had; or vectors of augmented images.
@@ -49,11 +52,12 @@ def open_embedder(recipe: Recipe, model: ModelSpec, cache: Path = Path()) -> Emb
     if recipe.augment != "none":
         raise UserError(f"recipe.augment={recipe.augment}: only training augments images")
     device = recipe.device if model.weights != "none" else "null"
-    move = transfer.make(device)
+    takes_arrays = device == "null" or recipe.runtime == "openvino"
+    move = transfer.make("null" if takes_arrays else device)
     on_device = None
-    if recipe.normalize_on == "device" and device != "null":
+    if recipe.normalize_on == "device" and not takes_arrays:
         on_device = normalize.on_device(*model.statistics, device)
-    network = forward.make(model, recipe, on_device, cache)
+    network = forward.make(model, recipe, on_device, cache, sample)
     embedder = Embedder(
         h2d=move.h2d,
         forward=_of_length_1(network.run) if model.normalize else network.run,

@@ -1,4 +1,4 @@
-"""Stage `forward`: a batch on the device to pooled vectors, by PyTorch, ONNX Runtime or TensorRT.
+"""Stage `forward`: a batch on the device to pooled vectors, by PyTorch, OpenVINO and others.
 
 There is no fallback: what cannot run as configured raises, before anything runs.
 """
@@ -20,7 +20,7 @@ from wallclock.stages.forward.networks import digest_of, load_network
 Step: TypeAlias = Callable[[Any], Any]
 
 #: Runtime, compile or pruned → the module for it, imported when it is needed.
-_MODULES = {"pytorch": f"{__name__}.pytorch"}
+_MODULES = {"pytorch": f"{__name__}.pytorch", "openvino": f"{__name__}.openvino"}
 
 
 def register(runtime: str, module: str) -> None:
@@ -90,16 +90,32 @@ def check(recipe: Recipe, key: str = "recipe") -> None:
     check_name(recipe.dtype, DTYPES[recipe.runtime], f"{key}.dtype of runtime={recipe.runtime}")
     if recipe.compile != "none" and recipe.runtime != "pytorch":
         raise UserError(f"{key}.compile={recipe.compile}: needs runtime=pytorch")
+    if recipe.runtime == "openvino":
+        for name, needed in (("device", "cpu"), ("normalize_on", "device")):
+            if getattr(recipe, name) != needed:
+                raise UserError(f"{key}.runtime=openvino: needs {name}={needed}")
 
 
-def make(model: ModelSpec, recipe: Recipe, normalize: Step | None, cache: Path) -> Network:
+def make(
+    model: ModelSpec,
+    recipe: Recipe,
+    normalize: Step | None,
+    cache: Path,
+    sample: Callable[[], Any] | None = None,
+) -> Network:
     """Load a model and make it ready to run as the recipe says; arguments as in `NetworkRequest`.
+
+    `sample`: as `openvino.make` takes it.
 
     Raises `UserError` for unknown names and for weights that cannot be loaded, with the fix;
     `Unavailable` where a library, provider or device is missing.
     """
     if model.weights == "none":
         return _mock(model)
+    if recipe.runtime == "openvino":
+        check(recipe)
+        network: Network = registered("openvino").make(model, recipe, sample)
+        return network
     return build(prepare(model, recipe, normalize, cache))
 
 

@@ -1,0 +1,237 @@
+"""OpenVINO: the network as a graph for this machine's CPU, made once and kept in the user's cache.
+
+An entry of the cache is a folder named after the digest of all that the graph depends on. It has
+`graph.xml` and `graph.bin`, in FP32; `check.npz`, images and the vectors that torch makes of them;
+and `about.json`. Each time an entry is opened, the compiled graph has to make those vectors. With
+an entry neither torch nor transformers is imported.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from time import perf_counter
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from wallclock import checkpoint, kept
+from wallclock.errors import Unavailable, UserError, import_extra, reason_of
+from wallclock.files import pretty_json, sha256_file
+from wallclock.preprocess import Preprocess
+from wallclock.pretrained import quiet
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages.forward import Network
+from wallclock.stages.forward.networks import digest_of, load_network
+from wallclock.stages.pixels import PixelArray, Vectors
+
+#: Least cosine of a vector with torch's in FP32, by the precision that the graph is executed in.
+LEAST_COSINE = {"fp32": 0.99999, "bf16": 0.9995}
+#: Bytes of all entries together; the one that was opened last may be larger.
+_MOST_BYTES = 8 << 30
+_HINTS = {"fp32": "f32", "bf16": "bf16"}
+#: What the time goes into, and what is executed in the precision that was asked for.
+_HEAVY = {"FullyConnected", "Convolution", "MatMul", "ScaledDotProductAttention"}
+_GRAPH, _CHECK, _ABOUT = "graph.xml", "check.npz", "about.json"
+#: Images of the check.
+_N = 8
+_LIBRARIES = ("openvino", "torch", "transformers")
+
+#: The images to check a graph with, uint8 (n, height, width, 3).
+Sample = Callable[[], PixelArray]
+
+
+def is_kept(model: ModelSpec, recipe: Recipe) -> bool:
+    """Whether the model's graph is in the cache."""
+    return (_entry(model, recipe) / _ABOUT).is_file()
+
+
+def make(model: ModelSpec, recipe: Recipe, sample: Sample | None = None) -> Network:
+    """The model's graph from the cache, or converted; it takes batches in host memory.
+
+    Args:
+        recipe: batches are uint8 (n, h, w, 3); the graph normalizes them.
+        sample: by default noise.
+
+    Raises:
+        Unavailable: OpenVINO is not installed, or this CPU does not execute the dtype.
+        UserError: the model does not convert, or the graph's vectors differ from torch's.
+    """
+    import_extra("openvino", "runtime=openvino", "cpu")
+    entry = _entry(model, recipe)
+    began = perf_counter()
+    about = _read(entry)
+    if about is None:
+        about = _convert(model, recipe, sample or (lambda: _noise(model, recipe)), entry)
+    if "refused" in about:
+        raise UserError(f"{about['refused']}; set runtime=pytorch")
+    run, dtype = _compile(entry, recipe)
+    cosine = _least_cosine(run, entry)
+    if not cosine >= LEAST_COSINE[dtype]:
+        raise UserError(
+            f"OpenVINO's vectors differ from torch's: cosine {cosine:.6f} in {dtype}, "
+            f"{LEAST_COSINE[dtype]} at least; set runtime=pytorch"
+        )
+    os.utime(entry)
+    return Network(
+        run,
+        about["weights"],
+        runtime="openvino",
+        provider=f"openvino cpu {dtype}",
+        dtype=dtype,
+        values={"compile_s": perf_counter() - began, "cosine": cosine},
+    )
+
+
+def _entry(model: ModelSpec, recipe: Recipe) -> Path:
+    """The folder for a graph, by the files, settings and versions that it depends on."""
+    depends: dict[str, Any] = {"pool": model.pool, "statistics": model.statistics}
+    depends["canvas"] = Preprocess.parse(recipe.preprocess, model.input_px).canvas
+    if model.weights == "random":
+        depends["random"] = model.seed, model.dim
+    else:
+        files = checkpoint.weights_folder_of(model)
+        names = ("*.json", "*.safetensors")
+        paths = sorted(path for name in names for path in files.glob(name))
+        depends["files"] = {path.name: sha256_file(path) for path in paths}
+    return kept.folder("openvino") / kept.digest(depends, _LIBRARIES)
+
+
+def _read(entry: Path) -> dict[str, str] | None:
+    """`about.json` of an entry; None where there is none, or it is damaged."""
+    try:
+        about = json.loads((entry / _ABOUT).read_bytes())
+        with (entry / _CHECK).open("rb") as file, np.load(file) as check:
+            whole = {"images", "vectors"} <= set(check)
+        if whole and about["size"] == (entry / _GRAPH).with_suffix(".bin").stat().st_size:
+            return {str(name): value for name, value in about.items()}
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile):
+        pass
+    shutil.rmtree(entry, ignore_errors=True)
+    return None
+
+
+def _convert(model: ModelSpec, recipe: Recipe, sample: Sample, entry: Path) -> dict[str, Any]:
+    """Make an entry; a model that does not convert is kept as such. Returns its `about.json`."""
+    import torch
+
+    canvas = Preprocess.parse(recipe.preprocess, model.input_px).canvas
+    network = load_network(model, canvas)
+    about: dict[str, Any] = {"weights": digest_of(network), "size": 0}
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(mkdtemp(prefix=".", dir=entry.parent))
+    try:
+        images = np.ascontiguousarray(sample()[:_N])
+        mean, std = (np.array(values, np.float32) for values in model.statistics)
+        batch = ((images / np.float32(255) - mean) / std).transpose(0, 3, 1, 2)
+        with torch.inference_mode():
+            vectors = network(pixel_values=torch.from_numpy(batch)).pooler_output.numpy()
+        np.savez(made / _CHECK, images=images, vectors=vectors)
+        try:
+            _save(network, model, canvas, made / _GRAPH)
+        except Exception as error:  # noqa: BLE001 - of what a tracer may raise there is no end
+            about["refused"] = f"{model.name} does not convert to OpenVINO: {reason_of(error)}"
+            (made / _GRAPH).with_suffix(".bin").write_bytes(b"")
+        about["size"] = (made / _GRAPH).with_suffix(".bin").stat().st_size
+        (made / _ABOUT).write_text(pretty_json(about))
+        with suppress(OSError):  # another process was first
+            made.rename(entry)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    _trim(entry)
+    return about
+
+
+def _save(network: Any, model: ModelSpec, canvas: tuple[int, int], path: Path) -> None:
+    """Trace the network and write its graph, which takes uint8 (n, h, w, 3) and normalizes."""
+    import torch
+    from openvino import Layout, PartialShape, Type, save_model
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+    from openvino.preprocess import PrePostProcessor
+
+    class Vectors(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, pixel_values: Any) -> Any:
+            return self.network(pixel_values=pixel_values).pooler_output
+
+    with torch.inference_mode(), quiet("runtime=openvino"):
+        # A check of the trace would run the network three times more; `_least_cosine` checks.
+        traced = torch.jit.trace(Vectors(), torch.zeros(2, 3, *canvas), check_trace=False)
+        decoder = TorchScriptPythonDecoder(traced)  # which has to outlive the conversion
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        graph = frontend.convert(frontend.load(decoder))
+    graph.reshape(PartialShape([-1, 3, *canvas]))
+    steps = PrePostProcessor(graph)
+    steps.input().tensor().set_element_type(Type.u8).set_layout(Layout("NHWC"))
+    steps.input().model().set_layout(Layout("NCHW"))
+    mean, std = ([255 * value for value in values] for values in model.statistics)
+    steps.input().preprocess().convert_element_type(Type.f32).mean(mean).scale(std)
+    save_model(steps.build(), path, compress_to_fp16=False)
+
+
+def _compile(entry: Path, recipe: Recipe) -> tuple[Callable[[Any], Vectors], str]:
+    """The graph compiled for this CPU, and the precision that it is executed in."""
+    from openvino import Core
+
+    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[recipe.dtype]}
+    if recipe.torch_threads:
+        settings["INFERENCE_NUM_THREADS"] = recipe.torch_threads
+    try:
+        compiled = Core().compile_model(entry / _GRAPH, "CPU", settings)
+    except RuntimeError as error:
+        raise UserError(f"OpenVINO: {reason_of(error)}; set runtime=pytorch") from error
+    executed = _executed(compiled)
+    if executed != {_HINTS[recipe.dtype]}:
+        has = " and ".join(sorted(executed))
+        raise Unavailable(f"dtype={recipe.dtype}: this CPU runs it in {has}; set dtype=fp32")
+
+    def run(images: Any) -> Vectors:
+        vectors: Vectors = compiled(images)[0]
+        return vectors
+
+    return run, recipe.dtype
+
+
+def _executed(compiled: Any) -> set[str]:
+    """The precisions of what takes the time: a hint is not always followed."""
+    infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
+    heavy = [info for info in infos if info["layerType"].astype(str) in _HEAVY]
+    return {info["runtimePrecision"].astype(str) for info in heavy}
+
+
+def _least_cosine(run: Callable[[Any], Vectors], entry: Path) -> float:
+    """Of the vectors of the check's images with torch's; NaN where one has no direction."""
+    with np.load(entry / _CHECK) as check:
+        images, expected = check["images"], check["vectors"].astype(np.float64)
+    made = run(images).astype(np.float64)
+    lengths = np.linalg.norm(made, axis=1) * np.linalg.norm(expected, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.min((made * expected).sum(axis=1) / lengths))
+
+
+def _noise(model: ModelSpec, recipe: Recipe) -> PixelArray:
+    height, width = Preprocess.parse(recipe.preprocess, model.input_px).canvas
+    return np.random.default_rng(0).integers(0, 256, (_N, height, width, 3), np.uint8)
+
+
+def _trim(kept: Path) -> None:
+    """Remove the entries that were not opened for the longest time, but `kept`."""
+    entries = [path for path in kept.parent.iterdir() if path != kept and path.is_dir()]
+    entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    total = _size(kept)
+    for entry in entries:
+        total += _size(entry)
+        if total > _MOST_BYTES:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _size(entry: Path) -> int:
+    return sum(path.stat().st_size for path in entry.iterdir())
