@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from wallclock import checkpoint, kept
 from wallclock.errors import UserError, first_line, import_extra, reason_of
+from wallclock.files import sha256_file
 from wallclock.outside import printable
 from wallclock.preprocess import FILTERS, Preprocess, Size
 from wallclock.pretrained import quiet
@@ -94,7 +95,9 @@ def read_processor(model: ModelSpec) -> Processor:
             _refuse(f"is missing: there is no {checkpoint.PREPROCESSOR}")
         kind = printable(str(values.get("image_processor_type") or kind), 60)
         # transformers takes a second to import.
-        depends = [values, config.get("model_type")]
+        names = (checkpoint.CONFIG, checkpoint.PREPROCESSOR, checkpoint.PROCESSOR)
+        paths = (folder / name for name in names)
+        depends = {path.name: sha256_file(path) for path in paths if path.is_file()}
         make = partial(_fields_of_transformers, folder, values)
         text, mean, std = kept.remembered("processors", depends, ("transformers",), make)
         return Processor(Preprocess.parse(text, sizes_differ=True), tuple(mean), tuple(std))
