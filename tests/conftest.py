@@ -142,6 +142,14 @@ def photos(shared_images: Path) -> list[Path]:
     return sorted((shared_images / "photos").glob("*.jpg"))[::9]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Leave the user's own cache alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _frozen() -> None:
     """Take what was imported out of the collector's sight: every timed pass collects first."""

@@ -36,8 +36,8 @@ PRODUCT = {
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
     *("budget", "checkpoint", "clock", "constraints", "documents", "errors", "files", "formats"),
-    *("isobmff", "jpeg", "machine", "metrics", "native", "orientation", "outside", "preprocess"),
-    *("pretrained", "processor", "progress", "recipe", "summary", "tiff"),
+    *("isobmff", "jpeg", "kept", "machine", "metrics", "native", "orientation", "outside"),
+    *("preprocess", "pretrained", "processor", "progress", "recipe", "summary", "tiff"),
 }
 #: A traced program loads this package under another name: its modules import each other relatively.
 TRACED = ROOT / "code" / "wallclock" / "trace" / "inside"

@@ -45,7 +45,6 @@ _SCHEMA: documents.Schema = {
     **dict.fromkeys(("hidden_size", "hidden_sizes", "embed_dim", "hidden_dim"), _Width),
     **dict.fromkeys(("num_features", "projection_dim"), _Width),
     **dict.fromkeys(("image_mean", "image_std", "mean", "std"), _Statistic),
-    **dict.fromkeys(("do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_pad"), bool),
     "crop_pct": Annotated[float, Range(0.1, 1)],
     # Any other name is of code that the library would get from a hub.
     **dict.fromkeys(("attn_implementation", "_attn_implementation"), _Attention),

@@ -22,6 +22,8 @@ from wallclock.preprocess import Preprocess
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.forward import openvino
 
+pytest.importorskip("openvino")
+
 
 def resolved(folder: Path) -> tuple[ModelSpec, Recipe]:
     job = JobSettings(model=str(folder)).resolved("cpu")

@@ -164,7 +164,8 @@ def _save(network: Any, model: ModelSpec, canvas: tuple[int, int], path: Path) -
 
     with torch.inference_mode(), quiet("runtime=openvino"):
         # A check of the trace would run the network three times more; `_least_cosine` checks.
-        traced = torch.jit.trace(Vectors(), torch.zeros(2, 3, *canvas), check_trace=False)
+        trace: Any = torch.jit.trace
+        traced = trace(Vectors(), torch.zeros(2, 3, *canvas), check_trace=False)
         decoder = TorchScriptPythonDecoder(traced)  # which has to outlive the conversion
         frontend = FrontEndManager().load_by_framework("pytorch")
         graph = frontend.convert(frontend.load(decoder))
