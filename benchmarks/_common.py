@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness import provenance
-from harness.corpora import render
+from harness.corpora import manifest, render, synthetic
+from harness.corpora.manifest import Manifest
 from harness.processes import gc_disabled
+from harness.spec import CorpusSpec
 from paper.csvfile import write_table
 from paper.provenance_files import PACKED, packed, read_provenance
 from wallclock.files import pretty_json, write_text
@@ -50,6 +52,13 @@ def image_sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, l
         yield f"synthetic {kind}", paths
     if choices.folder:
         yield "folder", sorted(choices.folder.glob("*.jp*g"))
+
+
+def generated(images: str, n: int) -> Manifest:
+    """The first `n` generated images of a set, kept from one run to the next."""
+    cache = provenance.ROOT / "data" / "corpora"
+    made = synthetic.prepare(CorpusSpec("synthetic"), images, n, cache, lambda *_: None)
+    return manifest.load(Path(made.manifest))
 
 
 def in_turn(take: Callable[[str], T], names: Iterable[str], rounds: int) -> dict[str, list[T]]:

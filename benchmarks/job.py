@@ -30,14 +30,13 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks._common import save, spread
+from benchmarks._common import generated, save, spread
 from harness import provenance
-from harness.corpora import manifest, readers, synthetic
+from harness.corpora import readers
 from harness.corpora.distinct import EXTRA, lay_out
 from harness.corpora.manifest import Manifest
 from harness.jobs import run_job
 from harness.processes import ProcessTree
-from harness.spec import CorpusSpec
 from wallclock.errors import UserError
 from wallclock.summary import median
 
@@ -111,10 +110,7 @@ def main() -> None:
 
 def _pictures(images: str) -> Manifest:
     """Twice as many pictures as a list has: changed files show other ones."""
-    cache = provenance.ROOT / "data" / "corpora"
-    n = 2 * _PICTURES[images]
-    made = synthetic.prepare(CorpusSpec("synthetic"), images, n, cache, lambda *_: None)
-    return manifest.load(Path(made.manifest))
+    return generated(images, 2 * _PICTURES[images])
 
 
 def _more_than_memory(pictures: Manifest) -> int:

@@ -29,7 +29,6 @@ POOLED = REFERENCES / "accuracy.csv"
 #: Tables of a reference run that a benchmark wrote, and the module that does.
 BENCHMARKS: Mapping[str, str] = {
     "loader.csv": "benchmarks.loader",
-    "ceiling.csv": "benchmarks.ceiling",
     "decode.csv": "benchmarks.decode",
     "job.csv": "benchmarks.job",
     "remote.csv": "benchmarks.remote",

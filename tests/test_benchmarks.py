@@ -1,34 +1,30 @@
-"""The benchmarks: regression, ceiling, job, remote, trace, each on inputs that are generated."""
+"""The benchmarks: regression, job, peers, remote, trace, each on inputs that are generated."""
 
 import ast
 import csv
 import json
 import os
-import platform
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import ceiling, job, regression, remote, trace
+from benchmarks import job, peers, regression, remote, trace
 from benchmarks._common import PX
 from benchmarks.regression import RATIOS, Interval, intervals, judge, ratios_of
 from benchmarks.traced import unmarked
 from harness import corpora, provenance
 from harness.corpora import manifest
 from harness.corpora.manifest import Manifest
-from harness.measures import psnr_db
 from harness.protocols import protocol
 from harness.spec import Slice
 from paper.csvfile import read_table
 from tests import making
 from tests.conftest import ROOT
 from tests.harness.protocols.conftest import corpus as corpus
-from wallclock import open_images
 
 #: Images a second in three rounds, the second on a machine that is half as fast.
 RATES = {
@@ -141,68 +137,6 @@ def test_the_parts_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert min(value for values in rates.values() for value in values) > 0
 
 
-#: Scales 1 to 1/8, sides that no scale divides, enlarged, extreme ratios, one pixel.
-SIZES = ((256, 256), (257, 300), (1873, 1249), (2300, 2500), (40, 30), (1200, 9), (9, 1201), (1, 1))
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> ceiling.Ceiling:
-    try:
-        return ceiling.compile_ceiling(tmp_path_factory.mktemp("ceiling"))
-    except ceiling.NoCeilingError as error:
-        pytest.skip(str(error))
-
-
-def test_it_does_the_same_arithmetic(compiled: ceiling.Ceiling, tmp_path: Path) -> None:
-    paths = [tmp_path / f"{width}x{height}.jpg" for width, height in SIZES]
-    for seed, (path, size) in enumerate(zip(paths, SIZES, strict=True)):
-        path.write_bytes(making.jpeg(*size, seed, quality=95))
-    with open_images(paths, PX, workers=1) as batches:
-        (batch,) = batches
-    pixels = compiled.pixels(paths, tmp_path / "pixels")
-    assert pixels.shape == batch.images.shape
-    for path, theirs, ours in zip(paths, pixels, batch.images, strict=True):
-        assert psnr_db(theirs, ours) >= 50, path
-    for threads in (1, 2):
-        assert compiled.cpu_us(paths, threads, 3) > 0
-
-
-def test_an_image_that_it_cannot_take_is_named(compiled: ceiling.Ceiling, tmp_path: Path) -> None:
-    path = tmp_path / "cut.jpg"
-    path.write_bytes(making.jpeg(300, 200)[:-500])
-    for gone in (path, tmp_path / "none.jpg"):
-        with pytest.raises(ceiling.NoCeilingError, match=gone.name):
-            compiled.cpu_us([gone], 1, 1)
-    with pytest.raises(ceiling.NoCeilingError, match="standard input is empty"):
-        compiled.cpu_us([], 1, 1)
-
-
-def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    with pytest.raises(ceiling.NoCeilingError, match="no C compiler"):
-        ceiling.compile_ceiling(tmp_path)
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    with pytest.raises(ceiling.NoCeilingError, match="this is aarch64"):
-        ceiling.compile_ceiling(tmp_path)
-
-
-def test_a_row_compares_both_sides(compiled: ceiling.Ceiling, tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.jpg" for number in range(4)]
-    for number, path in enumerate(paths):
-        path.write_bytes(making.jpeg(300, 260, number))
-    choices = Namespace(rounds=2, seconds=0.01)
-    rows = list(ceiling.rows("folder", paths, choices, tmp_path))
-    assert [row["threads"] for row in rows] == [1, 2]
-    for row in rows:
-        assert row["status"] == "ok"
-        least, share, most = (float(str(row[f"share{end}"])) for end in ("_min", "", "_max"))
-        assert 0 < least <= share <= most
-    single, double = rows
-    assert float(str(single["calls_us"])) > 0
-    assert double["calls_us"] is None, "of two threads, they wait for the GIL"
-
-
 LISTS = job.Lists(Path("first.csv"), Path("changed.csv"), 2**31, 0.25)
 
 
@@ -257,6 +191,30 @@ def test_files_larger_than_the_memory(
     ]
     assert "distinct files: 1,000,000,000.00 GB are needed" in rows[-1]["reason"]
     assert not rows[-1]["wall_s"]
+
+
+def test_peers_that_cannot_run_have_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are compared with the first job, round by round."""
+    seconds = {"embed by pytorch": [9.0, 10, 20, 30], "transformers": [9.0, 20, 20, 90]}
+
+    def run(job: str, folder: Path, listed: Path, place: Path) -> float:
+        if job == "fastembed":
+            raise RuntimeError("No module named 'fastembed'")
+        few = len(listed.read_text(encoding="utf-8").splitlines()) == peers._FEW
+        assert few == (len(seconds[job]) == 4), "the first time is not measured"
+        return seconds[job].pop(0)
+
+    monkeypatch.setattr(peers, "run", run)
+    jobs = ["embed by pytorch", "fastembed", "transformers"]
+    paths = [tmp_path / f"{number}.jpg" for number in range(20)]
+    taken, reasons = peers.measure(tmp_path, paths, jobs, 3)
+    first, absent, other = peers.make_rows({"n_images": 20}, jobs, taken, reasons)
+    assert (first["over_first"], first["img_per_s"]) == (1, 1)
+    assert [other[f"over_first{end}"] for end in ("_min", "", "_max")] == [1 / 3, 0.5, 1]
+    assert (absent["status"], absent["wall_s"]) == ("unavailable", None)
+    assert absent["reason"] == "No module named 'fastembed'"
 
 
 def test_every_reader_reads_the_same_images(
