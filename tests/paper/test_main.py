@@ -152,6 +152,7 @@ class TestAgain:
         assert "cells to measure" not in done.stdout
         assert digests(tiny_run.out, tiny_run.figures) == before
 
+    @pytest.mark.slow
     def test_rebuilt_from_records(self, tiny_run: Run, tmp_path: Path) -> None:
         out, figures = tmp_path / "data", tmp_path / "figures"
         shutil.copytree(tiny_run.out / "runs", out / "runs")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cpu, onnx, opt, serialization, stage_fixes, t4
+from experiments import cpu, onnx, opt, serialization, t4
 from paper import claims
 from paper.csvfile import read_table
 from paper.rendering import NothingToDrawError
@@ -14,7 +14,7 @@ from paper.tables import TABLES, build, render
 from paper.tables.table import Column, Source, Table, Value
 from paper.tables.table import save as save_table
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import Copy, edit, fail, save, write_storage
+from tests.paper.tables import Copy, edit, fail, save
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
 
@@ -147,16 +147,6 @@ class TestChecklist:
         assert "BF16" in str(forward["gain_of"].value)
         assert values(table, "gain_of").count("not run") == 9
         assert "No shares" in table.caption
-
-    def test_small_stages_have_their_own_fix(self, tmp_path: Path) -> None:
-        write_storage(tmp_path)
-        table = build(CHECKLIST, tmp_path)
-        rows = {row["stage"].value: (row["gain"].value, row["gain_of"].value) for row in table.rows}
-        assert rows["read"] == (3, "originals per second, cold, 16 at a time over one by one")
-        plain, fixed = stage_fixes.STAGES["assemble"]
-        assert rows["assemble"] == (2, f"µs an image: {plain}; with the fix, {fixed}")
-        assert rows["h2d"] == (None, "not applicable: needs a GPU")
-        assert rows["d2h"] == (None, "not run")
 
     def test_unlike_runs_have_no_gain_together(self, copy: Copy) -> None:
         folder = copy(t4.CSV, opt.CSV)

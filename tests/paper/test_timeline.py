@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.axes import Axes
 
 from experiments import frontier, opt, t4
-from harness import provenance
 from paper import spans
 from paper.csvfile import read_table
 from paper.rendering import NothingToDrawError
 from paper.spans import Span, Window
-from tests.fixture_run import fixture_tables
-from tests.paper.tables import Copy, Row, copy_tables, drawn, edit, save, words
+from tests.paper.tables import REFERENCE, Copy, Row, copy_tables, drawn, edit, save, words
 from wallclock.clock import STAGES
 
 # --- timeline -------------------------------------------------------------------------------------
@@ -127,20 +124,6 @@ class TestFigure:
         limits = [axes.get_xlim()[1] for axes in figure.axes]
         assert (limits[0] > 20 * limits[-1]) == ("different scales" in words(figure))
 
-    def test_title_and_lanes(self, tmp_path: Path) -> None:
-        save(tmp_path / t4.TIMELINE_CSV, timeline(), COLUMNS)
-        (axes,) = drawn(STEM, tmp_path).axes
-        title = "Baseline: 4 workers, batch 32 · 8 batches, 256 images in 800 ms"
-        assert axes.get_title(loc="left") == title
-        labels = [tick.get_text() for tick in axes.get_yticklabels()]
-        assert labels[::4] == ["worker 0", "main"]
-        assert labels[-1] == "gpu, 80 % busy"
-
-    def test_cpu_run_has_its_device_in_the_main_process(self) -> None:
-        figure = drawn(STEM, fixture_tables())
-        assert figure.axes[0].get_yticklabels()[-1].get_text() == "main, 100 % busy"
-        assert "hatched: not recorded" in words(figure)
-
     def test_too_few_batches(self, copy: Copy) -> None:
         folder = copy(t4.TIMELINE_CSV, opt.TIMELINE_CSV)
         rows = [row for row in read_table(folder / opt.TIMELINE_CSV) if row["batch"] == "0"]
@@ -155,46 +138,6 @@ class TestFigure:
 
 
 SUMMARY = "fig-00-summary"
-REFERENCE = provenance.ROOT / "data" / "reference" / "amd-epyc-2-cores"
-
-
-def dots(axes: Axes) -> dict[float, str]:
-    """Rate of each dot and its fill."""
-    lines: list[Any] = [line for line in axes.lines if line.get_marker() == "o"]
-    return {float(line.get_xdata()[0]): str(line.get_markerfacecolor()) for line in lines}
-
-
-def test_every_loader_has_a_dot_on_photos_and_on_thumbnails() -> None:
-    photos, thumbnails = drawn(SUMMARY, REFERENCE).axes
-    rows = [
-        row
-        for row in read_table(REFERENCE / frontier.CSV)
-        if (row["subset"], row["status"]) == ("all", "ok") and row["system"] != "ours-crop"
-    ]
-    on_photos = [row for row in rows if row["corpus"] == "folder"]
-    on_thumbnails = [row for row in rows if row["image_set"] == "small_256"]
-    for axes, expected in ((photos, on_photos), (thumbnails, on_thumbnails)):
-        fills = dots(axes)
-        assert sorted(fills) == sorted(float(row["img_per_s"]) for row in expected)
-        for row in expected:
-            is_hollow = fills[float(row["img_per_s"])] == "white"
-            assert is_hollow == (row["level"] == ""), row["system"]
-
-
-def test_ours_is_first_then_by_rate() -> None:
-    photos = drawn(SUMMARY, REFERENCE).axes[0]
-    names = [label.get_text() for label in photos.get_yticklabels()]
-    assert names[0] == "wallclock"
-    lines: list[Any] = [line for line in photos.lines if line.get_marker() == "o"]
-    rates = {line.get_ydata()[0]: line.get_xdata()[0] for line in lines}
-    others = [rates[y] for y in sorted(rates) if y > 0]
-    assert others == sorted(others, reverse=True)
-
-
-def test_the_title_is_the_tables_ratio() -> None:
-    figure = drawn(SUMMARY, REFERENCE)
-    ratios = "1.05× on photos and 1.31× on thumbnails"
-    assert figure.get_suptitle() == f"{ratios} over the next fastest loader"
 
 
 def test_generated_originals_are_no_photos(tmp_path: Path) -> None:
