@@ -77,6 +77,8 @@ def install() -> None:
     os.register_at_fork(after_in_child=made.after_fork)
     atexit.register(made.finish)
     _tell_exits(made)
+    _sample_around_forks(made)
+    made.sampler.start()
 
 
 def _tell_exits(tracer: Tracer) -> None:
@@ -93,6 +95,21 @@ def _tell_exits(tracer: Tracer) -> None:
         setattr(os, name, _replacing(tracer, getattr(os, name)))
 
 
+def _sample_around_forks(tracer: Tracer) -> None:
+    """No thread samples during a fork: Python warns of forks in processes with threads."""
+    fork = os.fork
+
+    @wraps(fork)
+    def traced() -> int:
+        tracer.sampler.stop()
+        try:
+            return fork()
+        finally:
+            tracer.sampler.start()  # of the child, in the child
+
+    os.fork = traced
+
+
 def _replacing(tracer: Tracer, original: Callable[..., Any]) -> Callable[..., Any]:
     """A call that returns only if it fails: until then the process has ended."""
 
@@ -103,6 +120,7 @@ def _replacing(tracer: Tracer, original: Callable[..., Any]) -> Callable[..., An
             return original(*args, **kwargs)
         finally:
             tracer.counters.words[layout.ENDED] = 0
+            tracer.sampler.start()
 
     return traced
 

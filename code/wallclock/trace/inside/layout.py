@@ -4,8 +4,9 @@ A head, a text, then a region per thread. Only its thread writes a region, witho
 is sparse: what no thread uses takes no space.
 """
 
-#: Ends of the names of files: counters, and the optional paths of images.
+#: Ends of the names of files: counters, samples, and the optional paths of images.
 COUNTERS = ".counters"
+SAMPLES = ".samples"
 PATHS = ".paths"
 #: Environment variables: the folder for the files; set to record paths, too.
 FOLDER_VARIABLE = "WALLCLOCK_TRACE"

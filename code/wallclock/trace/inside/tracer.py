@@ -16,6 +16,7 @@ from typing import Any
 from . import layout
 from .counters import Counters, NoCounters
 from .paths import Paths
+from .sampler import Sampler
 
 Call = Callable[..., Any]
 Size = tuple[int, int]
@@ -45,6 +46,7 @@ class Tracer:
             `in_model`, whether a model's forward pass is open.
         counters: the process's file.
         paths: the files that it decoded.
+        sampler: says where its threads are.
         made: the wrapped functions by id, which are not wrapped again.
         counting: slot → stage, of the functions that count images.
     """
@@ -69,6 +71,7 @@ class Tracer:
         #: Called when the process ends by itself.
         self.at_end: list[Callable[[], None]] = []
         self._loaders: set[str] = set()
+        self._threads: dict[int, tuple[int, memoryview]] = {}
         self._begin(Counters(folder, clock()))
 
     def _begin(self, counters: Counters) -> None:
@@ -77,6 +80,8 @@ class Tracer:
         self._main = get_ident()
         self.counters = counters
         self.paths = Paths(counters.beside(layout.PATHS) if self._records_paths else None)
+        self._threads.clear()
+        self.sampler = Sampler(counters.beside(layout.SAMPLES), self._threads)
         for (stage, name), slot in self._slots.items():
             self.counters.write(layout.FUNCTION, str(slot), stage, name)
         for name, number in self._formats.items():
@@ -165,6 +170,8 @@ class Tracer:
         view[layout.OPEN] = layout.OUTSIDE
         self.local.kinds = _rows_of(view)
         self.local.view = view
+        if index is not None:
+            self._threads[get_ident()] = index, view
         self.local.held = _Held(self, index, view)
         return view
 
@@ -301,6 +308,7 @@ class Tracer:
                 call()
             except Exception as error:  # noqa: BLE001 - a device that is gone
                 self.complain("the end", error)
+        self.sampler.stop()
         with self._lock:
             self.note_cpu_time()
             self.counters.words[layout.ENDED] = self.clock()

@@ -1,0 +1,190 @@
+"""Where each thread is, forty times a second: the user's line, the call below it, if it waits.
+
+Counters tell of known functions how long they took. What the program does outside of them, and
+whether it worked or waited there, only a sample can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from _thread import allocate_lock, get_ident, start_new_thread
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from . import layout
+
+_INTERVAL_S = 1 / 40
+#: Between two writes of the file, for a process that is killed.
+_PUBLISH_S = 2.0
+#: Rows of a process at most; what comes after them goes to the row of its thread.
+_MOST_ROWS = 4096
+#: Beginnings of the paths of what is not the user's: the standard library, and this package.
+_LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+_MAIN_IDENT = get_ident()
+#: A thread that used less of an interval than this waited, unless there was no core for it.
+_WAITING = 0.1
+#: Of a thread's clock in Linux: `CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED` (posix-timers.h).
+_THREAD_CLOCK = 4 | 2
+
+
+class Where(NamedTuple):
+    """A place in the program. `region`: of the thread, -1 without one. `slot`: of the traced
+    function that is open there.
+
+    `path`, `line`, `function`: the innermost frame of the user's own files, empty where there is
+    none. `call`: the function that it called, as `module.name`.
+    """
+
+    region: int
+    slot: int
+    path: str = ""
+    line: int = 0
+    function: str = ""
+    call: str = ""
+
+
+class Sampler:
+    """Samples the threads of this process, in a thread that `threading` does not know.
+
+    path: the file for the samples; None: there is none, and nothing is sampled.
+    threads: identifier of a thread → index of its region, and the region.
+    """
+
+    def __init__(self, path: str | None, threads: dict[int, tuple[int, Any]]) -> None:
+        self._path, self._threads = path, threads
+        #: Nanoseconds in all, and of them those in which the thread waited.
+        self._rows: dict[Where, list[int]] = {}
+        self._cpu: dict[int, tuple[int, int]] = {}
+        self._codes: dict[CodeType, bool] = {}
+        self._stop: Any = None
+        self._ended = allocate_lock()
+
+    def start(self) -> None:
+        """Sample from now on."""
+        if self._path is None or self._stop is not None or not sys.platform.startswith("linux"):
+            return
+        self._stop = allocate_lock()
+        self._stop.acquire()
+        self._ended.acquire()
+        start_new_thread(self._run, (self._stop,))
+
+    def stop(self) -> None:
+        """Write what there is, and end the thread."""
+        if self._stop is None:
+            return
+        stop, self._stop = self._stop, None
+        stop.release()
+        with self._ended:
+            self._publish()
+
+    def _run(self, stop: Any) -> None:
+        last = published = time.monotonic_ns()
+        try:
+            while not stop.acquire(timeout=_INTERVAL_S):
+                now = time.monotonic_ns()
+                self._sample(now - last)
+                last = now
+                if now - published > _PUBLISH_S * 1e9:
+                    self._publish()
+                    published = now
+        except BaseException:  # noqa: BLE001, S110 - the end of the interpreter, in the midst of it
+            pass
+        finally:
+            self._ended.release()
+
+    def _sample(self, wall_ns: int) -> None:
+        me = get_ident()
+        numbers = _native_ids()
+        for ident, frame in sys._current_frames().items():
+            index, view = self._threads.get(ident, (-1, None))
+            if ident == me:
+                continue
+            slot = layout.OUTSIDE
+            if view is not None and not view[layout.HAS_ENDED]:
+                slot = view[layout.OPEN]
+            where = self._where(index, slot, frame)
+            waits = self._waits(ident, numbers.get(ident), wall_ns)
+            if where not in self._rows and len(self._rows) >= _MOST_ROWS:
+                where = Where(index, where.slot)
+            row = self._rows.setdefault(where, [0, 0])
+            row[0] += wall_ns
+            row[1] += wall_ns * waits
+
+    def _waits(self, ident: int, number: int | None, wall_ns: int) -> bool:
+        """Whether a thread hardly used a core since the last sample, and wants none now."""
+        if number is None:
+            return False
+        try:
+            now = time.clock_gettime_ns(~number << 3 | _THREAD_CLOCK)
+        except OSError:  # it has ended
+            return False
+        last_number, last = self._cpu.get(ident, (0, now))
+        self._cpu[ident] = number, now
+        if last_number != number or now - last > _WAITING * wall_ns:
+            return False
+        return not _is_runnable(number)
+
+    def _where(self, index: int, slot: int, frame: FrameType) -> Where:
+        below: FrameType | None = None
+        at: FrameType | None = frame
+        while at is not None and not self._is_users(at):
+            below, at = at, at.f_back
+        call = "" if below is None else f"{below.f_globals.get('__name__', '')}.{_name(below)}"
+        if at is None:
+            return Where(index, slot, call=call)
+        code = at.f_code
+        return Where(index, slot, code.co_filename, at.f_lineno or 0, _name(at), call)
+
+    def _is_users(self, frame: FrameType) -> bool:
+        code = frame.f_code
+        is_users = self._codes.get(code)
+        if is_users is None:
+            path = code.co_filename
+            if path.startswith("<"):
+                is_users = frame.f_globals.get("__name__") == "__main__"
+            else:
+                is_users = not path.startswith(_LIBRARIES) and "-packages" + os.sep not in path
+            self._codes[code] = is_users
+        return is_users
+
+    def _publish(self) -> None:
+        """Replace the file: a process may be killed meanwhile."""
+        if self._path is None or not os.path.isdir(os.path.dirname(self._path)):
+            return
+        lines = []
+        for where, spent in list(self._rows.items()):
+            fields = (*(str(field) for field in where), *map(str, spent))
+            lines.append("\t".join(field.translate(_BLANKS) for field in fields))
+        try:
+            with open(self._path + "~", "w", encoding="utf-8", errors="replace") as opened:
+                opened.write("\n".join(lines))
+            os.replace(self._path + "~", self._path)
+        except OSError:  # a full disk
+            return
+
+
+_BLANKS = {ord(character): " " for character in "\t\n\r"}
+
+
+def _name(frame: FrameType) -> str:
+    return getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+
+
+def _is_runnable(number: int) -> bool:
+    """Whether the kernel has a thread on a core or in the queue for one (proc_pid_stat(5))."""
+    try:
+        with open(f"/proc/self/task/{number}/stat", "rb") as opened:
+            return opened.read(512).rpartition(b")")[2].split()[0] == b"R"
+    except (OSError, IndexError):
+        return False
+
+
+def _native_ids() -> dict[int, int]:
+    """Identifier of each thread → the kernel's number; nothing before `threading` is imported."""
+    threading: Any = sys.modules.get("threading")
+    if threading is None:
+        return {_MAIN_IDENT: os.getpid()}
+    active = list(getattr(threading, "_active", {}).items())
+    return {ident: thread.native_id for ident, thread in active if thread.native_id}
