@@ -77,6 +77,25 @@ def swapped_bytes(root: Path = Path("/")) -> int:
     return pages * resource.getpagesize()
 
 
+def busy_s(root: Path = Path("/")) -> float | None:
+    """Seconds for which the cores of this process were busy since the machine started, added up.
+
+    With whatever ran on them; None where nothing counts it. `root`: the folder that holds `proc`.
+    Fields of /proc/stat: proc_stat(5).
+    """
+    counters = root / "proc/stat"
+    if not counters.exists():
+        return None
+    cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    ticks = 0
+    for line in counters.read_text(encoding="ascii").splitlines():
+        name, *fields = line.split()
+        if name in cores:
+            user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, fields)
+            ticks += user + nice + system + irq + softirq
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def set_threads(recipe: Recipe, *, uses_torch: bool) -> dict[str, int]:
     """Set OpenCV to one thread and, if it runs, torch to the recipe's; return what they report.
 

@@ -4,6 +4,7 @@ import os
 import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -16,6 +17,7 @@ from wallclock.trace.record import (
     ImageKind,
     LoaderUse,
     Process,
+    Sampled,
     Spent,
     Thread,
     Trace,
@@ -23,6 +25,8 @@ from wallclock.trace.record import (
 from wallclock.trace.run import Ended
 
 _DECODED_OR_RESIZED = ("decode", "resize")
+#: Of a sample. The last line of a process that was killed may have fewer.
+_N_FIELDS = 9
 
 
 @dataclass
@@ -37,6 +41,8 @@ class File:
     loaders: list[LoaderUse] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     device: str = ""
+    #: Of each sample: when, region, slot, path, line, function, call, nanoseconds, those of waits.
+    samples: list[list[str]] = field(default_factory=list)
 
     @property
     def last_ns(self) -> int:
@@ -49,8 +55,9 @@ def collect(folder: Path, ended: Ended) -> Trace:
     """Read all files of counters in a folder; a damaged one is left out."""
     files = [file for path in sorted(folder.glob(f"*{layout.COUNTERS}")) if (file := read(path))]
     files.sort(key=lambda file: file.words[layout.STARTED])
-    processes = _with_main([_process(file, ended) for file in files], ended.pid)
     firsts = [file.words[layout.FIRST_IMAGE] for file in files if file.words[layout.FIRST_IMAGE]]
+    since_ns = min(firsts, default=0)
+    processes = _with_main([_process(file, ended, since_ns) for file in files], ended.pid)
     busy = [file.words[layout.DEVICE_BUSY_NS] for file in files if file.words[layout.HAS_DEVICE]]
     devices = [file.device for file in files if file.device]
     return Trace(
@@ -58,7 +65,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
         command=ended.command[: 2 if ended.command[0] == "-m" else 1],
         exit_code=ended.exit_code,
         wall_s=(ended.ended_ns - ended.started_ns) / 1e9,
-        first_image_s=(min(firsts) - ended.started_ns) / 1e9 if firsts else None,
+        first_image_s=(since_ns - ended.started_ns) / 1e9 if firsts else None,
         cores=len(os.sched_getaffinity(0)),
         processes=processes,
         images=_images(files),
@@ -70,7 +77,16 @@ def collect(folder: Path, ended: Ended) -> Trace:
             **{name: text for file in files for name, text in file.versions.items()},
         },
         swapped_bytes=ended.swapped_bytes,
+        others_s=_others_s(ended, processes),
     )
+
+
+def _others_s(ended: Ended, processes: Sequence[Process]) -> float | None:
+    """Seconds of the cores that other programs used. A process that nobody waited for is ours."""
+    counted = sum(process.cpu_s or 0.0 for process in processes)
+    if ended.busy_s is None:
+        return None
+    return max(0.0, ended.busy_s - max(ended.cpu_s, counted))
 
 
 def read(path: Path) -> File | None:
@@ -87,6 +103,9 @@ def read(path: Path) -> File | None:
     file = File(words, [region for region in regions if region[layout.BEGAN]])
     for line in text.splitlines():
         _read_line(file, line.split("\t"))
+    with suppress(OSError):
+        lines = path.with_suffix(layout.SAMPLES).read_text("utf-8", "replace").split("\n")
+        file.samples = [line.split("\t") for line in lines if line.count("\t") == _N_FIELDS - 1]
     return file
 
 
@@ -125,14 +144,20 @@ def _read_line(file: File, fields: Sequence[str]) -> None:
         file.device = values[0]
 
 
-def _process(file: File, ended: Ended) -> Process:
+def _process(file: File, ended: Ended, since_ns: int) -> Process:
     words = file.words
     pid = words[layout.PID]
     is_first = pid == ended.pid
     is_complete = words[layout.ENDED] != 0
     # When a killed process ended, only its parent knows, and that is known of the first one alone.
     last_ns = ended.ended_ns if is_first and not is_complete else file.last_ns
-    threads = [_thread(file, region, last_ns, ended.started_ns) for region in file.regions]
+    threads = [
+        replace(
+            _thread(file, region, last_ns, ended.started_ns),
+            samples=_samples(file, number, since_ns),
+        )
+        for number, region in enumerate(file.regions)
+    ]
     loads = any(thread.takes_images(*_DECODED_OR_RESIZED) for thread in threads)
     return Process(
         pid=pid,
@@ -183,6 +208,22 @@ def _thread(file: File, region: memoryview, last_ns: int, zero_ns: int) -> Threa
         started_s=(region[layout.BEGAN] - zero_ns) / 1e9,
         ended_s=((last_ns if runs_on else since) - zero_ns) / 1e9,
         spent=dict(sorted(spent.items(), key=lambda entry: STAGES.index(entry[0].stage))),
+    )
+
+
+def _samples(file: File, region: int, since_ns: int) -> tuple[Sampled, ...]:
+    """Those of one thread from some moment on, each place once, the longest first."""
+    totals: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for when, index, slot, *where, ns, waited in file.samples:
+        if int(index) == region and int(when) >= since_ns:
+            function = file.functions.get(int(slot))
+            spent = totals[*where, function.stage if function else ""]
+            spent[0] += int(ns)
+            spent[1] += int(waited)
+    ordered = sorted(totals.items(), key=lambda entry: -entry[1][0])
+    return tuple(
+        Sampled(path, int(line), function, call, stage, ns / 1e9, waited / 1e9)
+        for (path, line, function, call, stage), (ns, waited) in ordered
     )
 
 

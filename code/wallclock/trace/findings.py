@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from wallclock.machine import SWAPPING
-from wallclock.trace.fixes import Fixes, Predicted, fixes_of
+from wallclock.trace.fixes import MOST_MODEL_ERROR, Fixes, Predicted, fixes_of
 from wallclock.trace.record import Trace
-from wallclock.trace.shares import LOADING, MODEL, OTHER, Row, Shares, Table
+from wallclock.trace.shares import LOADING, MODEL, OTHER, OTHER_WAITS, Row, Shares, Table
 from wallclock.trace.sizes import (
     Sizes,
     full_size_share,
@@ -21,28 +21,30 @@ from wallclock.trace.work import job_of
 
 #: Stage → the subject of a sentence.
 _SUBJECTS = {
-    "read": "Reading",
-    "decode": "Decoding",
-    "resize": "Resizing",
-    "transform": "Transforming the pixels",
-    "normalize": "Normalizing",
-    "assemble": "Assembling batches",
-    "h2d": "Copying to the device",
-    "forward": "The model",
-    "backward": "The model",
-    "optimizer": "The model",
-    "d2h": "Copying from the device",
-    "serialize": "Writing the results",
-    "wait": "Waiting for data",
-    "send": "Sending batches",
-    "idle": "Waiting for work",
+    "read": "reading",
+    "decode": "decoding",
+    "resize": "resizing",
+    "transform": "transforming the pixels",
+    "normalize": "normalizing",
+    "assemble": "assembling batches",
+    "h2d": "copying to the device",
+    "forward": "the model",
+    "backward": "the model",
+    "optimizer": "the model",
+    "d2h": "copying from the device",
+    "serialize": "writing the results",
+    "wait": "waiting for data",
+    "send": "sending batches",
+    "idle": "waiting for work",
+    OTHER: "Python code that is not traced",
 }
+#: The same of whose time it is.
+_MAIN = "the main process waits", "the main process's"
+_WORKERS = "the workers wait", "the workers'"
 #: A model that takes this share of the time is what there is to say.
 _MODEL_BINDS = 0.5
 #: What most images share is said of all.
 _MOST = 0.5
-#: Threads that had a core for less of their work than this shared it with others.
-_BUSY_MACHINE = 0.75
 #: Fewer images than this are too few to judge by.
 _FEW_IMAGES = 100
 #: The model's error that is worth a note.
@@ -159,46 +161,54 @@ def _starving(shares: Shares) -> str:
     if not round(100 * share):
         subject, share = "The main process", shares.main.share("wait")
     head = f"{subject} waits for data {percent(share)} of the time"
-    row = shares.workers.largest(*LOADING, "send")
-    rest = shares.workers.largest(OTHER)
-    if row is None or (rest is not None and rest.share > row.share):
-        tail = "the workers' time goes to Python code that is not traced"
-        return f"{head}; {tail}." if rest is not None else f"{head}."
-    tail = f"{_SUBJECTS[row.stage].lower()} takes {percent(row.share)} of the workers' time"
-    return f"{head}; {tail}{_reason(shares, row)}."
+    row = shares.workers.largest(*LOADING, "send", OTHER, OTHER_WAITS)
+    if row is None:
+        return f"{head}."
+    return f"{head}; {_say_row(row, _WORKERS)}{_reason(shares, row)}."
 
 
 def _loading(shares: Shares) -> str:
-    row = shares.main.largest(*LOADING)
+    row = shares.main.largest(*LOADING, OTHER)
     if row is None:
         return f"{NO_IMAGES}."
-    head = f"{_SUBJECTS[row.stage]} takes {percent(row.share)} of the main process's time"
+    head = _capital(_say_row(row, _MAIN))
     device = _device(shares)
     meanwhile = shares.device_waits
     if device and meanwhile >= _MODEL_BINDS:
         head = f"The {device} waits for data {percent(meanwhile)} of the time;"
-        head += f" {_SUBJECTS[row.stage].lower()} alone takes {percent(row.share)}"
+        head += f" {_SUBJECTS[row.stage]} alone takes {percent(row.share)}"
     return f"{head}{_reason(shares, row)}."
 
 
 def _model_binds(share: float, fixes: Fixes) -> str:
     head = f"The model takes {percent(share)} of the time"
+    if not fixes.are_known:
+        return f"{head}."
     if not fixes.all:
         return f"{head}; no loader will help."
     if not fixes.recommended:
         return f"{head}; no loader will bring more than {times(fixes.all[0].gain.speedup)}."
     best = fixes.recommended[0]
-    return f"{head}; {best.fix.name} still brings {times(best.gain.speedup)}."
+    return f"{head}; {best.fix.name} still brings {say_interval(best)}."
 
 
 def _rest_binds(row: Row | None) -> str:
-    if row is None or row.stage == OTHER:
-        share = percent(row.share) if row else ""
-        return (
-            f"Python code that is not traced takes {share} of the main process's time:"
-            " look there first, with a Python profiler."
-        )
-    return f"{_SUBJECTS[row.stage]} takes {percent(row.share)} of the main process's time."
+    return f"{_capital(_say_row(row, _MAIN))}." if row else f"{NO_IMAGES}."
+
+
+def _say_row(row: Row, whose: tuple[str, str]) -> str:
+    """`decoding takes 63 % of the workers' time (embed.py:14)`."""
+    waits, owner = whose
+    if row.stage == OTHER_WAITS:
+        where = f" ({row.place})" if row.place else ""
+        return f"{waits} {percent(row.share)} of the time in {row.call or 'a library'}{where}"
+    called = f", which calls {row.call}" if row.call and row.stage == OTHER else ""
+    where = f" ({row.place}{called})" if row.place else ""
+    return f"{_SUBJECTS[row.stage]} takes {percent(row.share)} of {owner} time{where}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _reason(shares: Shares, row: Row) -> str:
@@ -251,10 +261,15 @@ def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
             f"Start-up took {seconds(shares.startup_s)} of {seconds(trace.wall_s)}:"
             " trace a run of more images to judge the rest."
         )
-    if shares.core_share is not None and shares.core_share < _BUSY_MACHINE:
+    if shares.is_busy_machine:
         yield (
-            f"Other programs used {percent(1 - shares.core_share)} of the CPU time that its threads"
-            " needed. Trace it again on an idle machine."
+            f"Other programs used {percent(shares.others)} of the cores: no gain follows from such"
+            " times. Trace it again on an idle machine, or add --try."
+        )
+    elif fixes.model_error > MOST_MODEL_ERROR:
+        yield (
+            f"The pipeline model's rate differs from the program's by {percent(fixes.model_error)}:"
+            " no gain follows from it. Run it again, or add --try."
         )
     if trace.swapped_bytes >= SWAPPING:
         yield (
@@ -263,7 +278,7 @@ def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
         )
     if 0 < shares.n_images < _FEW_IMAGES:
         yield f"This rests on {count(shares.n_images, 'image')}: trace {_FEW_IMAGES} or more."
-    if fixes.model_error >= _WORTH_A_NOTE:
+    if fixes.all and fixes.model_error >= _WORTH_A_NOTE:
         yield (
             f"The pipeline model's rate differs from the program's by {percent(fixes.model_error)}:"
             " the intervals are wider for it."

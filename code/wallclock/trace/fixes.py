@@ -19,6 +19,8 @@ from wallclock.trace.work import job_of
 #: Images of a loader's batch where the program has no batches.
 _USUAL_BATCH = 32
 _USUAL_PX = 224
+#: Beyond this the model is of another program.
+MOST_MODEL_ERROR = 0.3
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,13 @@ class Predicted:
 class Fixes:
     """The fixes of a program whose gain is noticeable, the highest first.
 
-    `model_error`: of the model's rate for the program as it is, relative, at least 0.
+    `model_error`: of the model's rate for the program as it is, relative, at least 0. `are_known`:
+    whether that error, and the machine's other programs, leave anything to say.
     """
 
     all: tuple[Predicted, ...]
     model_error: float
+    are_known: bool = True
 
     @property
     def recommended(self) -> list[Predicted]:
@@ -60,6 +64,9 @@ def fixes_of(shares: Shares) -> Fixes:
     rate = job.img_per_s() if job else inf
     if job is None or rate == inf:
         return Fixes((), 0.0)
+    error = model_error_of(shares, job)
+    if shares.is_busy_machine or error > MOST_MODEL_ERROR:
+        return Fixes((), error, are_known=False)
     errors = errors_of(shares, job)
     predicted = [
         Predicted(fix, say_title(fix, job), fix.gain(job, errors), _CODE[fix.name](job))
@@ -68,7 +75,7 @@ def fixes_of(shares: Shares) -> Fixes:
     ]
     noticeable = [each for each in predicted if each.gain.speedup >= NOTICEABLE]
     noticeable.sort(key=lambda each: -each.gain.speedup)
-    return Fixes(tuple(noticeable), model_error_of(shares, job))
+    return Fixes(tuple(noticeable), error)
 
 
 def model_error_of(shares: Shares, job: Job) -> float:

@@ -14,7 +14,7 @@ from wallclock.outside import printable, values_without_secrets
 from wallclock.trace.findings import Findings, image_cells, say_interval, stage_cells
 from wallclock.trace.fixes import Fixes, Predicted
 from wallclock.trace.record import Trace
-from wallclock.trace.shares import Row, Table
+from wallclock.trace.shares import OTHER, OTHER_WAITS, Row, Table
 from wallclock.trace.sizes import Sizes
 from wallclock.trace.trial import Trial
 from wallclock.trace.words import count, digits, keep_together, percent, seconds, times
@@ -82,6 +82,8 @@ def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
 
 
 def _functions(row: Row) -> str:
+    if row.stage in (OTHER, OTHER_WAITS):
+        return f"{row.place} {row.call}".strip()
     if len(row.functions) == 1:
         return row.functions[0][0]
     return ", ".join(f"{name} {digits(spent.seconds)} s" for name, spent in row.functions[:2])
@@ -174,6 +176,7 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
         "start_up_s": shares.startup_s,
         "main": _seconds_of(shares.main),
         "workers": _seconds_of(shares.workers),
+        "lines": {table.title: _lines_of(table) for table in said.tables},
         "n_workers": shares.n_workers,
         "images": {
             "number": shares.n_images,
@@ -200,6 +203,10 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
 
 def _seconds_of(table: Table) -> Mapping[str, float]:
     return {row.stage: row.spent.seconds for row in table.rows}
+
+
+def _lines_of(table: Table) -> Mapping[str, str]:
+    return {row.stage: row.place for row in table.rows if row.place}
 
 
 def _kind_of(sizes: Sizes) -> Mapping[str, Any]:

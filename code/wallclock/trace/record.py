@@ -64,6 +64,24 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Where samples found a thread after the first image, and for how many seconds.
+
+    `path`, `line` and `function` are of the user's code, empty where none of it was running;
+    `call`: the function that it had called, as `module.name`. `stage`: of the traced function that
+    was open, empty for none. `waited_s`: of `seconds`, without using a core or wanting one.
+    """
+
+    path: str
+    line: int
+    function: str
+    call: str
+    stage: str
+    seconds: float
+    waited_s: float
+
+
+@dataclass(frozen=True)
 class Thread:
     """One thread of a process. Times in seconds since the program's start."""
 
@@ -71,6 +89,7 @@ class Thread:
     started_s: float
     ended_s: float
     spent: Mapping[Function, Spent]
+    samples: tuple[Sampled, ...] = ()
 
     @property
     def wall_s(self) -> float:
@@ -139,7 +158,8 @@ class Trace:
     was read or decoded; before that the program imports and loads its model. None without images.
     `device`: name of the accelerator, empty without one; `device_busy_s`: its time in forward and
     backward passes by CUDA events, None without one. `versions`: Python and the traced libraries.
-    `swapped_bytes`: to and from the machine's swap while it ran.
+    `swapped_bytes`: to and from the machine's swap while it ran. `others_s`: what other programs
+    used of the cores meanwhile, added up; None where that is unknown.
     """
 
     command: tuple[str, ...]
@@ -154,6 +174,7 @@ class Trace:
     device_busy_s: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     swapped_bytes: int = 0
+    others_s: float | None = None
 
     def threads(self, *, of_workers: bool) -> list[Thread]:
         """The main thread of the main process; or every thread that loads images beside it.

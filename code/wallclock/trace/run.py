@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wallclock.machine import swapped_bytes
+from wallclock.machine import busy_s, swapped_bytes
 from wallclock.trace.inside import layout
 
 #: Signals that are sent on to the program. Those of a terminal it gets by itself.
@@ -30,6 +30,8 @@ class Ended:
 
     `status`: as `os.waitstatus_to_exitcode` gives it, -n for signal n. `is_cut`: whether it was
     still running after `--seconds`. `swapped_bytes`: to and from the machine's swap meanwhile.
+    `cpu_s`: of the program and the processes that it waited for; `busy_s`: of the machine's cores
+    meanwhile, None where that is unknown.
     """
 
     command: tuple[str, ...]
@@ -39,6 +41,8 @@ class Ended:
     ended_ns: int
     is_cut: bool = False
     swapped_bytes: int = 0
+    cpu_s: float = 0.0
+    busy_s: float | None = None
 
     @property
     def exit_code(self) -> int:
@@ -56,7 +60,7 @@ def run(
     awaited = {signal.SIGCHLD, *FORWARDED}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     try:
-        swapped = swapped_bytes()
+        swapped, busy, used = swapped_bytes(), busy_s(), _cpu_of_children_s()
         started_ns = time.perf_counter_ns()
         pid = os.posix_spawn(
             sys.executable,
@@ -68,9 +72,16 @@ def run(
         status, is_cut = _attend(pid, awaited, seconds)
         ended_ns = time.perf_counter_ns()
         swapped = swapped_bytes() - swapped
+        used, busy_after = _cpu_of_children_s() - used, busy_s()
+        busy = None if busy is None or busy_after is None else busy_after - busy
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Ended(tuple(words), pid, status, started_ns, ended_ns, is_cut, swapped)
+    return Ended(tuple(words), pid, status, started_ns, ended_ns, is_cut, swapped, used, busy)
+
+
+def _cpu_of_children_s() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _environment(folder: Path, *, records_paths: bool) -> dict[str, str]:

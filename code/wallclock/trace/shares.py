@@ -6,32 +6,44 @@ is a number of its own. Seconds are not dated: what a traced function took befor
 counts as if it came after. Where the seconds exceed the time, the share is of their sum.
 """
 
-from collections.abc import Sequence
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
-from wallclock.trace.record import Spent, Thread, Trace, by_function, by_stage
+from wallclock.trace.record import Sampled, Spent, Thread, Trace, by_function, by_stage
 
-#: What no traced function took: the program's Python code, and libraries that are not traced.
-OTHER = "other Python"
+#: What no traced function took, by samples: at work in the program's own code and in libraries
+#: that are not traced, or waiting there.
+OTHER, OTHER_WAITS = "other Python", "other waits"
 #: The stages from a stored image to a batch.
 LOADING = ("read", "decode", "resize", "transform", "normalize", "assemble")
 #: What a model takes.
 MODEL = ("forward", "backward", "optimizer")
 #: Waits: for data, for work, and perhaps for the storage.
 WAITING = ("wait", "idle", "read")
+#: Of the cores' time, for other programs.
+_MOST_OTHERS = 0.1
 #: Functions that a row names.
 _MOST_FUNCTIONS = 3
 
 
 @dataclass(frozen=True)
 class Row:
-    """One stage: what it took, its share of the wall time, its functions, the longest first."""
+    """One stage: what it took, its share of the wall time, its functions, the longest first.
+
+    `place`: the user's line that was there most, as `embed.py:14`; empty where none is known.
+    `call`: what that line had called, as `module.name`, for time that is in no traced function.
+    """
 
     stage: str
     spent: Spent
     share: float
     functions: tuple[tuple[str, Spent], ...] = ()
+    place: str = ""
+    call: str = ""
 
     @property
     def ms_per_image(self) -> float | None:
@@ -83,7 +95,9 @@ class Shares:
     def main(self) -> Table:
         """Of the main process's main thread."""
         threads = self.trace.threads(of_workers=False)
-        return _table("main process", threads, self.steady_s * len(threads))
+        # Whatever it calls meanwhile: a main thread beside workers waits for them.
+        unknown = "wait" if self.n_workers else OTHER_WAITS
+        return _table("main process", threads, self.steady_s * len(threads), unknown)
 
     @cached_property
     def workers(self) -> Table:
@@ -97,7 +111,7 @@ class Shares:
         helpers = [_at_work(thread) for thread in threads if thread not in loaders]
         wall_s = sum(_after(thread, self.startup_s) for thread in loaders)
         wall_s += sum(spent.seconds for spent in by_stage(helpers).values())
-        return _table("workers", [*loaders, *helpers], wall_s)
+        return _table("workers", [*loaders, *helpers], wall_s, OTHER_WAITS)
 
     @cached_property
     def n_images(self) -> int:
@@ -130,21 +144,16 @@ class Shares:
         available = self.trace.cores * self.trace.wall_s
         return min(1.0, sum(seconds) / available) if seconds and available > 0 else None
 
-    @cached_property
-    def core_share(self) -> float | None:
-        """CPU time over the time that threads were at work, waits left out.
+    @property
+    def others(self) -> float:
+        """The part of the cores' time that other programs used, 0 to 1; 0 where it is unknown."""
+        available = self.trace.cores * self.trace.wall_s
+        return (self.trace.others_s or 0.0) / available if available > 0 else 0.0
 
-        None where that tells nothing: CPU times are unknown, an accelerator may be waited for, or
-        more threads than cores took turns.
-        """
-        used = [process.cpu_s for process in self.trace.processes]
-        tables = [self.main, self.workers]
-        busy = sum(table.wall_s - table.seconds(*WAITING, "serialize") for table in tables)
-        complete = [value for value in used if value is not None]
-        if len(complete) < len(used) or not used or busy <= 0 or self.trace.device:
-            return None
-        threads = self.n_workers + (self.main.share("wait") < 1 / 2)
-        return None if threads > self.trace.cores else min(1.0, sum(complete) / busy)
+    @property
+    def is_busy_machine(self) -> bool:
+        """Whether other programs used so much that no gain follows from the times."""
+        return self.others > _MOST_OTHERS
 
     @property
     def killed(self) -> int:
@@ -165,19 +174,57 @@ class Shares:
         return min(starving, max(0.0, 1 - busy_s / self.steady_s))
 
 
-def _table(title: str, threads: Sequence[Thread], wall_s: float) -> Table:
+def _table(title: str, threads: Sequence[Thread], wall_s: float, unknown_waits: str) -> Table:
     stages, functions = by_stage(threads), by_function(threads)
+    samples = list(chain.from_iterable(thread.samples for thread in threads))
     traced_s = sum(spent.seconds for spent in stages.values())
     wall_s = max(wall_s, traced_s)
+    if threads:
+        rest_s = wall_s - traced_s
+        waits_s = rest_s * _waiting_share(samples)
+        stages[OTHER] = Spent(rest_s - waits_s)
+        if waits_s:
+            stages[unknown_waits] = stages.get(unknown_waits, Spent()) + Spent(waits_s)
     rows = []
     for stage, spent in stages.items():
         of_stage = [(f.name, s) for f, s in functions.items() if f.stage == stage]
+        place, call = _place_of(stage, samples)
         share = _share(spent.seconds, wall_s)
-        rows.append(Row(stage, spent, share, tuple(of_stage[:_MOST_FUNCTIONS])))
-    rest_s = max(0.0, wall_s - traced_s)
-    if threads:
-        rows.append(Row(OTHER, Spent(rest_s), _share(rest_s, wall_s)))
+        rows.append(Row(stage, spent, share, tuple(of_stage[:_MOST_FUNCTIONS]), place, call))
     return Table(title, len(threads), wall_s, tuple(rows))
+
+
+def _waiting_share(samples: Sequence[Sampled]) -> float:
+    """The part of the time outside of all traced functions in which threads waited."""
+    outside = [each for each in samples if not each.stage]
+    seconds = sum(each.seconds for each in outside)
+    return sum(each.waited_s for each in outside) / seconds if seconds else 0.0
+
+
+def _place_of(stage: str, samples: Sequence[Sampled]) -> tuple[str, str]:
+    """The line that was in a stage most, and what it had called; empty where none was."""
+    totals: dict[str, float] = defaultdict(float)
+    calls: dict[tuple[str, str], float] = defaultdict(float)
+    for each, seconds in _sampled_in(stage, samples):
+        if each.path and seconds:
+            place = f"{os.path.basename(each.path)}:{each.line}"
+            totals[place] += seconds
+            calls[place, each.call] += seconds
+    if not totals:
+        return "", ""
+    place = max(totals, key=totals.__getitem__)
+    of_place = {call: seconds for (at, call), seconds in calls.items() if at == place}
+    return place, max(of_place, key=of_place.__getitem__)
+
+
+def _sampled_in(stage: str, samples: Sequence[Sampled]) -> Iterator[tuple[Sampled, float]]:
+    for each in samples:
+        if stage == OTHER:
+            yield each, 0.0 if each.stage else each.seconds - each.waited_s
+        elif stage == OTHER_WAITS:
+            yield each, 0.0 if each.stage else each.waited_s
+        elif stage == each.stage:
+            yield each, each.seconds
 
 
 def _share(seconds: float, wall_s: float) -> float:

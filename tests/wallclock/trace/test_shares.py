@@ -1,12 +1,14 @@
 """Seconds, shares, images and cores of traces made by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
 from tests.wallclock.trace import traces
 from tests.wallclock.trace.traces import decoded, process, resized, thread, trace
-from wallclock.trace.record import Trace
-from wallclock.trace.shares import OTHER, Shares
+from wallclock.trace.record import Sampled, Trace
+from wallclock.trace.shares import OTHER, OTHER_WAITS, Shares
 
 
 def test_shares_are_of_the_time_after_start_up() -> None:
@@ -82,21 +84,24 @@ def test_the_device_waits_at_most_while_it_is_not_busy() -> None:
     assert Shares(busy).device_waits == pytest.approx(1 - 6 / 8)
 
 
-@pytest.mark.parametrize(
-    ("made", "expected"),
-    [
-        # 9.9 s of CPU time over 10 s of which the threads were at work for less.
-        (traces.SERIAL_DECODE, 1.0),
-        (traces.serial({"decode": 6.0}, cpu_s=2.0), 2.0 / 8),
-        (traces.serial({"decode": 6.0}, cpu_s=2.0, device="GPU"), None),
-        (traces.KILLED, None),
-        # Eight workers on two cores take turns.
-        (traces.dataloader({"wait": 7.0}, {"decode": 7.0}, n_workers=8, cores=2), None),
-    ],
-)
-def test_core_share(made: Trace, expected: float | None) -> None:
-    share = Shares(made).core_share
-    assert share == (None if expected is None else pytest.approx(expected))
+def test_samples_tell_work_from_waits() -> None:
+    """What is in no traced function is divided as the samples outside of all are."""
+    samples = (
+        Sampled("/job/embed.py", 7, "load", "", "", 3.0, 0.0),
+        Sampled("/job/embed.py", 9, "load", "time.sleep", "", 1.0, 1.0),
+        Sampled("/job/embed.py", 5, "load", "PIL.Image.Image.load", "decode", 2.0, 0.0),
+    )
+    alone = replace(thread({"decode": 2.0}, 10), samples=samples)
+    by_stage = {row.stage: row for row in Shares(trace([process([alone])])).main.rows}
+    assert by_stage["decode"].place == "embed.py:5"
+    assert by_stage[OTHER].spent.seconds == pytest.approx(6 * 3 / 4)
+    assert (by_stage[OTHER].place, by_stage[OTHER].call) == ("embed.py:7", "")
+    assert by_stage[OTHER_WAITS].spent.seconds == pytest.approx(6 / 4)
+    assert (by_stage[OTHER_WAITS].place, by_stage[OTHER_WAITS].call) == ("embed.py:9", "time.sleep")
+    beside = thread({"decode": 3.0}, 10, is_main=False)
+    main = Shares(trace([process([alone, beside])])).main
+    assert main.seconds("wait") == pytest.approx(6 / 4), "for the thread that loads images"
+    assert main.seconds(OTHER_WAITS) == 0
 
 
 def test_cpu_use() -> None:

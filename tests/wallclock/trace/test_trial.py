@@ -283,8 +283,7 @@ def test_a_program_is_tried(folder: Path) -> None:
     assert (tried["files"], tried["failures"]) == (24, 0)
     assert tried["passes"] >= 3
     assert 0 < tried["low"] <= tried["img_per_s"] <= tried["high"]
-    (fix,) = [fix for fix in given["fixes"] if fix["name"] == "open_images"]
-    assert (tried["predicted_gain"], tried["predicted_gain_low"]) == (fix["gain"], fix["low"])
+    assert 0 < tried["predicted_gain_low"] < tried["predicted_gain"] < tried["predicted_gain_high"]
     assert tried["measured_gain_low"] < tried["measured_gain"] < tried["measured_gain_high"]
     page = (folder / "t.html").read_text(encoding="utf-8")
     assert page.count('id="try"') == 1

@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _thread import allocate_lock, get_ident, start_new_thread
+from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from . import layout
 
 _INTERVAL_S = 1 / 40
-#: Between two writes of the file, for a process that is killed.
-_PUBLISH_S = 2.0
-#: Rows of a process at most; what comes after them goes to the row of its thread.
-_MOST_ROWS = 4096
+#: Between two writes of the file: what of a killed process is lost, and how exactly samples are
+#: told from those before the first image.
+_PUBLISH_S = 1.0
+#: Of the file; what comes after is lost.
+_MOST_BYTES = 1 << 26
 #: Beginnings of the paths of what is not the user's: the standard library, and this package.
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 _MAIN_IDENT = get_ident()
@@ -59,6 +60,12 @@ class Sampler:
         self._cpu: dict[int, tuple[int, int]] = {}
         self._codes: dict[CodeType, bool] = {}
         self._stop: Any = None
+        self._number = 0
+        if path is not None:  # here alone: a process may outlive the program and the folder
+            try:
+                open(path, "xb").close()
+            except OSError:
+                self._path = None
         self._ended = allocate_lock()
 
     def start(self) -> None:
@@ -71,15 +78,20 @@ class Sampler:
         start_new_thread(self._run, (self._stop,))
 
     def stop(self) -> None:
-        """Write what there is, and end the thread."""
+        """Write what there is, and end the thread; when it returns, the kernel has none."""
         if self._stop is None:
             return
         stop, self._stop = self._stop, None
         stop.release()
         with self._ended:
             self._publish()
+        for _ in range(1000):
+            if not os.path.exists(f"/proc/self/task/{self._number}"):
+                break
+            time.sleep(2e-5)
 
     def _run(self, stop: Any) -> None:
+        self._number = get_native_id()
         last = published = time.monotonic_ns()
         try:
             while not stop.acquire(timeout=_INTERVAL_S):
@@ -106,8 +118,6 @@ class Sampler:
                 slot = view[layout.OPEN]
             where = self._where(index, slot, frame)
             waits = self._waits(ident, numbers.get(ident), wall_ns)
-            if where not in self._rows and len(self._rows) >= _MOST_ROWS:
-                where = Where(index, where.slot)
             row = self._rows.setdefault(where, [0, 0])
             row[0] += wall_ns
             row[1] += wall_ns * waits
@@ -150,18 +160,22 @@ class Sampler:
         return is_users
 
     def _publish(self) -> None:
-        """Replace the file: a process may be killed meanwhile."""
-        if self._path is None or not os.path.isdir(os.path.dirname(self._path)):
+        """Add the samples since the last time to the file, and begin anew."""
+        rows, self._rows = self._rows, {}
+        if self._path is None or not rows:
             return
-        lines = []
-        for where, spent in list(self._rows.items()):
-            fields = (*(str(field) for field in where), *map(str, spent))
-            lines.append("\t".join(field.translate(_BLANKS) for field in fields))
+        now, lines = time.perf_counter_ns(), []
+        for where, spent in rows.items():
+            fields = (str(field) for field in (now, *where, *spent))
+            lines.append("\t".join(field.translate(_BLANKS) for field in fields) + "\n")
         try:
-            with open(self._path + "~", "w", encoding="utf-8", errors="replace") as opened:
-                opened.write("\n".join(lines))
-            os.replace(self._path + "~", self._path)
-        except OSError:  # a full disk
+            opened = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                if os.fstat(opened).st_size < _MOST_BYTES:
+                    os.write(opened, "".join(lines).encode("utf-8", "replace"))
+            finally:
+                os.close(opened)
+        except OSError:  # a full disk, or the program is over and its trace read
             return
 
 

@@ -1,0 +1,90 @@
+"""What samples tell: the user's line, work or a wait, whatever a program calls."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import making
+from tests.wallclock.trace.programs import Done, trace, write
+from wallclock.trace.findings import Findings
+from wallclock.trace.shares import OTHER, OTHER_WAITS, Shares
+
+LOAD = """
+import os, sys, threading, time
+from PIL import Image
+
+def load():
+    return Image.open("photo.jpg").convert("RGB").resize((8, 8))
+
+"""
+
+
+def traced(folder: Path, source: str) -> Done:
+    (folder / "photo.jpg").write_bytes(making.jpeg(64, 48))
+    done = trace(write(folder, LOAD + source), cwd=folder)
+    assert (done.stderr, done.trace.exit_code) == ("", 0)
+    return done
+
+
+def test_the_line_of_other_python(tmp_path: Path) -> None:
+    done = traced(tmp_path, "load()\nend = time.time() + 0.6\nwhile time.time() < end:\n    pass\n")
+    shares = Shares(done.trace)
+    row = shares.main.largest(OTHER, OTHER_WAITS)
+    assert row is not None
+    assert (row.stage, row.call) == (OTHER, "")
+    assert row.place in ("program.py:10", "program.py:11")
+    assert row.place in Findings(done.trace).verdict
+
+
+def test_a_wait_by_any_call(tmp_path: Path) -> None:
+    """No list of waits has what a library may call; the thread uses no core."""
+    source = "load()\nread, written = os.pipe()\n"
+    source += "threading.Timer(0.6, os.write, (written, b'.')).start()\nos.read(read, 1)\n"
+    done = traced(tmp_path, source)
+    row = Shares(done.trace).main.largest(OTHER, OTHER_WAITS)
+    assert row is not None
+    assert (row.stage, row.place) == (OTHER_WAITS, "program.py:11")
+    assert "The main process waits" in Findings(done.trace).verdict
+
+
+def test_a_main_thread_beside_workers_waits_for_them(tmp_path: Path) -> None:
+    """As joblib does: it sleeps and looks whether they are done."""
+    source = """
+def work():
+    end = time.time() + 0.6
+    while time.time() < end:
+        load()
+
+thread = threading.Thread(target=work)
+thread.start()
+while thread.is_alive():
+    time.sleep(0.01)
+"""
+    main = Shares(traced(tmp_path, source).trace).main
+    assert main.share("wait") > 1 / 2
+    assert main.share(OTHER) < 1 / 2
+
+
+def test_no_thread_of_ours_during_a_fork(tmp_path: Path) -> None:
+    """Python 3.12 warns of a fork in a process with threads."""
+    source = """
+import os
+os.register_at_fork(before=lambda: print(len(os.listdir("/proc/self/task")), flush=True))
+for _ in range(20):
+    if os.fork() == 0:
+        load()
+        os._exit(0)
+    os.wait()
+print(threading.active_count(), [thread.name for thread in threading.enumerate()])
+"""
+    done = traced(tmp_path, source)
+    assert done.stdout == "1\n" * 20 + "1 ['MainThread']\n"
+    assert done.images("decode") == 20
+
+
+@pytest.mark.slow
+def test_samples_of_a_process_that_is_killed(tmp_path: Path) -> None:
+    source = "import signal\ntime.sleep(2.5)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    script = write(tmp_path, LOAD + source)
+    samples = trace(script, cwd=tmp_path).trace.threads(of_workers=False)[0].samples
+    assert (samples[0].path, samples[0].line) == (str(script), 9)
