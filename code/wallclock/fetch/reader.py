@@ -9,6 +9,9 @@ from typing import Any
 
 from wallclock.errors import ImageError
 
+#: Images that are announced, or fetched and wait to be read, at most.
+MOST_AHEAD = 1024
+
 
 class Reader:
     """Reads images; belongs to the process that opened it, whose threads may share it."""

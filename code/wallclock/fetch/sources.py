@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from wallclock.errors import ImageError, NotReachedError, import_extra
 from wallclock.fetch.filesystems import is_url, place_of, read_url
 from wallclock.fetch.reach import Reach, Tries
-from wallclock.fetch.reader import Reader, failure
+from wallclock.fetch.reader import MOST_AHEAD, Reader, failure
 from wallclock.fetch.retries import PermanentError, TransientError
 from wallclock.recipe import Limits
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: GETs at a time, and tries of an image that was not announced.
 _THREADS, _ATTEMPTS = 32, 4
-#: Images that are fetched, or wait to be read: as many as have these bytes, within these bounds.
-_AHEAD_BYTES, _LEAST_AHEAD, _MOST_AHEAD = 1 << 26, 64, 1024
+#: Images that are fetched, or wait to be read: as many as have these bytes, and these at least.
+_AHEAD_BYTES, _LEAST_AHEAD = 1 << 26, 64
 #: Bytes that are read from a file whose length was not looked up.
 _AT_FIRST = 1 << 16
 _END_OF_JPEG = b"\xff\xd9"
@@ -182,7 +182,7 @@ class SourceReader(Reader):
             raise ImageError("read", "the loader was closed") from error
         self._n_read, self._n_bytes = self._n_read + 1, self._n_bytes + len(data)
         fitting = _AHEAD_BYTES * self._n_read // max(self._n_bytes, 1)
-        self._window = min(max(fitting, _LEAST_AHEAD), _MOST_AHEAD)
+        self._window = min(max(fitting, _LEAST_AHEAD), MOST_AHEAD)
         return data
 
     def _fill(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.errors import UserError
+from wallclock.fetch.reader import MOST_AHEAD
 
 
 class ClosedError(UserError):
@@ -88,13 +89,17 @@ class BatchSource:
     def taken(self) -> None:
         """The consumer has taken the oldest batch that it had not."""
 
+    def announced(self) -> Sequence[int] | None:
+        """Positions of batches that are opened later, each once; None: they are not known."""
+        return None
+
 
 class ListedBatches(BatchSource):
     """Batches that are all known."""
 
     def __init__(self, batches: Sequence[Sequence[int]]) -> None:
         self._batches = batches
-        self._opened = 0
+        self._opened = self._announced = 0
         self.batch_size = largest_batch(batches)
 
     def __next__(self) -> Sequence[int]:
@@ -102,6 +107,11 @@ class ListedBatches(BatchSource):
             raise StopIteration
         self._opened += 1
         return self._batches[self._opened - 1]
+
+    def announced(self) -> Sequence[int] | None:
+        first, ahead = self._announced, -(-MOST_AHEAD // max(self.batch_size, 1))
+        self._announced = min(self._opened + ahead, len(self._batches))
+        return [at for batch in self._batches[first : self._announced] for at in batch]
 
 
 def largest_batch(batches: Sequence[Sequence[int]] | BatchSource) -> int:

@@ -276,7 +276,9 @@ class ThreadLoader(LendingLoader):
         if self._reader.fetches_ahead:
             for chunk in chunks:
                 chunk.items = [self._feed.item_at(at) for at in chunk.positions]
-            self._reader.prefetch([item for chunk in chunks for item in chunk.items])
+            ahead, announced = self._ring.source.announced(), self._feed.item_at
+            known = [item for chunk in chunks for item in chunk.items]
+            self._reader.prefetch(known if ahead is None else [*map(announced, ahead)])
         for chunk in chunks:
             self._tasks.put(chunk)
 

@@ -131,17 +131,25 @@ def test_a_folder_by_content(tmp_path: Path) -> None:
     assert [row["id"] for row in batch.failures] == ["b.jpg"]
 
 
-def test_urls() -> None:
+@pytest.mark.parametrize("workers", [Workers(2), Workers(2, processes=2)])
+def test_urls(workers: Workers) -> None:
+    """Many more are asked for at a time than a few small batches have."""
+    all_asked, asked = threading.Barrier(48, timeout=60), list[str]()
+
     class Handler(FileHandler):
         def answer(self) -> None:
+            asked.append(self.path)
+            all_asked.wait()
             data = b"" if "none" in self.path else FILES[0]
             self.reply(200 if data else 404, {"Content-Length": str(len(data))}, data)
 
     with ThreadedServer(Handler) as server:
-        urls = [f"{server.endpoint}/{name}" for name in ("a", "none")]
-        with open_images(urls, 8) as batches:
-            (batch,) = batches
-    assert (batch.ids, [row["reason"] for row in batch.failures]) == (urls[:1], ["HTTP 404"])
+        urls = [f"{server.endpoint}/{at}" for at in range(95)] + [f"{server.endpoint}/none"]
+        with open_images(urls, 8, 2, workers=workers) as images:
+            batches = [(batch.ids, [row["reason"] for row in batch.failures]) for batch in images]
+    assert [name for ids, _ in batches for name in ids] == urls[:-1]
+    assert batches[-1][1] == ["HTTP 404"]
+    assert len(asked) == len(urls)
 
 
 @pytest.mark.timeout(8)  # below the read's time limit
