@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import experiments
-from experiments import _accelerators, analytic, fleet, limits, suite
+from experiments import analytic, fleet, limits, suite
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -63,28 +63,6 @@ def test_sources_scenarios_against_every_wall(
         assert row["crossover_batch"] is None
 
 
-def test_this_machine() -> None:
-    rows = rows_of(made.analytic())
-    row = rows["this machine, workers: 4, batch 32"]
-    assert row["transform_ms"] == pytest.approx(32 / 300 * 1e3)
-    assert row["utilization"] == pytest.approx(42 / (32 / 300 * 1e3))
-    assert row["bottleneck"] == "transform"
-    # 10 ms a batch, and 10/3 - 1 ms an image that the transform takes longer.
-    assert row["crossover_batch"] == pytest.approx(10 / (10 / 3 - 1))
-    assert (row["step_origin"], row["workers_needed"]) == ("measured", 8)
-    assert row["storage_img_per_s"] == pytest.approx(10_000), "the faster of the cold passes"
-    assert row["interconnect_img_per_s"] is None
-    assert "upper bound" in row["note"]
-    last = rows["this machine, workers: 4, batch 1024"]
-    assert (last["step_origin"], round(last["step_ms"])) == ("extrapolated", 1034)
-    assert rows_of(made.analytic("cuda"))[last["what"]]["note"] == ""
-
-
-def test_the_copy_to_the_device_at_its_fastest_batch() -> None:
-    row = rows_of(made.analytic("cuda"))["this machine, workers: 4, batch 32"]
-    assert row["interconnect_img_per_s"] == pytest.approx(1000)
-
-
 @pytest.mark.parametrize("part", ["step", "contention"])
 def test_a_part_that_failed_is_a_row_with_its_status(part: str) -> None:
     *source, failed = analytic.tables(made.analytic(failed=part))[analytic.CSV]
@@ -110,27 +88,6 @@ def limit(what: str, rate: float, ms: float = 0.0) -> Record:
 
 
 @pytest.mark.parametrize(
-    ("memory", "ms", "rate", "stage", "efficiency"),
-    [
-        (500, 10.0, 98.0, "forward", 0.98),
-        (500, 0.2, 440.0, "decode and resize", 0.88),
-        (900, 0.2, 440.0, "read", 0.88),
-    ],
-)
-def test_efficiency_is_over_the_lowest_ceiling(
-    memory: float, ms: float, rate: float, stage: str, efficiency: float
-) -> None:
-    records = [limit("decode_files", 500), limit("decode_memory", memory), limit("loader", 450)]
-    records += [limit("forward", 100, 10.0), limit("forward", 5000, 0.2)]
-    records.append(limit("end_to_end", rate, ms))
-    rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
-    assert rows["loader"]["efficiency"] == pytest.approx(0.9)
-    assert rows["end_to_end"]["efficiency"] == pytest.approx(efficiency)
-    assert rows["end_to_end"]["limited_by"] == stage
-    assert rows["decode_files"]["efficiency"] is None
-
-
-@pytest.mark.parametrize(
     ("rates", "reason"),
     [
         ((495, 498), ""),
@@ -142,13 +99,6 @@ def test_a_rate_above_its_ceiling_says_so(rates: tuple[float, ...], reason: str)
     records = [limit("decode_files", 500), *(limit("loader", rate) for rate in rates)]
     rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
     assert rows["loader"]["reason"] == reason
-
-
-def test_the_engine_can_be_the_limit() -> None:
-    records = [limit("decode_files", 90_000), limit("engine", 60_000), limit("loader", 57_000)]
-    rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
-    assert rows["loader"]["limited_by"] == "the loader itself"
-    assert rows["loader"]["efficiency"] == pytest.approx(0.95)
 
 
 def test_grid_has_mock_models_without_a_gpu(grid: Grid) -> None:
@@ -195,22 +145,6 @@ def test_nothing_runs(grid: Grid) -> None:
     assert set(experiments.record_sources("suite")) == {"suite", *suite.PASSES}
 
 
-def test_a_pass_is_the_papers_images_over_the_rate() -> None:
-    by_name = rows(records())
-    n_images = {"serial": 45_000, "t4": 100_000, "opt": 100_000, "batch": 140_000}
-    n_images |= {"workers": 100_000, "decoders": 12_000}
-    for name, n in n_images.items():
-        row = by_name[name]
-        assert (row["n_images"], row["status"], row["origin"]) == (n, "ok", "computed"), name
-        limits = [row[f"suite_s{end}"] for end in ("", "_min", "_max")]
-        each = (0.005, 0.005, 0.005) if name == "decoders" else (0.015, 0.01, 0.02)
-        assert limits == pytest.approx([n * seconds for seconds in each]), name
-    total = by_name[suite.ALL]
-    assert (total["n_passes"], total["n_images"], total["repeats"]) == (26, 497_000, 2)
-    assert total["suite_s_min"] == pytest.approx(0.01 * 485_000 + 0.005 * 12_000)
-    assert total["suite_s_max"] == pytest.approx(0.02 * 485_000 + 0.005 * 12_000)
-
-
 def test_other_passes_do_not_count() -> None:
     """Pillow's worker sweep and other decoders are not of the paper."""
     measured = records()
@@ -241,36 +175,6 @@ def test_a_pass_that_was_not_measured_leaves_no_sum() -> None:
 
 
 # --- fleet ----------------------------------------------------------------------------------------
-
-
-def loading(load_ms: float) -> Record:
-    """Loading takes so long of a core where all cores are busy, and half of it alone."""
-    all_cores = str(made.MACHINE["cores"])
-    values = {"cpu_s": {"1": load_ms / 2e3, all_cores: load_ms / 1e3}, "mean_bytes": 20_000}
-    return made.record("predict", "contention", "loading-fast", values, {}, recipe=Recipe("fast"))
-
-
-def fleet_rows(load_ms: float) -> dict[tuple[str, int], dict[str, Any]]:
-    made_rows = fleet.tables([loading(load_ms)])[fleet.CSV]
-    assert all(row.keys() == {*fleet.COLUMNS} for row in made_rows)
-    return {(row["instance"], row["nodes"]): row for row in made_rows}
-
-
-def test_what_binds_sets_the_rate_and_the_dollars() -> None:
-    """0.116 ms of a core for a GET: 3.884 ms more make 4 ms, 500 images/s on two cores."""
-    by = fleet_rows(3.884)
-    one, eight = by["g4dn.xlarge", 1], by["g4dn.xlarge", 8]
-    assert (one["bound_by"], one["img_per_s"]) == ("CPU", pytest.approx(500))
-    assert one["hours"] == pytest.approx((280 + 40_000) / 3600)
-    assert eight["img_per_s"] == pytest.approx(4000)
-    assert eight["hours"] == pytest.approx((280 + 5000) / 3600)
-    assert one["usd_on_demand"] == pytest.approx(0.526 * one["hours"] + 8)
-    assert one["usd_per_million_spot"] == pytest.approx((0.247 * one["hours"] + 8) / 20)
-    low, high = _accelerators.load()["L4"].rates("fp16")
-    gpu = fleet_rows(0.1)["g6.2xlarge", 1]
-    assert (gpu["bound_by"], gpu["img_per_s"]) == ("GPU", pytest.approx((low * high) ** 0.5))
-    assert (gpu["img_per_s_low"], gpu["img_per_s_high"]) == pytest.approx((low, high))
-    assert by["g6.2xlarge", 1]["img_per_s_high"] == pytest.approx(1000), "its four cores' rate"
 
 
 def test_without_a_measured_loader_there_is_no_table() -> None:

@@ -191,17 +191,6 @@ def test_an_unknown_image_set(grid: Grid) -> None:
         grid("cluster", "experiment.cluster.images={originals: 20}")
 
 
-def test_rows_of_cluster() -> None:
-    rows = {str(row["system"]): row for row in cluster.tables(made.cluster())[cluster.CSV]}
-    ours, rays, daft = (rows[name] for name in ("ours-ray", "ray-images", "daft"))
-    assert (ours["img_per_s"], ours["img_per_s_per_core"], ours["repeats"]) == (100, 50, 2)
-    shares = [rays[f"share_of_ours{end}"] for end in ("", "_min", "_max")]
-    assert shares == [pytest.approx(25 / n) for n in (100, 110, 90)]
-    assert rays["stored_kb_per_image"] == 150
-    assert (ours["psnr_db_p5"], ours["gate"], rays["gate"]) == (58, "passed", "not checked")
-    assert (daft["status"], daft["img_per_s"]) == ("unavailable", None)
-
-
 def test_what_ray_costs_our_own_job() -> None:
     """100 a second on Ray, 90 to 110; 125 in one process, 120 to 130."""
     records = made.cluster()

@@ -94,15 +94,6 @@ def test_rows() -> None:
     assert "usd_per_million" not in box or box["usd_per_million"] is None
 
 
-def test_rows_with_a_model() -> None:
-    rows = {row["what"]: row for row in ladder.tables(made.ladder())[ladder.CSV]}
-    first, last = rows["model-rung-1"], rows["model-rung-5"]
-    assert (first["setup"], first["weights"], first["dtype"]) == ("model", "random", "fp32")
-    assert (first["device"], first["source_per_s"]) == ("Test CPU (4 cores)", 3)
-    assert first["predicted_per_s"] is None
-    assert (last["gpu_util_mean"], last["gpu_util_mean_max"]) == (50, 50)
-
-
 def test_a_gpu_has_its_use_and_its_price() -> None:
     record = next(record for record in made.ladder() if record.cell.label == "model-rung-4")
     machine = made.MACHINE | {"gpus": [{"name": "Tesla T4"}]}
@@ -116,17 +107,6 @@ def test_a_gpu_has_its_use_and_its_price() -> None:
     assert (row["device"], row["device_kind"]) == ("Tesla T4", "cuda")
     assert (row["gpu_util_mean"], row["gpu_used_gib"], row["usd_per_hour"]) == (31, 1.5, 0.72)
     assert row["usd_per_million"] == pytest.approx(0.72 / 3600 / 6 * 1e6)
-
-
-def test_redeliveries() -> None:
-    unbounded, bounded = ladder.tables(made.ladder())[ladder.REDELIVERY_CSV]
-    assert (unbounded["queue_size"], bounded["queue_size"]) == (None, 120)
-    assert (unbounded["deliveries_per_request"], bounded["deliveries_per_request"]) == (3.4, 1)
-    assert (unbounded["callbacks_per_request"], bounded["callbacks_per_request"]) == (2, 1)
-    assert (unbounded["completed_share"], bounded["completed_share"]) == (0.4, 1)
-    assert (unbounded["completed_per_s"], bounded["completed_per_s"]) == (9, 45)
-    assert (unbounded["completed_late_per_s"], bounded["completed_late_per_s"]) == (0, 45)
-    assert bounded["device"] == ladder.MOCK
 
 
 def test_the_knee_is_the_highest_rate_within_the_bound() -> None:
@@ -148,17 +128,6 @@ def test_a_rate_that_is_not_kept_up_with_is_no_knee() -> None:
     low, high, _ = ladder.tables(records)[ladder.LATENCY_CSV]
     assert (high["within_bound"], high["keeps_up"], high["knee"]) == (True, False, False)
     assert (low["knee"], high["arrived_per_s"], high["requests_per_s"]) == (True, 36, 30)
-
-
-def test_repeats_make_a_range() -> None:
-    first = made.ladder()[0]
-    repeats = [
-        replace(first, cell=replace(first.cell, repeat=i), samples={"wall": [s * made.S]})
-        for i, s in enumerate((10, 12, 8))
-    ]
-    (row,) = ladder.tables(repeats)[ladder.CSV]
-    names = ("requests_per_s", "requests_per_s_min", "requests_per_s_max", "repeats")
-    assert [row[name] for name in names] == pytest.approx([3, 2.5, 3.75, 3])
 
 
 def test_the_mocks_price_is_that_of_the_sources_machine(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments import decoders, formats, profiler, serial, stage_fixes, storage
+from experiments import decoders, profiler, serial, stage_fixes, storage
 from experiments import layers as experiment
 from harness.decoders import DECODERS, NAMES
 from harness.protocols.protocol import no_progress
@@ -40,16 +40,6 @@ def test_grid(grid: Grid) -> None:
     assert {cell.images.n for cell in cells} == {2}
     recipes = [cell.recipe for cell in cells if cell.protocol == "serial"]
     assert {(r.engine, r.workers, r.dtype) for r in recipes} == {("serial", 0, "fp32")}
-
-
-@pytest.mark.parametrize("image_set", serial.CSVS)
-def test_a_table_for_each_image_set_the_floor_last(image_set: str) -> None:
-    records = [r for r in fixture_records("serial") if r.cell.images.image_set == image_set]
-    ((csv, rows),) = serial.tables(records).items()
-    assert csv == serial.CSVS[image_set]
-    assert [row["recipe"] for row in rows] == ["pil", "opencv", "turbojpeg", "floor"]
-    assert [row["gate"] for row in rows] == ["reference", "passed", "passed", None]
-    assert (rows[-1]["decoder"], rows[-1]["resizer"]) == ("null", "null")
 
 
 def test_gate_is_per_image_set() -> None:
@@ -86,16 +76,6 @@ def test_cost_is_per_call_without_the_bare_loop() -> None:
     cost = (stage["ns_per_call"], stage["ns_per_call_min"], stage["ns_per_call_max"])
     assert (stage["what"], cost) == ("stage call", (200, 100, 300))
     assert (stage["n_calls"], stage["repeats"]) == (600, 3)
-
-
-def test_agreement_is_the_worst_stage_of_the_median_repeat() -> None:
-    differences = ((0.5, 0.002), (0.01, 0.03), (0.02, 0.001))
-    rows = profiler.tables([measured(1, *pair) for pair in differences])[profiler.CSV]
-    printed = [
-        tuple(row[f"max_relative_difference{end}"] for end in ("", "_min", "_max"))
-        for row in rows[1:]
-    ]
-    assert printed == [(0.02, 0.01, 0.5), (0.002, 0.001, 0.03), (0.03, 0.02, 0.5)]
 
 
 def test_no_records_no_table() -> None:
@@ -216,40 +196,6 @@ def test_grid_of_formats(grid: Grid) -> None:
         others = {key for key in cell.params["encodings"] if not key.startswith("jpeg")}
         assert bool(others) == (cell.label in ("pil-full", "opencv-full"))
         assert {"jpeg_baseline-75", "jpeg_444-95"} <= {*cell.params["encodings"]}
-
-
-def record(decoder: str, scale: str, ms: dict[str, float], **unavailable: str) -> Record:
-    keys = [*ms, *unavailable]
-    values: dict[str, object] = {name: dict.fromkeys(ms, 9.0) for name in ("kb", "psnr_db")}
-    values |= {"n_images": 2, "median_megapixels": 1, "unavailable": unavailable}
-    samples = {key: [int(time * made.MS)] * 2 for key, time in ms.items()}
-    recipe = Recipe(decoder, decoder, dct_scale=scale)
-    label, params = f"{decoder}-{scale}", {"encodings": keys}
-    return made.record("formats", "formats", label, values, params, samples, recipe)
-
-
-def test_times_are_against_a_baseline_of_the_same_quality() -> None:
-    full: dict[str, float] = {
-        "jpeg_baseline-75": 4,
-        "jpeg_baseline-95": 8,
-        "jpeg_progressive-75": 10,
-        "png": 40,
-    }
-    reduced: dict[str, float] = {"jpeg_baseline-75": 2, "jpeg_progressive-75": 9}
-    records = [record("pil", "full", full, avif="none here"), record("pil", "auto", reduced)]
-    rows = {row["what"]: row for row in formats.tables(records)[formats.CSV]}
-    ratios = {what: row["time_vs_baseline"] for what, row in rows.items()}
-    assert ratios == {
-        "jpeg_baseline-75": 1,
-        "jpeg_baseline-95": 1,
-        "jpeg_progressive-75": 2.5,
-        "png": 5,
-        "avif": None,
-        "jpeg_baseline-75 reduced": 1,
-        "jpeg_progressive-75 reduced": 4.5,
-    }
-    assert (rows["png"]["img_per_s"], rows["png"]["quality"]) == (pytest.approx(25), "")
-    assert (rows["avif"]["status"], rows["avif"]["reason"]) == ("unavailable", "none here")
 
 
 # --- storage --------------------------------------------------------------------------------------

@@ -226,25 +226,6 @@ def test_ladder_changes_one_choice_at_a_time(grid: Grid) -> None:
     assert [choices(recipe) for recipe in (recipes[0], recipes[-1])] == ends
 
 
-def test_a_row_per_step() -> None:
-    rows = steps.tables(fixture_records("steps"))[steps.CSV]
-    assert [row["step"] for row in rows] == [row["recipe"] for row in rows] == list(steps._LADDER)
-
-
-def test_the_job_against_its_line() -> None:
-    """A run takes 0.5 s and 2 ms an image, the longest 1 % more."""
-    *shorter, longest = scaling.tables(made.scaling_jobs())[scaling.CSV]
-    assert [row["n_images"] for row in shorter] == [1000, 10_000, 100_000]
-    assert [row["vs_line"] for row in shorter] == pytest.approx([0, 0, 0])
-    assert longest["vs_line"] == pytest.approx(0.01)
-    assert 0.999 < float(str(longest["fit_r2"])) < 1
-    # 500 MiB when 100,000 were done, later at most 510; before it, 600.
-    assert longest["rss_growth"] == pytest.approx(0.02)
-    assert [row["rss_growth"] for row in shorter] == [None, None, None]
-    line = [shorter[0][f"fit_{name}"] for name in ("startup_s", "ms_per_image")]
-    assert line == pytest.approx([0.5, 2], rel=0.02)
-
-
 def test_memory_is_compared_between_jobs_of_different_size() -> None:
     """What is allocated before the first image grows with n, too."""
     *shorter, longest = made.scaling_jobs()

@@ -127,15 +127,6 @@ def test_reference_must_agree_with_itself() -> None:
     assert eager["attention"] == "eager"
 
 
-def test_a_rate_has_the_limits_of_the_repeats() -> None:
-    (record,) = (r for r in fixture_records("onnx") if r.cell.label == "pytorch-fp32")
-    size = record.cell.recipe.batch_size
-    passes = [replace(record, samples={"batch": [ms * 1_000_000] * 2}) for ms in (100, 50, 80)]
-    (row,) = onnx.tables(passes)[onnx.CSV]
-    limits = [row[f"img_per_s{end}"] for end in ("", "_min", "_max")]
-    assert limits == pytest.approx([size / 0.08, size / 0.1, size / 0.05])
-
-
 def test_neighbours_are_the_worst_repeats() -> None:
     kept = [{"n_neighbours": 60, "neighbours_kept": share} for share in (0.95, 0.9)]
     row = row_of("onnxruntime-cpu-int8", *kept)
@@ -159,28 +150,10 @@ def test_grid_has_the_papers_size(grid: Grid, profile: str) -> None:
     assert {(cell.corpus, cell.model) for cell in cells} == {(None, serialization.NO_MODEL)}
 
 
-def test_every_claim_has_one_row() -> None:
-    rows = read_table(fixture_tables() / serialization.CSV)
-    assert len(MINE) == 10
-    for claim in MINE:
-        row = claims.select(rows, claim.row)
-        assert row is not None
-        assert row["fsync"] == "no", "the paper waited for no disk"
-
-
 def test_fewer_vectors_back_no_claim(tmp_path: Path) -> None:
     rows = [{**row, "n_vectors": 1000} for row in read_table(fixture_tables() / serialization.CSV)]
     write_table(tmp_path / serialization.CSV, serialization.COLUMNS, rows)
     assert {verdict.verdict for verdict in claims.judge(MINE, tmp_path)} == {"not run"}
-
-
-def test_a_rate_has_the_limits_of_the_repeats_of_serialization() -> None:
-    record = next(r for r in fixture_records("serialization") if r.cell.label == "npy")
-    passes = [replace(record, samples={"write": [s * 1_000_000_000]}) for s in (4, 1, 2)]
-    (row,) = serialization.tables(passes)[serialization.CSV]
-    rates = [row[f"vectors_per_s{end}"] for end in ("", "_min", "_max")]
-    assert rates == [25_000, 12_500, 50_000]
-    assert [row[f"write_s{end}"] for end in ("", "_min", "_max")] == [2, 1, 4]
 
 
 def test_vectors_that_do_not_read_back_get_no_time() -> None:
