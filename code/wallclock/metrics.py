@@ -95,7 +95,8 @@ class Exporter:
     prometheus_client calls `collect`. Use `serve` to make one.
     """
 
-    def __init__(self, loop: Loop, info: Mapping[str, str]) -> None:
+    def __init__(self, port: int, loop: Loop, info: Mapping[str, str], address: str) -> None:
+        prometheus_client = import_extra("prometheus_client", f"export={port}", "embed")
         self._loop = loop
         self._info = {name: without_secrets(value) for name, value in info.items()}
         self._histograms = dict[str, _Histogram]()
@@ -103,11 +104,6 @@ class Exporter:
         self._processes = ProcessTree()
         self._processes.sample()  # the first reading has no interval
         self._handles = self._open.enter_context(nvml_handles())
-        self.port = 0
-
-    def listen(self, port: int, address: str) -> None:
-        """Answer scrapes at a port, 0 for any that is free: `port` says which."""
-        prometheus_client = import_extra("prometheus_client", f"export={port}", "embed")
         registry = prometheus_client.CollectorRegistry()
         registry.register(self)  # no subclass of its: every cell would pay for the import
         try:
@@ -175,8 +171,7 @@ def serve(
 ) -> Exporter:
     """Answer scrapes of a loop at `http://<address>:<port>/metrics` until `close`.
 
-    `info`: labels of the metric `wallclock_run_info`. Raises UserError: the port is not free.
+    Port 0: any that is free, which `port` of the result says. `info`: labels of the metric
+    `wallclock_run_info`. Raises UserError: the port is not free.
     """
-    exporter = Exporter(loop, info or {})
-    exporter.listen(port, address)
-    return exporter
+    return Exporter(port, loop, info or {}, address)

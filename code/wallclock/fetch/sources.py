@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 _THREADS, _ATTEMPTS = 32, 4
 #: Images that are fetched, or wait to be read: as many as have these bytes, and these at least.
 _AHEAD_BYTES, _LEAST_AHEAD = 1 << 26, 64
-#: Bytes that are read from a file whose length was not looked up.
-_AT_FIRST = 1 << 16
-_END_OF_JPEG = b"\xff\xd9"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +62,6 @@ class SourceReader(Reader):
         self._limits, self.max_bytes = limits, limits.max_bytes
         # Who reads one image waits for it for a shorter time than a job does.
         self._reach = Reach(limits.give_up_s, 0 if fetches_ahead else _ATTEMPTS)
-        #: Whether a file so far was longer than is read at first.
-        self._long = False
         #: How many may be in flight or wait to be read, by what was read so far.
         self._window = _LEAST_AHEAD
         self._n_read = self._n_bytes = 0
@@ -133,33 +128,21 @@ class SourceReader(Reader):
         except (OSError, ValueError) as error:
             raise failure(error) from error
         try:
-            # Each call releases the GIL, and has to wait for it: small files, whose last bytes are
-            # the end of a JPEG, are read by one. A long one is read into as much as it needs.
-            most = max(self._length(descriptor) if self._long else 0, _AT_FIRST)
-            data = os.read(descriptor, most + 1)
-            if len(data) > most or not data.endswith(_END_OF_JPEG):
-                data = self._rest(descriptor, data)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ImageError("read", "not a regular file")
+            if status.st_size > self.max_bytes:
+                raise self._too_long(status.st_size)
+            data = os.read(descriptor, status.st_size)
+            while len(data) < status.st_size and (
+                rest := os.read(descriptor, status.st_size - len(data))
+            ):
+                data += rest
         except OSError as error:
             raise failure(error) from error
         finally:
             os.close(descriptor)
-        return self._check_length(data)
-
-    def _rest(self, descriptor: int, data: bytes) -> bytes:
-        """The whole file, of which `data` is the beginning."""
-        length = self._length(descriptor)
-        self._long = self._long or length > _AT_FIRST
-        while len(data) < length and (rest := os.read(descriptor, length - len(data))):
-            data += rest
         return data
-
-    def _length(self, descriptor: int) -> int:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ImageError("read", "not a regular file")
-        if status.st_size > self.max_bytes:
-            raise self._too_long(status.st_size)
-        return status.st_size
 
     def _check_length(self, data: bytes) -> bytes:
         if len(data) > self.max_bytes:

@@ -61,10 +61,6 @@ def _refusal(address: str) -> str:
     return "" if is_public(address) else why
 
 
-def _permit(address: str) -> str:
-    return ""
-
-
 class HttpClient:
     """A pool of connections, as an async context manager; any number of tasks may share it.
 
@@ -87,7 +83,7 @@ class HttpClient:
         ports = frozenset[int]() if allow_private else settings.allowed_ports()
         self._check = partial(check, ports=ports)
         # Where any address may be requested, even so, no proxy is asked.
-        self._judge = _permit if allow_private else _refusal
+        self._judge = (lambda _: "") if allow_private else _refusal
         self._connections, self._pause = connections, pause
 
     async def __aenter__(self) -> Self:

@@ -1,10 +1,11 @@
 """The settings of a service and of its module: `key=value` on the command line."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from wallclock.constraints import (
     Help,
@@ -104,17 +105,10 @@ class ServiceSettings:
             raise UsageError(f"ports={self.ports}: give numbers, as in 80,443") from error
 
 
-@dataclass(frozen=True)
-class Setup:
-    """All settings. `options`: of the module's `__init__`."""
+def read(words: Sequence[str]) -> tuple[ServiceSettings, "Callable[[], Module]"]:
+    """The settings of `key=value` words, and what makes the module with its own.
 
-    service: ServiceSettings
-    module: "type[Module]"
-    options: Mapping[str, Any]
-
-
-def read(words: Sequence[str]) -> Setup:
-    """The settings of `key=value` words. Raises UsageError: one line that names the setting.
+    Raises UsageError: one line that names the setting.
 
     A parameter of the module with the name of a setting of the service gets that.
     """
@@ -126,7 +120,8 @@ def read(words: Sequence[str]) -> Setup:
     values = {name: value_of(text, defaults[name]) for name, text in texts.items()}
     service = build(ServiceSettings, {k: v for k, v in values.items() if k in own}, "")
     shared = {name: getattr(service, name) for name in options if name in own}
-    return Setup(service, module, {k: v for k, v in values.items() if k in options} | shared)
+    given = {name: value for name, value in values.items() if name in options}
+    return service, partial(module, **given | shared)
 
 
 def find_module(name: str) -> "type[Module]":

@@ -180,12 +180,12 @@ def serve(url: str, words: Sequence[str]) -> int:
         UserError: a setting, a model or a queue that is not there.
     """
     sys.path.insert(0, os.getcwd())  # where a user's module is
-    setup = read(words)
-    set_up(setup.service.log)
-    queue = Queue(url, setup.service.visibility_s)  # before the module, which may load long
-    module = setup.module(**setup.options)
+    settings, make_module = read(words)
+    set_up(settings.log)
+    queue = Queue(url, settings.visibility_s)  # before the module, which may load long
+    module = make_module()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(run_until_signal(Worker(queue, setup.service, module)))
+        return runner.run(run_until_signal(Worker(queue, settings, module)))
 
 
 async def run_until_signal(worker: Worker) -> int:

@@ -115,7 +115,7 @@ def test_every_kind_of_source(tmp_path: Path) -> None:
     failures = {Path(row["id"]).name: (row["stage"], row["reason"]) for row in first.failures}
     assert failures["none.jpg"] == ("read", "No such file or directory")
     assert failures["pipe.jpg"] == ("read", "not a regular file")
-    assert failures[tmp_path.name] == ("read", "Is a directory")
+    assert failures[tmp_path.name] == ("read", "not a regular file")
     assert "over the limit of" in failures["large.jpg"][1]
     assert failures["11"] == ("read", "empty file")
 

@@ -109,7 +109,7 @@ def test_what_fsspec_cannot_read(tmp_path: Path) -> None:
         (batch,) = batches
     assert batch.ids == [url]
     failures = [(failure["stage"], failure["reason"]) for failure in batch.failures]
-    assert failures == [("read", "No such file or directory"), ("read", "Is a directory")]
+    assert failures == [("read", "No such file or directory"), ("read", "not a regular file")]
     workers = Workers(limits=Limits(max_bytes=100))
     none = rf"none of 1 images could be read; the first, {url}, in read: .* limit of 100"
     with pytest.raises(UserError, match=none), open_images([url], 16, workers=workers) as batches:

@@ -76,10 +76,10 @@ class LocalBed:
             fixed = ["module=tests.wallclock.service.toy:Toy", "wait_s=0", "allow_private=true"]
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
-            setup = read([*fixed, f"port={port}", "retry_s=0", "grace_s=5", *words])
-            module = setup.module(**setup.options)
+            fixed += [f"port={port}", "retry_s=0", "grace_s=5"]
+            settings, make_module = read([*fixed, *words])
             url = f"{queue}/{ACCOUNT}/{self.work}"
-            worker = Worker(Queue(url, setup.service.visibility_s), setup.service, module)
+            worker = Worker(Queue(url, settings.visibility_s), settings, make_module())
             served = asyncio.create_task(run_until_signal(worker))
             async with asyncio.timeout(20 + len(bodies) / 2):
                 while not served.done() and not (await self.count_settled() >= until and also()):

@@ -137,10 +137,10 @@ def test_envelopes_that_are_refused(body: str, reason: str) -> None:
 
 
 def test_settings_of_a_command_and_a_module() -> None:
-    setup = read([TOY, "batch=16", "name=x", "private_callbacks=true", "--read_s=3"])
-    service = setup.service
+    words = [TOY, "batch=16", "name=x", "private_callbacks=true", "--read_s=3"]
+    service, make_module = read(words)
     assert (service.batch, service.private_callbacks, service.read_s) == (16, True, 3)
-    assert setup.module(**setup.options).values == (16, 1, "x")  # type: ignore[attr-defined]
+    assert make_module().values == (16, 1, "x")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
