@@ -13,6 +13,10 @@ stay in buffers on the device. It may not silently fall back to the CPU: the pro
 are really on is read back, and a provider that does not load, or leaves nodes to the CPU, is a row
 with a reason and no time.
 
+OpenVINO, on a CPU: the graph that `embed` runs there, in the precision that its operators are
+executed in, which is read back. It normalizes the pixels while the clock runs. Its gain depends on
+the network, so there are further ones of published sizes, with random weights.
+
 Quantized graphs, on a CPU: int8 quantizes activations in every batch, int8-static by ranges that it
 found before on images after the batch (calibration), int8-weights the weights alone. `pruned` is
 the share of the hidden units of every MLP that was removed.
@@ -29,6 +33,8 @@ from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
+from harness import models
+from wallclock.recipe import ModelSpec
 
 RANK = 60
 CSV = "onnx-vs-pytorch.csv"
@@ -46,12 +52,16 @@ _mean_ms = partial(_common.mean_ms, samples="batch")
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each runtime and dtype, repeated; on a CPU the GPU's rows too, which say why they cannot."""
-    device = plan.settings.recipe.device
-    rows = [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]
+    device, model = plan.settings.recipe.device, plan.settings.model
+    rows = [(model, choice) for choice in options["rows"]]
+    if device == "cpu":
+        rows += [(model, choice) for choice in options["cpu_rows"]]
+        further = [models.spec(name) for name in options["models"]]
+        rows += [(other, choice) for other in further for choice in options["model_rows"]]
     return [
-        _cell(plan, options, choice, repeat)
+        _cell(plan, options, network, choice, repeat)
         for repeat in plan.repeats("onnx")
-        for choice in rows
+        for network, choice in rows
         if _name(choice, device) not in options["skip"]
     ]
 
@@ -71,9 +81,11 @@ def _name(choice: Options, device: str) -> str:
     return name
 
 
-def _cell(plan: Plan, options: Options, choice: Options, repeat: int) -> Cell:
-    device, model = plan.settings.recipe.device, plan.settings.model
+def _cell(plan: Plan, options: Options, model: ModelSpec, choice: Options, repeat: int) -> Cell:
+    device = plan.settings.recipe.device
     dtype, name = _dtype(choice, device), _name(choice, device)
+    if model is not plan.settings.model:
+        name = f"{model.name}-{name}"
     pruned = choice.get("pruned", model.pruned)
     params = {size: options[size][device] for size in ("batches", "warmup_batches")}
     params["opset"] = choice.get("opset", options["opset"])

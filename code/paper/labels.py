@@ -40,6 +40,7 @@ RUNTIMES = Labels(
         "onnxruntime": "ONNX Runtime, CUDA,",
         "onnxruntime-tensorrt": "ONNX Runtime, TensorRT,",
         "onnxruntime-cpu": "ONNX Runtime, CPU,",
+        "openvino": "OpenVINO",
     }
 )
 #: What the steps are called.

@@ -37,6 +37,7 @@ GPU_ROWS = [
     "onnxruntime-tensorrt fp16",
 ]
 CPU_ROWS = [f"onnxruntime-cpu {dtype}" for dtype in ("fp32", "int8", "int8-static", "int8-weights")]
+OPENVINO_ROWS = ["openvino fp32", "openvino bf16"]
 
 
 @pytest.fixture
@@ -72,7 +73,11 @@ def test_grid_on_a_cpu_has_the_gpu_rows_too(plan: Plan) -> None:
     cells = grid(plan)
     on_cpu = [name.replace("compile fp16", "compile fp32") for name in GPU_ROWS]
     on_cpu = [name.replace("fp16 pruned", "fp32 pruned") for name in on_cpu]
-    assert names(cells) == [*on_cpu, *CPU_ROWS]
+    of_model = [*on_cpu, *CPU_ROWS, *OPENVINO_ROWS]
+    assert names(cells) == [*of_model, *3 * ["pytorch fp32", *OPENVINO_ROWS]]
+    others = dict.fromkeys(cell.model.name for cell in cells[len(of_model) :])
+    assert [*others] == ["clip-vit-b32", "resnet-50", "siglip-b16"]
+    assert len({cell.label for cell in cells}) == len(cells)
     assert {(c.recipe.batch_size, c.params["batches"]) for c in cells} == {(16, 3)}
 
 

@@ -3,7 +3,8 @@
 `runtime`: by one runtime. The batch is real images of the corpus and lies on the device before the
 clock starts. The last run's vectors are compared with those of PyTorch in FP32, computed in this
 process before; under pretrained weights so are those of further images, and their nearest
-neighbours. `layers`: by operator and module.
+neighbours. OpenVINO's graph takes pixels: it converts and normalizes them while the clock runs.
+`layers`: by operator and module.
 """
 
 import os
@@ -19,9 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from harness import models
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import cache_of, load_stages
 from harness.measures import NEIGHBOURS, neighbours_kept
+from harness.peers import import_or_unavailable
 from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
@@ -42,6 +45,7 @@ VARIANTS = {
     "onnxruntime": ("onnxruntime", "none", "cuda"),
     "onnxruntime-tensorrt": ("tensorrt", "none", "cuda"),
     "onnxruntime-cpu": ("onnxruntime", "none", "cpu"),
+    "openvino": ("openvino", "none", "cpu"),
 }
 
 _PREFIX = "module::"
@@ -49,8 +53,8 @@ _PREFIX = "module::"
 #: Runs a batch, or waits for the device.
 ForwardPass = Callable[[], object]
 
-#: Normalized images, float32 (n, 3, h, w).
-_Floats = npt.NDArray[np.float32]
+#: Images, normalized or not.
+_Images = npt.NDArray[Any]
 
 
 def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -64,13 +68,14 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model = resolve(cell.recipe), cell.model
     require_network(model)
     threads = set_threads(recipe, uses_torch=True)
-    manifest = protocol.open_corpus(cell)
-    images, n_unique = first_batch(manifest, recipe, model)
-    further = _further(manifest, recipe, model, images)
+    manifest, on_host = protocol.open_corpus(cell), replace(recipe, normalize_on="host")
+    images, n_unique = first_batch(manifest, on_host, model)
+    further = _further(manifest, on_host, model, images)
     # A compiler cache that is warm from the last run would make compile_s a different figure.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(work / "triton")
-    request = forward.prepare(model, recipe, None, cache_of(work))
+    stored = models.on_disk(model, cache_of(work).parent)
+    request = forward.prepare(stored, recipe, None, cache_of(work))
     # Calibrated on images that its vectors are not compared on, where the corpus has more.
     calibration = further if len(further) else images
     request = replace(request, opset=int(cell.params["opset"]), calibration=calibration)
@@ -79,14 +84,21 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         further = further[:0]
     unpruned = request
     if model.pruned:
-        unpruned = forward.prepare(replace(model, pruned=0.0), recipe, None, request.cache)
+        unpruned = forward.prepare(replace(stored, pruned=0.0), recipe, None, request.cache)
     references = _reference(unpruned, move, [images, further])
     before_gib = _gpu_gib(recipe.device)
-    network = forward.build(request)
+    if recipe.runtime == "openvino":
+        import_or_unavailable("openvino")
+        n_further, (images, _) = len(further), first_batch(manifest, recipe, model)
+        further = _further(manifest, recipe, model, images)[:n_further]
+        network = forward.make(stored, recipe, None, request.cache, lambda: images)
+        move, batch = transfer.make("null"), images
+    else:
+        network = forward.build(request)
+        # In the network's dtype, which spares every run a conversion.
+        batch = move.h2d(images).to(TORCH_DTYPES[network.dtype])
     if network.dtype != recipe.dtype:
         raise Unavailable(f"dtype={recipe.dtype}: of this network only {network.dtype} was made")
-    # In the network's dtype, which spares every run a conversion.
-    batch = move.h2d(images).to(TORCH_DTYPES[network.dtype])
     last: list[Any] = []
 
     def run() -> None:
@@ -139,7 +151,8 @@ def resolve(recipe: Recipe) -> Recipe:
     if device not in ("any", recipe.device):
         wanted = {"cuda": "a CUDA GPU", "cpu": "the CPU"}[device]
         raise Unavailable(f"{name} runs on {wanted} only, this run on device={recipe.device}")
-    recipe = replace(recipe, runtime=runtime, compile=compiler)
+    normalize_on = "device" if runtime == "openvino" else "host"
+    recipe = replace(recipe, runtime=runtime, compile=compiler, normalize_on=normalize_on)
     forward.check(recipe)
     return recipe
 
@@ -181,7 +194,7 @@ def compare(vectors: Vectors, reference: Vectors) -> dict[str, Any]:
     return dict(zip(names, (median(similar), min(similar), error), strict=True))
 
 
-def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[_Floats, int]:
+def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[_Images, int]:
     """The corpus's first images as one batch, and their number; a small corpus repeats."""
     items = manifest.valid[: recipe.batch_size]
     if not items:
@@ -190,13 +203,13 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[_
     return images.take(range(recipe.batch_size), axis=0, mode="wrap"), len(images)
 
 
-def _load(manifest: Manifest, items: Sequence[Item], recipe: Recipe, model: ModelSpec) -> _Floats:
-    """Images as normalized floats (n, 3, h, w), in host memory."""
-    load = load_stages(replace(recipe, normalize_on="host", dct_scale="full"), model, manifest)
+def _load(manifest: Manifest, items: Sequence[Item], recipe: Recipe, model: ModelSpec) -> _Images:
+    """Images in host memory: normalized floats (n, 3, h, w), or pixels (n, h, w, 3)."""
+    load = load_stages(replace(recipe, dct_scale="full"), model, manifest)
     return load.assemble([load.normalize(load.load_pixels(item)) for item in items])
 
 
-def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: _Floats) -> Vectors:
+def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: _Images) -> Vectors:
     """The images after the first batch, if this cell needs them and there are any."""
     items = manifest.valid[recipe.batch_size :]
     if not items or (model.weights != "pretrained" and recipe.dtype != "int8-static"):
@@ -213,7 +226,7 @@ def recall(vectors: Vectors, references: Vectors) -> float | None:
 
 
 def _vectors(
-    network: forward.Network, move: transfer.Transfer, parts: Sequence[_Floats], size: int
+    network: forward.Network, move: transfer.Transfer, parts: Sequence[_Images], size: int
 ) -> Vectors:
     """Vectors of all images of the parts, `size` of them at a time."""
     batches = [part[at : at + size] for part in parts for at in range(0, len(part), size)]
@@ -221,7 +234,7 @@ def _vectors(
 
 
 def _reference(
-    request: forward.NetworkRequest, move: transfer.Transfer, parts: Sequence[_Floats]
+    request: forward.NetworkRequest, move: transfer.Transfer, parts: Sequence[_Images]
 ) -> Vectors:
     """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
     import torch
@@ -252,7 +265,7 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     batch under the profiler with all that a module calls: on a GPU of the device, elsewhere of the
     CPU. The profiler's overhead is `profiled_ms` over the batch's own time.
     """
-    recipe, model = cell.recipe, cell.model
+    recipe, model = replace(cell.recipe, normalize_on="host"), cell.model
     require_network(model)
     threads = set_threads(recipe, uses_torch=True)
     images, _ = first_batch(protocol.open_corpus(cell), recipe, model)

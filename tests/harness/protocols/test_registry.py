@@ -30,7 +30,7 @@ from wallclock.recipe import ModelSpec, Recipe
 PROTOCOLS = sorted(registry.PROTOCOLS)
 digest = cache(files.sha256_file)
 #: Of the product's modules in no package, those that no timed loop runs.
-NOT_TIMED = {"checkpoint", "constraints", "documents", "metrics", "pretrained"}
+NOT_TIMED = {"checkpoint", "constraints", "documents", "kept", "metrics", "pretrained"}
 NOT_TIMED |= {"processor", "progress", "recipe"}
 
 

@@ -1,5 +1,6 @@
 """Protocol `runtime`: warm-up apart, the device waited for, vectors compared."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +78,19 @@ def test_one_cell(
         assert values["nodes"] == {"CPUExecutionProvider": sum(values["nodes"].values())}
         assert min(values["export_s"], values["compile_s"]) > 0
         assert len(list((tmp_path / "onnx").iterdir())) == 1
+
+
+def test_openvino_takes_pixels(
+    measure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openvino")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    values = measure("openvino").values
+    assert (values["provider"], values["n_compared"]) == ("openvino cpu fp32", 18)
+    assert values["cosine_min"] > 0.99999
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(Unavailable, match="openvino is not installed"):
+        measure("openvino")
 
 
 def test_wrong_vectors_are_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
