@@ -6,6 +6,7 @@ from math import ceil
 
 import numpy as np
 
+from wallclock import native
 from wallclock.errors import UserError, describe
 from wallclock.infer.network import Embedder
 from wallclock.job.plan import Job, Plan
@@ -24,9 +25,10 @@ _WARMUP = 32
 _MOST = 256
 _SECONDS = 0.1
 _BATCH = 8
-#: Seconds for which an image holds its process's interpreter lock, at most: this and a share of its
-#: loading. A 256 px image of 0.25 ms holds it 60 to 75 µs, an original of 4 ms 50 to 200 µs.
-_LOCKED_S, _LOCKED_SHARE = 70e-6, 0.02
+#: Seconds for which an image holds its process's interpreter lock, at most: this, with the native
+#: module and without, and a share of its loading. A 256 px image holds it 9 or 60 to 75 µs, an
+#: original of 4 ms that other decoders take 50 to 200 µs.
+_LOCKED_S, _LOCKED_IN_PYTHON_S, _LOCKED_SHARE = 9e-6, 70e-6, 0.02
 #: The share of the time for which a process's interpreter lock may be held before its threads wait.
 _MOST_LOCKED = 0.5
 
@@ -73,7 +75,8 @@ def loading_processes(measured: Pipeline, workers: int) -> int:
     large images lower the rate, so that one process is enough.
     """
     load_s = measured.costs.load_s
-    locked_share = min(load_s, _LOCKED_S + _LOCKED_SHARE * load_s) * measured.rate()
+    locked_s = _LOCKED_S if native.find() else _LOCKED_IN_PYTHON_S
+    locked_share = min(load_s, locked_s + _LOCKED_SHARE * load_s) * measured.rate()
     return max(1, min(workers, ceil(locked_share / _MOST_LOCKED)))
 
 

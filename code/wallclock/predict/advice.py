@@ -14,7 +14,16 @@ from wallclock.clock import LOADING_STAGES
 from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.intervals import Gain, gain, reach
 from wallclock.predict.model import Pipeline
-from wallclock.predict.pictures import Bound, Decoded, Resized, Target, between, fraction, is_jpeg
+from wallclock.predict.pictures import (
+    Bound,
+    Decoded,
+    Library,
+    Resized,
+    Target,
+    between,
+    fraction,
+    is_jpeg,
+)
 
 #: Core time of an image's loading with twice as many cores at work, at worst: they share caches and
 #: memory. An assumption; the reference run has two cores.
@@ -43,7 +52,8 @@ class Job:
 
     `workers`: 0 where the main thread loads. `model_cores`: of the loaders' cores, those that the
     model takes; 0 without a model on them. `saved_by_loader_s`: of `main`, what it would at most
-    not do if others loaded the images.
+    not do if others loaded the images, or loaded them faster. `loader`: what this package's own
+    loader decodes and resizes with.
     """
 
     seconds: Mapping[str, float]
@@ -58,6 +68,7 @@ class Job:
     decoded: Sequence[Decoded] = ()
     resized: Sequence[Resized] = ()
     target: Target | None = None
+    loader: Library = "native"
 
     def of(self, *parts: str) -> float:
         """Seconds of an image in these parts together."""
@@ -186,9 +197,8 @@ def _shrunk(job: Job) -> tuple[list[Decoded], list[Resized]]:
 
 def _loader_for(job: Job, bound: Bound) -> Job:
     decoded, resized = _shrunk(job)
-    ours = [replace(kind, with_pillow=False) if is_jpeg(kind.format) else kind for kind in decoded]
-    if job.has_torch:
-        resized = [replace(kind, resizer="torch") for kind in resized]
+    ours = [replace(k, library=job.loader) if is_jpeg(k.format) else k for k in decoded]
+    resized = [replace(kind, library=job.loader) for kind in resized]
     return _decoding(job, bound, ours, resized)
 
 

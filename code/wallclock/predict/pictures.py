@@ -6,7 +6,7 @@ EPYC cores), which a test compares with them:
 - formats.csv: JPEG of three qualities at full and at 1/8 size, baseline and progressive, by Pillow,
   OpenCV and libjpeg-turbo's own interface;
 - decoder-comparison.csv: Pillow over libjpeg-turbo's own interface, which is a cost per pixel;
-- benchmarks/decode.csv: the scales between, and the resize by Pillow and by torch.
+- benchmarks/decode.csv: the scales between; `fitted` has the native module and the resizes.
 
 Only ratios of these costs are used: a trace brings the seconds, on its machine. Other formats count
 as JPEGs, which decode faster: a change of them gains more than is predicted.
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, Self
 
+from wallclock.predict.fitted import NATIVE, RESIZE_NS
 from wallclock.preprocess import denominator_for
 
 Size = tuple[int, int]
@@ -29,14 +30,14 @@ NS_PER_BYTE = {"JPEG": 7.0, "progressive JPEG": 22.0}
 NS_PER_PIXEL = {1: 1.0, 2: 0.5, 4: 0.38, 8: 0.28}
 #: The same of a progressive JPEG, whose coefficients are kept until the last scan.
 NS_PER_PIXEL_PROGRESSIVE = {1: 3.8, 2: 2.6, 4: 2.4, 8: 2.2}
+#: What does the work: Pillow, libjpeg-turbo's own interface with torch's resize, or the loader's C.
+Library = Literal["pillow", "turbo", "native"]
 #: Nanoseconds that Pillow adds for each pixel that it makes: a row at a time, 4 bytes each.
 NS_PILLOW = 2.8
 #: Bytes per pixel of a JPEG where a trace does not have them, and of a thumbnail of quality 95.
 USUAL_BYTES_PER_PIXEL, _THUMBNAIL_BYTES_PER_PIXEL = 0.2, 0.5
 #: Photos and libraries differ from these fractions by about this, relative.
 FRACTION_ERROR = 0.25
-#: Nanoseconds of a pixel that a bilinear resize reads, and of one that it makes.
-RESIZE_NS = {"pillow": (3.2, 7.8), "torch": (0.36, 2.0)}
 #: Decoded sides over the target's at least, as the loader has it: of a squash, and of a bilinear
 #: resize that keeps the aspect ratio.
 MARGIN, SHAPE_MARGIN = 1.25, 2.5
@@ -52,16 +53,18 @@ def is_jpeg(format: str) -> bool:
     return format in NS_PER_BYTE
 
 
-def jpeg_ns(format: str, bytes_per_pixel: float | None, scale: int, *, with_pillow: bool) -> float:
+def jpeg_ns(format: str, bytes_per_pixel: float | None, scale: int, library: Library) -> float:
     """Nanoseconds of a pixel of the file at 1/`scale`; `format`: a key of `NS_PER_BYTE`."""
     per_pixel = NS_PER_PIXEL_PROGRESSIVE if format == "progressive JPEG" else NS_PER_PIXEL
     density = USUAL_BYTES_PER_PIXEL if bytes_per_pixel is None else bytes_per_pixel
-    copied = NS_PILLOW / scale**2 if with_pillow else 0.0
-    return NS_PER_BYTE[format] * density + per_pixel[scale] + copied
+    turbo = NS_PER_BYTE[format] * density + per_pixel[scale]
+    if library == "native":
+        return NATIVE[format][scale] * turbo
+    return turbo + (NS_PILLOW / scale**2 if library == "pillow" else 0.0)
 
 
-def resize_ns(library: str, read_pixels: float, made_pixels: float) -> float:
-    """Nanoseconds of one resize; `library`: a key of `RESIZE_NS`."""
+def resize_ns(library: Library, read_pixels: float, made_pixels: float) -> float:
+    """Nanoseconds of one resize."""
     per_read, per_made = RESIZE_NS[library]
     return per_read * read_pixels + per_made * made_pixels
 
@@ -114,7 +117,7 @@ class Decoded:
     size: Size
     scale: int
     bytes_per_pixel: float | None
-    with_pillow: bool
+    library: Library
     count: int
 
     @property
@@ -123,7 +126,7 @@ class Decoded:
         format, density = self.format, self.bytes_per_pixel
         if not is_jpeg(format):
             format, density = "JPEG", None
-        per_pixel = jpeg_ns(format, density, self.scale, with_pillow=self.with_pillow)
+        per_pixel = jpeg_ns(format, density, self.scale, self.library)
         return self.count * self.size[0] * self.size[1] * per_pixel
 
     @property
@@ -151,14 +154,14 @@ class Resized:
     size: Size
     made: Size
     scale: int
-    resizer: str
+    library: Library
     count: int
 
     @property
     def ns(self) -> float:
         """Nanoseconds of all of them."""
         read = self.size[0] * self.size[1] / self.scale**2
-        return self.count * resize_ns(self.resizer, read, self.made[0] * self.made[1])
+        return self.count * resize_ns(self.library, read, self.made[0] * self.made[1])
 
     def shrunk(self, target: Target) -> Self:
         """The same of JPEGs that were decoded at the smallest scale that suffices."""

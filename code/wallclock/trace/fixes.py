@@ -124,7 +124,7 @@ def say_size_argument(target: Target | None) -> str:
 
 
 def _scaled_code(job: Job) -> str:
-    if job.target and any(kind.with_pillow for kind in job.decoded):
+    if job.target and any(kind.library == "pillow" for kind in job.decoded):
         return f'image.draft("RGB", {job.target.least})  # right after Image.open'
     return f"image = wallclock.decode(path, {say_size_argument(job.target)})"
 

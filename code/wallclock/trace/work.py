@@ -6,8 +6,9 @@ longer than the core's; `cpu_s` of the processes says by how much.
 
 from collections.abc import Sequence
 
+from wallclock import native
 from wallclock.predict.advice import Job
-from wallclock.predict.pictures import Decoded, Resized
+from wallclock.predict.pictures import Decoded, Library, Resized
 from wallclock.trace.record import ImageKind, Process, Trace, by_function
 from wallclock.trace.shares import LOADING, MODEL, OTHER, WAITING, Shares
 from wallclock.trace.sizes import scale_of, target_of
@@ -60,7 +61,14 @@ def job_of(shares: Shares) -> Job | None:
         decoded=[_decoded(kind) for kind in trace.kinds("decode") if min(kind.source)],
         resized=[_resized(kind) for kind in trace.kinds("resize") if min(kind.source)],
         target=target_of(trace),
+        loader=_loader(trace),
     )
+
+
+def _loader(trace: Trace) -> Library:
+    if native.find():
+        return "native"
+    return "turbo" if "torch" in trace.versions else "pillow"
 
 
 def _split_main(shares: Shares, *, loads_beside: bool) -> tuple[float, float]:
@@ -174,13 +182,12 @@ def _batch_size(shares: Shares) -> int:
 
 def _decoded(kind: ImageKind) -> Decoded:
     density = kind.n_bytes / kind.pixels if kind.n_bytes else None
-    with_pillow = _is_pillow(kind)
-    return Decoded(kind.format, kind.source, scale_of(kind), density, with_pillow, kind.count)
+    return Decoded(kind.format, kind.source, scale_of(kind), density, _library(kind), kind.count)
 
 
 def _resized(kind: ImageKind) -> Resized:
-    return Resized(kind.source, kind.made, 1, "pillow" if _is_pillow(kind) else "torch", kind.count)
+    return Resized(kind.source, kind.made, 1, _library(kind), kind.count)
 
 
-def _is_pillow(kind: ImageKind) -> bool:
-    return kind.function.name.startswith("PIL")
+def _library(kind: ImageKind) -> Library:
+    return "pillow" if kind.function.name.startswith("PIL") else "turbo"

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.wallclock.job.conftest import QUICK, TWINS, Content, content
+from wallclock import native
 from wallclock.job import embed
 from wallclock.job.estimate import loading_processes
 from wallclock.job.place.process import processes_for
@@ -54,29 +55,39 @@ def pipeline(load_ms: float, cores: int, forward_ms: float) -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("load_ms", "cores", "forward_ms", "expected"),
+    ("load_ms", "cores", "forward_ms", "compiled", "expected"),
     [
-        (0.25, 1, 0.0, 1),  # 4,000 a second × 75 µs: 0.3 of a second under the lock
-        (0.25, 2, 0.0, 2),  # 0.6
-        (0.25, 16, 0.0, 10),  # 64,000 a second: 4.8
-        (0.25, 16, 1.0, 1),  # a model of 1,000 a second: 0.08
-        (4.0, 2, 0.0, 1),  # originals, 500 a second × 150 µs: 0.08
-        (4.0, 16, 0.0, 2),  # 4,000 a second: 0.6
-        (4.0, 64, 0.0, 5),  # 16,000 a second: 2.4
-        (4.0, 64, 0.5, 1),  # 2,000 a second: 0.3
-        (0.01, 4, 0.0, 4),  # no more than there are threads
+        (0.25, 1, 0.0, False, 1),  # 4,000 a second × 75 µs: 0.3 of a second under the lock
+        (0.25, 2, 0.0, False, 2),  # 0.6
+        (0.25, 16, 0.0, False, 10),  # 64,000 a second: 4.8
+        (0.25, 16, 1.0, False, 1),  # a model of 1,000 a second: 0.08
+        (0.1, 2, 0.0, True, 1),  # 20,000 a second × 11 µs: 0.22
+        (0.1, 16, 0.0, True, 4),  # 160,000 a second: 1.8
+        (4.0, 2, 0.0, True, 1),  # originals, 500 a second × 89 µs: 0.04
+        (4.0, 64, 0.0, True, 3),  # 16,000 a second: 1.4
+        (4.0, 64, 0.5, True, 1),  # 2,000 a second: 0.2
+        (0.01, 4, 0.0, True, 4),  # no more than there are threads
     ],
 )
 def test_processes_follow_from_the_time_under_the_lock(
-    load_ms: float, cores: int, forward_ms: float, expected: int
+    load_ms: float,
+    cores: int,
+    forward_ms: float,
+    compiled: bool,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(native, "find", lambda: object() if compiled else None)
     assert loading_processes(pipeline(load_ms, cores, forward_ms or 1e-6), cores) == expected
 
 
 @pytest.mark.parametrize(
     ("given", "device", "expected"), [(0, "cpu", 4), (0, "cuda", 1), (2, "cuda", 2), (3, "cpu", 3)]
 )
-def test_a_setting_and_a_gpu_come_first(given: int, device: str, expected: int) -> None:
+def test_a_setting_and_a_gpu_come_first(
+    given: int, device: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "find", lambda: None)
     job: Any = SimpleNamespace(recipe=replace(FAST, workers=6, device=device))
     assert processes_for(given, job, pipeline(0.3, 6, 1e-6)) == expected
     assert processes_for(given, job, None) == (given or 1)

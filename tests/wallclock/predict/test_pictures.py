@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import fit
 from tests.conftest import ROOT
 from wallclock.predict import pictures
-from wallclock.predict.pictures import jpeg_ns, resize_ns
+from wallclock.predict.pictures import Library, jpeg_ns, resize_ns
 
 REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
 FORMATS = REFERENCE / "formats.csv"
@@ -33,8 +34,8 @@ def predicted_ms(row: dict[str, str]) -> float:
     pixels = 1e6 * float(row["median_megapixels"])
     density = 1e3 * float(row["median_kb"]) / pixels
     scale = 1 if row["dct_scale"] == "full" else 8
-    with_pillow = row["decoder"] == "pil"
-    return jpeg_ns(name, density, scale, with_pillow=with_pillow) * pixels / 1e6
+    library: Library = "pillow" if row["decoder"] == "pil" else "turbo"
+    return jpeg_ns(name, density, scale, library) * pixels / 1e6
 
 
 @pytest.mark.parametrize("decoder", ["pil", "simplejpeg"])
@@ -61,23 +62,26 @@ def test_what_a_reduced_scale_leaves(decoder: str) -> None:
 
 
 def test_scales_between() -> None:
-    """Of libjpeg-turbo's own interface, relative to 1/8, on the images of benchmarks.decode."""
-    measured = {
-        row["choice"]: float(row["ms"])
-        for row in rows(DECODE)
-        if row["part"] == "scale" and row["images"] == "original"
-    }
+    """Of simplejpeg, relative to 1/8, on the images of benchmarks.decode."""
+    about = {"images": "original", "process": "baseline", "sampling": "4:2:0"}
+    about |= {"choice": "simplejpeg"}
+    of = [row for row in rows(DECODE) if about.items() <= row.items()]
+    measured = {row["scale"]: float(row["ms"]) for row in of}
     (original,) = (
         row
         for row in rows(DECODERS)
         if (row["image_set"], row["decoder"]) == ("original", "simplejpeg")
     )
     density = float(original["median_kb"]) * 1e3 / (float(original["median_megapixels"]) * 1e6)
-    for scale, choice in ((1, "8/8"), (2, "4/8"), (4, "2/8")):
-        ratio = jpeg_ns("JPEG", density, scale, with_pillow=False) / jpeg_ns(
-            "JPEG", density, 8, with_pillow=False
-        )
-        assert ratio == pytest.approx(measured[choice] / measured["1/8"], rel=0.2)
+    eighth = jpeg_ns("JPEG", density, 8, "turbo")
+    for scale in (1, 2, 4):
+        ratio = jpeg_ns("JPEG", density, scale, "turbo") / eighth
+        assert ratio == pytest.approx(measured[f"1/{scale}"] / measured["1/8"], rel=0.2)
+
+
+def test_what_is_fitted_is_of_the_table() -> None:
+    """`python -m benchmarks.fit` writes it anew."""
+    assert fit.FITTED.read_text(encoding="utf-8").splitlines() == [*fit.source(rows(DECODE))]
 
 
 def test_resizes() -> None:
@@ -86,13 +90,13 @@ def test_resizes() -> None:
         for row in rows(DECODE)
         if row["part"] == "resize"
     }
-    sizes = {"original": 5.476e6, "small_256": 256 * 256}
-    for library, choice in (("pillow", "pil bilinear"), ("torch", "torch bilinear")):
-        for images, pixels in sizes.items():
-            predicted = resize_ns(library, pixels, 224 * 224) / 1e6
-            assert predicted == pytest.approx(measured[choice, images], rel=0.1)
+    choices: dict[Library, str] = {"pillow": "pil", "turbo": "torch", "native": "native"}
+    for library, choice in choices.items():
+        for images, pixels in fit.PIXELS.items():
+            predicted = resize_ns(library, pixels, fit.MADE) / 1e6
+            assert predicted == pytest.approx(measured[f"{choice} bilinear", images], rel=0.1)
 
 
 def test_unknown_bytes_are_the_usual_ones() -> None:
     usual = pictures.USUAL_BYTES_PER_PIXEL
-    assert jpeg_ns("JPEG", None, 2, with_pillow=True) == jpeg_ns("JPEG", usual, 2, with_pillow=True)
+    assert jpeg_ns("JPEG", None, 2, "pillow") == jpeg_ns("JPEG", usual, 2, "pillow")

@@ -19,6 +19,7 @@ from tests.wallclock.trace.traces import (
     trace,
 )
 from wallclock.predict.advice import FIXES, Job
+from wallclock.predict.fitted import RESIZE_NS
 from wallclock.predict.intervals import NOTICEABLE, Gain
 from wallclock.trace.fixes import Fixes, Predicted, errors_of, fixes_of
 from wallclock.trace.record import LoaderUse, Trace
@@ -76,7 +77,8 @@ def test_scaled_decode_from_the_sizes() -> None:
     # 900 KB over 4.9 megapixels is 0.183 bytes per pixel.
     density = 9e5 / (2560 * 1920)
     left = (7 * density + 0.38 + 2.8 / 16) / (7 * density + 1.0 + 2.8)
-    resize_left = (3.2 * 640 * 480 + 7.8 * 224**2) / (3.2 * 2560 * 1920 + 7.8 * 224**2)
+    read, made = RESIZE_NS["pillow"]
+    resize_left = (read * 640 * 480 + made * 224**2) / (read * 2560 * 1920 + made * 224**2)
     time = 8.0 - 6.0 * (1 - left) - 1.5 * (1 - resize_left)
     assert fix.gain.speedup == pytest.approx(8.0 / time)
     assert fix.code == 'image.draft("RGB", (280, 280))  # right after Image.open'
