@@ -1,0 +1,239 @@
+"""Costs, intervals, queues and pools: what predictions are made of."""
+
+import math
+import random
+from collections.abc import Callable
+from math import hypot, log, log1p
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wallclock.predict import pool, queueing
+from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.intervals import gain, reach
+from wallclock.predict.model import Pipeline
+from wallclock.predict.pool import Node
+from wallclock.predict.queueing import simulate
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda bad: StageCosts(decode_s=bad),
+        lambda bad: StageCosts(variation=bad),
+        lambda bad: StepTime(fixed_s=bad),
+        lambda bad: Machine(2, contention=((1, bad),)),
+        lambda bad: Machine(bad),
+        lambda bad: Machine(2, forward_cores=bad),
+    ],
+)
+def test_a_cost_must_be_finite_and_positive(make: Callable[[float], object], bad: float) -> None:
+    with pytest.raises(ValueError, match="give a finite number"):
+        make(bad)
+
+
+def test_impossible_setups_are_refused() -> None:
+    with pytest.raises(ValueError, match="one of serial, dataloader, threads"):
+        JobSetup(engine="magic")
+    for workers, batch_size, depth in ((-1, 1, 1), (1, 0, 1), (1, 1, 0)):
+        with pytest.raises(ValueError, match="workers from 0"):
+            JobSetup(workers, batch_size, depth=depth)
+
+
+@given(
+    st.floats(0, 1),
+    st.floats(1e-6, 1),
+    st.lists(st.integers(1, 1024), min_size=2, max_size=8, unique=True),
+)
+def test_points_on_a_line_give_the_line(startup: float, per_image: float, sizes: list[int]) -> None:
+    step = StepTime.fit([(size, startup + per_image * size) for size in sizes])
+    for size in (1, 77, 1024):
+        assert step.batch_s(size) == pytest.approx(
+            startup + per_image * size, rel=1e-4, abs=1e-4 * startup
+        )
+
+
+@given(st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1, max_size=8))
+def test_a_fit_is_never_negative(points: list[tuple[int, float]]) -> None:
+    step = StepTime.fit(points)
+    assert step.fixed_s >= 0
+    assert step.per_image_s >= 0
+    assert step.batch_s(1) > 0
+
+
+def test_points_that_cannot_be_fitted() -> None:
+    assert StepTime.fit([(64, 0.242)]).batch_s(32) == pytest.approx(0.121)
+    for points in ([], [(0, 1.0)], [(1, 0.0)], [(1, math.nan)]):
+        with pytest.raises(ValueError, match=r"no points|give a finite number"):
+            StepTime.fit(points)
+
+
+def test_costs_of_a_serial_pass() -> None:
+    ms = {"read": [1, 1], "decode": [5, 7], "forward": [100], "assemble": [4], "wall": [900]}
+    samples = {name: [time * 1_000_000 for time in times] for name, times in ms.items()}
+    costs = StageCosts.from_samples(samples, 2)
+    assert (costs.read_s, costs.decode_s, costs.assemble_s) == (0.001, 0.006, 0.002)
+    assert costs.load_s == pytest.approx(0.009)
+    assert costs.variation == pytest.approx(1 / 7)
+    with pytest.raises(ValueError, match="n_images"):
+        StageCosts.from_samples(samples, 0)
+
+
+def test_contention_is_interpolated_and_flat_beyond() -> None:
+    machine = Machine(4, contention=((4, 2.0), (1, 1.0), (8, 2.4)))
+    assert [machine.slowdown(busy) for busy in (1, 2, 4, 6, 8, 100)] == pytest.approx(
+        [1, 4 / 3, 2, 2.2, 2.4, 2.4]
+    )
+    assert Machine(4).slowdown(9) == 1
+
+
+# --- intervals ------------------------------------------------------------------------------------
+
+
+_RATES = st.lists(st.floats(1, 1e4), min_size=1, max_size=7)
+_ERRORS = st.floats(0, 3)
+
+
+@given(_ERRORS, _ERRORS)
+def test_errors_add_up(first: float, second: float) -> None:
+    together = reach(first, second)
+    assert log(together) == pytest.approx(hypot(log1p(first), log1p(second)))
+    assert together >= 1 + max(first, second) - 1e-9
+    assert reach(first) == pytest.approx(1 + first)
+
+
+@given(_RATES, st.floats(0.1, 10), _ERRORS)
+def test_a_slow_pass_is_in_both_rates(rates: list[float], factor: float, error: float) -> None:
+    """A change that gains the same in each pass has the model's error alone."""
+    gained = gain(rates, [factor * rate for rate in rates], error)
+    assert gained.speedup == pytest.approx(factor)
+    assert gained.low == pytest.approx(factor / (1 + error))
+    assert gained.high == pytest.approx(factor * (1 + error))
+
+
+def test_passes_that_differ_widen_the_interval() -> None:
+    gained = gain([100, 100, 100], [110, 120, 180], error=0.0)
+    assert (gained.low, gained.speedup, gained.high) == pytest.approx((1.1, 1.2, 1.8))
+    assert gained.is_recommended
+    assert not gain([100, 100, 100], [90, 120, 180], error=0.0).is_recommended
+
+
+def test_mistakes_are_errors() -> None:
+    with pytest.raises(ValueError, match="no pass"):
+        gain([], [])
+    with pytest.raises(ValueError, match="longer"):
+        gain([1.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match="relative error"):
+        reach(-0.1)
+
+
+# --- queueing -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(st.floats(0.1, 2), st.floats(0.1, 2), st.integers(1, 8), st.integers(1, 4))
+def test_without_variance_the_slower_side_sets_the_pace(
+    load: float, step: float, workers: int, depth: int
+) -> None:
+    expected = min(workers / load, 1 / step)
+    assert simulate(load, step, workers, depth) == pytest.approx(expected)
+    recursion = simulate(load, step, workers, depth, 1e-9, 1e-9)
+    assert recursion == pytest.approx(expected, rel=0.02)
+
+
+def test_variance_costs_most_at_the_knee_and_depth_buys_it_back() -> None:
+    at_the_knee = [simulate(1.0, 1.0, 1, depth, 0.5, 0.5) for depth in (1, 2, 4, 16)]
+    assert at_the_knee == sorted(at_the_knee)
+    assert at_the_knee[0] < 0.8
+    assert at_the_knee[-1] > 0.9
+    far_away = simulate(1.0, 0.2, 1, 2, 0.5, 0.5)
+    assert far_away == pytest.approx(1.0, rel=0.03)
+
+
+def test_the_deep_queue_of_one_worker_is_lindleys() -> None:
+    """Lindley's recursion, W' = max(0, W + S - T), on the same draws: the same departures."""
+    count = 600
+    load, step = 1.0, 0.8
+    rng = random.Random(3)
+    loads, steps = (queueing._draw(rng, mean, 0.6, count) for mean in (load, step))
+    arrival, wait = 0.0, 0.0
+    departures = []
+    for i in range(count):
+        arrival += loads[i]
+        if i:
+            wait = max(0.0, wait + steps[i - 1] - loads[i])
+        departures.append(arrival + wait + steps[i])
+    expected = (count - 1 - count // 5) / (departures[-1] - departures[count // 5])
+    assert simulate(load, step, 1, 10_000, 0.6, 0.6, seed=3) == pytest.approx(expected)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    assert simulate(1, 1, 2, 2, 0.4, 0.4, seed=1) == simulate(1, 1, 2, 2, 0.4, 0.4, seed=1)
+    assert simulate(1, 1, 1, 2, 0.4, 0.4, seed=1) != simulate(1, 1, 1, 2, 0.4, 0.4, seed=2)
+
+
+# --- pool -----------------------------------------------------------------------------------------
+
+
+#: 100 images a second on a core.
+COSTS = StageCosts(decode_s=0.01)
+
+
+def on_gpu(per_image_s: float) -> Pipeline:
+    machine, setup = Machine(16, gpu=True), JobSetup(16, 64, "threads")
+    return Pipeline(COSTS, StepTime(0.0, per_image_s), machine, setup)
+
+
+def on_cpu(cores: int, forward_s: float) -> Pipeline:
+    machine = Machine(cores, shares_cores=True, forward_cores=cores)
+    setup = JobSetup(cores, 64, "threads")
+    return Pipeline(COSTS, StepTime(0.0, forward_s / cores), machine, setup)
+
+
+@pytest.mark.parametrize(
+    ("per_image_s", "cpus", "limits"), [(1 / 400, 4, "accelerator"), (1 / 5000, 16, "transform")]
+)
+def test_a_gpu_gets_the_cores_that_keep_it_busy(per_image_s: float, cpus: int, limits: str) -> None:
+    chosen = pool.size([Node(32, 2), Node(4), Node(32, 2)], 99, on_gpu(per_image_s), gpu=True)
+    assert (chosen.actors, chosen.gpus) == (4, 1)
+    assert chosen.cpus == pytest.approx(cpus, abs=1)
+    assert "a core prepares 100 images/s" in str(chosen)
+    assert limits in chosen.reason
+    assert chosen.img_per_s == pytest.approx(min(1 / per_image_s, 100 * chosen.cpus), rel=0.05)
+
+
+def test_without_a_gpu_actors_are_as_large_as_they_can_be() -> None:
+    light, nodes = on_cpu(8, 1e-9), [Node(8), Node(8), Node(0)]
+    chosen = pool.size(nodes, 99, light, gpu=False)
+    assert (chosen.actors, chosen.cpus, chosen.gpus) == (2, 8, 0)
+    assert pool.size(nodes, 99, light, gpu=False, cpus=3).actors == 4
+    assert pool.size(nodes, 1, None, gpu=False).actors == 1
+    # Of 8 and 6 CPUs, actors of 8 would leave six unused.
+    chosen = pool.size([Node(8), Node(6)], 99, light, gpu=False)
+    assert chosen.actors * chosen.cpus == 14
+
+
+def test_a_forward_pass_on_all_cores_waits_for_those_that_load() -> None:
+    """So that it is better on one: what a shared core delays is then only its own."""
+    chosen = pool.size([Node(8)], 99, on_cpu(8, 0.1), gpu=False)
+    assert (chosen.actors, chosen.cpus) == (8, 1)
+    assert chosen.img_per_s == pytest.approx(1 / 0.11, rel=0.05)
+    assert pool.size([Node(8)], 1, on_cpu(8, 0.1), gpu=False).cpus == 8  # one shard: one actor
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpu", "cpus", "reason"),
+    [
+        ([Node(8)], True, 0, "no node has a CPU for each of its GPUs"),
+        ([Node(2, 4)], True, 0, "no node has a CPU for each of its GPUs"),
+        ([Node(0)], False, 0, "no node has a CPU"),
+        ([Node(8), Node(4)], False, 9, "no node has 9 CPUs for an actor: 8 at most"),
+    ],
+)
+def test_no_room(nodes: list[Node], gpu: bool, cpus: int, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        pool.size(nodes, 9, None, gpu=gpu, cpus=cpus)
