@@ -23,8 +23,21 @@ ALLOCATORS: Mapping[str, Mapping[str, str]] = {
     "default": {},
     "keep": {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)},
 }
-Repeats = Annotated[int, Range(1, odd=True)]
 T = TypeVar("T")
+
+
+class _Odd(Range):
+    """An odd number from `least` on."""
+
+    def __str__(self) -> str:
+        return "that is odd, so that one pass is the median"
+
+    def allows(self, value: float) -> bool:
+        """Whether a setting may have this value."""
+        return super().allows(value) and value % 2 == 1
+
+
+Repeats = Annotated[int, _Odd(1)]
 
 
 @dataclass(frozen=True)

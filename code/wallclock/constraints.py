@@ -25,15 +25,12 @@ _TYPES: dict[Any, tuple[Any, str]] = {
 
 @dataclass(frozen=True)
 class Range:
-    """A finite number from `least` to `most`, both included; odd on request."""
+    """A finite number from `least` to `most`, both included."""
 
     least: float = 0
     most: float = math.inf
-    odd: bool = False
 
     def __str__(self) -> str:
-        if self.odd:
-            return "that is odd, so that one pass is the median"
         if self.most == math.inf:
             return f"of at least {self.least:g}"
         return f"from {self.least:g} to {self.most:.10g}"
@@ -41,8 +38,7 @@ class Range:
     def allows(self, value: float) -> bool:
         """Whether a setting may have this value."""
         # Not by `isfinite`, which takes no whole number that is larger than any float.
-        within = self.least <= value <= min(self.most, sys.float_info.max)
-        return within and (not self.odd or value % 2 == 1)
+        return self.least <= value <= min(self.most, sys.float_info.max)
 
 
 @dataclass(frozen=True)

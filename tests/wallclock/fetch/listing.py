@@ -1,42 +1,20 @@
-"""A store that answers ListObjectsV2 over keys that are made when they are asked for.
-
-It holds no objects: twenty million keys take no memory. A sequence of keys need only be sorted by
-the bytes of UTF-8, as S3 sorts.
-"""
+"""A store that answers ListObjectsV2 over keys, sorted by the bytes of UTF-8 as S3 sorts."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 from xml.sax.saxutils import escape
 
 from tests.threaded_server import FileHandler, ThreadedServer
 
-#: Keys of a page at most, as S3 has it; keys of a folder of `NumberedKeys`.
-PAGE, _FOLDER = 1000, 10_000
+#: Keys of a page at most, as S3 has it.
+PAGE = 1000
 _XML = {"Content-Type": "application/xml"}
 _OBJECT = (
     "<Contents><Key>{}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>"
     "<ETag>&quot;{:032x}&quot;</ETag><Size>12345</Size><StorageClass>STANDARD</StorageClass>"
     "</Contents>"
 )
-
-
-class NumberedKeys(Sequence[str]):
-    """n keys of images in folders: `00000/000000000.jpg`, made from their number."""
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(self._n))]
-        if not 0 <= index < self._n:
-            raise IndexError(index)
-        return f"{index // _FOLDER:05}/{index:09}.jpg"
 
 
 class ListingServer(ThreadedServer):

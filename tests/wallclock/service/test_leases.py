@@ -77,14 +77,6 @@ def test_only_what_is_over_expires() -> None:
     assert Leases(30, clock).lag_s() == 0
 
 
-def test_refused_extension_loses_the_lease() -> None:
-    _, leases, lease = hold_message()
-    assert leases.refused(lease, "a1")
-    assert not leases.usable(lease)
-    assert not leases.refused(lease, "a1")  # it is lost already
-    assert leases.receive(Message("a", "a2", "", 2), 103)[0] == "new"
-
-
 def test_delivered_again_while_held() -> None:
     """The newer handle counts; what is said of the older one changes nothing."""
     clock, leases, lease = hold_message()
