@@ -188,30 +188,11 @@ def print_verdicts(
         print_table(("claim", *numbers, "verdict"), rows, console, numbers, gap=1)
     for mark, reason in enumerate(reasons, start=1):
         console.print(Text(f"{mark}: {reason}"))
-    places = _places(verdicts) if judged_of is None else {}
-    if places:
-        console.print(Text("\nWhere the judged numbers stand:"))
-    for place, ids in places.items():
-        console.print(Text(f"[{', '.join(ids)}] {place}"))
     counts = Counter(verdict.verdict for verdict in verdicts)
     parts = [
         Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS if counts[word]
     ]
     console.print(Text(f"{len(verdicts)} claims: ") + Text(" · ").join(parts))
-
-
-def _places(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
-    """Where in the source, and what it says elsewhere → the ids of the judged claims."""
-    places: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        claim = verdict.claim
-        if verdict.verdict in JUDGED:
-            place = claim.where
-            if claim.other_value is not None:
-                other = with_unit(claim.other_value, claim.unit)
-                place += f"; elsewhere {other}: {claim.other_where}"
-            places.setdefault(place, []).append(claim.id)
-    return places
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

@@ -196,6 +196,7 @@ def digests_at(commit: str, protocols: set[str], folder: Path) -> Mapping[str, s
     return digests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", REFERENCES, ids=lambda path: path.name)
 def test_a_committed_reference_timed_the_code_of_the_commits_that_it_names(
     reference: Path, tmp_path: Path
