@@ -1,6 +1,7 @@
 """What Prometheus scrapes of the service. A metric is written where the thing happens."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -16,38 +17,33 @@ class Metrics:
     """The metrics of one service, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        prefix = "wallclock_service_"
+        self.registry = CollectorRegistry()
+        self._of: Any = {
+            "namespace": "wallclock",
+            "subsystem": "service",
+            "registry": self.registry,
+        }
+        of, seconds = self._of, {"buckets": _SECONDS, **self._of}
         text = "Time in a stage, of one message (process: of a batch); total: from its receipt."
-        stages = Histogram(
-            f"{prefix}stage_seconds", text, ["stage"], buckets=_SECONDS, registry=registry
-        )
+        stages = Histogram("stage_seconds", text, ["stage"], **seconds)
         text = "Time that a message waited in a buffer."
-        waits = Histogram(
-            f"{prefix}buffer_wait_seconds", text, ["buffer"], buckets=_SECONDS, registry=registry
+        waits = Histogram("buffer_wait_seconds", text, ["buffer"], **seconds)
+        outcomes = Counter(
+            "messages", "Messages that are done with, by outcome.", ["outcome"], **of
         )
-        text = "Messages that are done with, by outcome."
-        outcomes = Counter(f"{prefix}messages", text, ["outcome"], registry=registry)
         self.stage = {name: stages.labels(name) for name in _STAGES}
         self.wait = {name: waits.labels(name) for name in BUFFERS}
         self.outcome = {name: outcomes.labels(name) for name in _OUTCOMES}
-        self.batch = Histogram(
-            f"{prefix}batch_rows",
-            "Rows of a batch.",
-            buckets=[2**power for power in range(13)],
-            registry=registry,
-        )
-        self.redelivered = Counter(
-            f"{prefix}redeliveries", "Deliveries after a message's first.", registry=registry
-        )
+        rows = [2**power for power in range(13)]
+        self.batch = Histogram("batch_rows", "Rows of a batch.", buckets=rows, **of)
+        self.redelivered = Counter("redeliveries", "Deliveries after a message's first.", **of)
         text = "Calls that the queue has refused for good; the log says which and why."
-        self.refusals = Counter(f"{prefix}refusals", text, registry=registry)
+        self.refusals = Counter("refusals", text, **of)
         text = "JPEGs that the native module left to libjpeg-turbo."
-        self.fallbacks = Counter(f"{prefix}fallbacks", text, registry=registry)
+        self.fallbacks = Counter("fallbacks", text, **of)
 
     def read(self, name: str, text: str, values: Mapping[str, Callable[[], float]]) -> None:
         """Gauges by buffer that a scrape reads; `""` for one without a label."""
-        labels = [] if "" in values else ["buffer"]
-        gauge = Gauge(f"wallclock_service_{name}", text, labels, registry=self.registry)
+        gauge = Gauge(name, text, [] if "" in values else ["buffer"], **self._of)
         for label, value in values.items():
             (gauge.labels(label) if label else gauge).set_function(value)
