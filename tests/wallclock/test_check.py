@@ -274,7 +274,7 @@ METADATA = st.builds(
 STRAY = st.binary(max_size=6).map(lambda data: data.replace(b"\xff", b"\0"))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.sampled_from(BETWEEN), STRAY | METADATA), max_size=4),
     st.binary(min_size=2, max_size=2),

@@ -155,8 +155,8 @@ def silent(file: Any) -> None:
 
 
 def steady(file: Any) -> None:
-    file.write(HEAD + b"Content-Length: 100000\r\n\r\n")
-    for _ in range(100):
+    file.write(HEAD + b"Content-Length: 60000\r\n\r\n")
+    for _ in range(60):
         file.write(b"x" * 1000)
         time.sleep(0.01)
 
@@ -188,7 +188,7 @@ def test_time_limits(transfers: Transfers, reply: Any, limits: Any, reason: str)
         assert [str(result) for result in results] == [reason] * 4
         assert isinstance(results[0], TransientError)
     else:
-        assert [len(result.body) for result in results] == [100000] * 4
+        assert [len(result.body) for result in results] == [60000] * 4
 
 
 def test_who_has_to_wait_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from harness.testbed.faults import Faults
 from harness.testbed.images import ImageServer
 from harness.testbed.serving import Handler, listening, send_parts
 from tests.wallclock.fetch.authority import Authority
+from wallclock.fetch import transfers
 from wallclock.service.client import Downloader
 from wallclock.service.module import ItemError
 from wallclock.service.settings import ServiceSettings
@@ -71,7 +72,10 @@ def test_images(server: ImageServer, query: str) -> None:
         ("?latency_s=9", "silent, or slower than 1000 bytes a second, for 0.01 s"),
     ],
 )
-def test_transient_failures_are_retried(server: ImageServer, query: str, reason: str) -> None:
+def test_transient_failures_are_retried(
+    server: ImageServer, query: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfers, "_CHECK_S", 0.02)
     got = download(server.handle, query, read_s=0.01 if "latency" in query else 10.0)
     assert got.error is not None
     assert not got.error.permanent
