@@ -98,6 +98,9 @@ fi
 [ -n "$gpu" ] || [ -n "${CPU:-}" ] || { say "no NVIDIA GPU is here; CPU=1 tries the pieces without"; exit 1; }
 [ -n "$gpu" ] || say "no NVIDIA GPU is here: what needs one is skipped, or a row says so"
 
+# What the loader decodes with; without it everything runs, on other decoders.
+! command -v gcc >/dev/null || bash scripts/native.sh "$py"
+
 # What an earlier machine of this kind has measured at this commit is not measured again.
 [ -d "$out/data/runs" ] || [ ! -e "$reference/records.tar.xz" ] ||
   "$py" -m paper.gpu_reference restore --runs "$out/data/runs" --reference "$reference"

@@ -6,6 +6,7 @@ the test says.
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -24,6 +25,7 @@ case "$*" in
   "-m paper.gpu_reference gpu") cat "$here/gpu"; exit ;;
   "-m paper.gpu_reference folder") echo "$REFERENCE_NAME"; exit ;;
   "-m paper.gpu_reference order") echo serial t4; exit ;;
+  "-c "*"native.described"*) echo "native module: asked" >&2; exit ;;
 esac
 echo "$*" >>"$here/calls"
 while read -r seconds status words; do
@@ -79,6 +81,7 @@ def test_pieces_in_order(call: Call, tmp_path: Path) -> None:
     done = call()
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines()[-1] == "gpu-reference: done"
+    assert ("native module: asked" in done.stderr) == bool(shutil.which("gcc")), "compiled first"
     pieces = calls(tmp_path)
     tests = [name for name in pieces if name.startswith("tests/")]
     assert "tests/wallclock/infer/test_on_device.py" in tests
