@@ -174,7 +174,7 @@ def take_pass(open_batches: Callable[[Any], Iterable[Any]], where: Any) -> tuple
     n, began = 0, 0.0
     for batch in open_batches(where):
         if began:
-            n += len(batch if isinstance(batch, torch.Tensor) else batch.ids)
+            n += len(getattr(batch, "ids", batch))
         else:
             began = perf_counter()
     return n, perf_counter() - began

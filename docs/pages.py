@@ -29,6 +29,7 @@ POOLED = REFERENCES / "accuracy.csv"
 #: Tables of a reference run that a benchmark wrote, and the module that does.
 BENCHMARKS: Mapping[str, str] = {
     "loader.csv": "benchmarks.loader",
+    "training.csv": "benchmarks.training",
     "decode.csv": "benchmarks.decode",
     "job.csv": "benchmarks.job",
     "remote.csv": "benchmarks.remote",
