@@ -9,7 +9,7 @@ includes the file, its copy in a library, and the RGB array.
 from typing import NamedTuple
 
 from wallclock.errors import ImageError
-from wallclock.formats import Coding, Header
+from wallclock.formats import Header
 from wallclock.recipe import Limits
 
 
@@ -47,11 +47,12 @@ _SEQUENTIAL, _PROGRESSIVE = (1, 11), (1, 24)
 _ARITHMETIC = (12, 110)
 
 
-def check_image(header: Header, coding: Coding, n_bytes: int, limits: Limits) -> None:
-    """Raise `ImageError` if an image costs more than the limits allow; not for JPEG."""
-    cost = _COSTS[coding.name]
+def check_image(header: Header, coding: tuple[str, float], n_bytes: int, limits: Limits) -> None:
+    """Raise `ImageError` if an image costs more than the limits allow. `coding`: of `coding_of`."""
+    name, depth = coding
+    cost = _COSTS[name]
     # Decompression and the filters of a PNG: 8 ns for each byte of a pixel.
-    work = cost.ns_per_pixel + 8 * coding.depth
+    work = cost.ns_per_pixel + 8 * depth
     _check(header, n_bytes, limits, cost._replace(ns_per_pixel=work))
 
 

@@ -21,7 +21,7 @@ import simplejpeg
 
 from wallclock import budget, jpeg
 from wallclock.errors import ImageError, reason_of
-from wallclock.formats import HEAD_BYTES, KINDS, Coding, coding_of, declared_sizes, sniff
+from wallclock.formats import HEAD_BYTES, KINDS, coding_of, declared_sizes, sniff
 from wallclock.formats import Header as Header
 from wallclock.formats import is_plain_jpeg as is_plain_jpeg
 from wallclock.orientation import UPRIGHT, orientation_of
@@ -359,7 +359,7 @@ def _header_within(limits: Limits, found: tuple[int, ...], bits: int) -> Header 
         if sof:
             budget.check_jpeg(header, (1 << bits) - 1, limits)
         else:
-            budget.check_image(header, Coding("png", channels), (1 << bits) - 1, limits)
+            budget.check_image(header, ("png", channels), (1 << bits) - 1, limits)
     except ImageError:
         return None
     return header

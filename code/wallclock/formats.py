@@ -8,7 +8,6 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from wallclock import isobmff, tiff
 from wallclock.errors import ImageError
@@ -114,22 +113,15 @@ def declared_sizes(format: str, data: bytes, most: int = 10_000) -> Iterator[Siz
         return
 
 
-class Coding(NamedTuple):
-    """How pixels are stored, as far as the cost of decoding depends on it.
+def coding_of(format: str, data: bytes) -> tuple[str, float]:
+    """Of a file of another format than JPEG, what decoding costs by; never raises.
 
-    `name`: the format, or `bmp rle`. `depth`: bytes of a PNG's pixel, 0 for other formats.
+    The format, or `bmp rle`; and the bytes of a PNG's pixel, 0 for other formats.
     """
-
-    name: str
-    depth: float = 0
-
-
-def coding_of(format: str, data: bytes) -> Coding:
-    """Read the coding of a file of another format than JPEG; never raises."""
     if format == "png" and len(data) > _PNG_COLOUR:
-        return Coding(format, data[_PNG_COLOUR - 1] * _CHANNELS.get(data[_PNG_COLOUR], 1) / 8)
+        return format, data[_PNG_COLOUR - 1] * _CHANNELS.get(data[_PNG_COLOUR], 1) / 8
     is_run_length = format == "bmp" and data[14:15] != b"\x0c" and data[30:31] in (b"\1", b"\2")
-    return Coding("bmp rle" if is_run_length else format)
+    return "bmp rle" if is_run_length else format, 0
 
 
 def _png(data: bytes, most: int) -> Iterator[Size]:
