@@ -119,6 +119,9 @@ def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str])
         raise UserError(f"{key}.pin_memory=false: nothing is pinned on a CPU or by engine=serial")
     if recipe.dct_scale == "full" and recipe.dct_margin != Recipe.dct_margin:
         raise UserError(f"{key}.dct_margin={recipe.dct_margin}: needs dct_scale=auto")
+    if recipe.resizer == "opencv" and recipe.preprocess != "squash":
+        fix = f"resizer=opencv only squashes; set {key}.resizer=torch or pil"
+        raise UserError(f"{key}.preprocess={recipe.preprocess}: {fix}")
     if preprocess_of(recipe, 224).rotate:
         as_stored = "experiments take images as they are stored; leave out rotate"
         raise UserError(f"{key}.preprocess={recipe.preprocess}: {as_stored}")

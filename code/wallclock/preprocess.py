@@ -156,11 +156,6 @@ def preprocess_of(recipe: Recipe, px: int, *, sizes_differ: bool = False) -> Pre
     """
     if recipe.preprocess == "squash":
         return Preprocess("squash", (px, px), None, "bilinear")
-    if recipe.resizer == "opencv":
-        raise UsageError(
-            f"recipe.preprocess={recipe.preprocess}: resizer=opencv only squashes; "
-            "set recipe.resizer=torch or pil"
-        )
     if recipe.augment != "none":
         raise UsageError(
             f"recipe.preprocess={recipe.preprocess} goes without augmentation, "
