@@ -1,28 +1,27 @@
 """`make compare` and `make drift`: two files of vectors, two folders of images."""
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import sinks
 from harness.protocols.ceilings import synthetic_vectors
 from paper import compare
 from paper.csvfile import read_table
-from paper.drift import kolmogorov_smirnov
+from paper.drift import kolmogorov_smirnov, main
 from tests import making
-from tests.conftest import ROOT
 from wallclock.errors import UserError
 
 # --- compare --------------------------------------------------------------------------------------
 
 
 DIM = 32
+Drift = Callable[[Path, Path], tuple[str, dict[str, dict[str, str]]]]
 
 
 def vectors(n: int, spread: float = 1.0) -> tuple[list[str], Any]:
@@ -54,6 +53,7 @@ def test_one_swapped_pair_among_ten_thousand(spread: float) -> None:
     assert (rows["cosine p1"]["n"], rows["recall@10"]["n"]) == (10_000, 2000)
 
 
+@settings(max_examples=40)
 @given(st.permutations(range(30)), st.floats(0, 1e-4), st.sampled_from([0.5, 1.0, 7.0]))
 def test_order_length_and_noise_do_not_matter(order: list[int], noise: float, scale: float) -> None:
     ids, a = vectors(30)
@@ -63,6 +63,7 @@ def test_order_length_and_noise_do_not_matter(order: list[int], noise: float, sc
     assert rows["recall@10"]["value"] > 0.99
 
 
+@settings(max_examples=40)
 @given(
     st.sets(st.integers(0, 19), max_size=8),
     st.sets(st.integers(0, 19), max_size=8),
@@ -92,6 +93,7 @@ def test_what_cannot_be_compared_is_counted(
     assert rows["cosine min"]["within"] == bool(rest)
 
 
+@settings(max_examples=40)
 @given(st.integers(2, 40), st.integers(0, 5), st.integers(1, 50))
 def test_recall_is_that_of_all_pairs(n: int, seed: int, queries: int) -> None:
     ids, a = vectors(n)
@@ -181,15 +183,19 @@ def test_empty_sample_has_no_statistic() -> None:
         kolmogorov_smirnov([], [1.0])
 
 
-def drift(a: Path, b: Path, out: Path) -> tuple[str, dict[str, dict[str, str]]]:
+@pytest.fixture
+def drift(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Drift:
     """What the command prints, and the rows of its table by measure."""
-    command = [sys.executable, "-m", "paper.drift", "--a", str(a), "--b", str(b)]
-    done = subprocess.run(
-        [*command, "--out", str(out)], cwd=ROOT / "code", capture_output=True, text=True, timeout=60
-    )
-    if done.returncode:
-        return done.stderr, {}
-    return done.stdout, {row["measure"]: row for row in read_table(out / "drift.csv")}
+
+    def run(a: Path, b: Path) -> tuple[str, dict[str, dict[str, str]]]:
+        out = tmp_path / "out"
+        status = main(["--a", str(a), "--b", str(b), "--out", str(out)])
+        printed = capsys.readouterr()
+        if status:
+            return printed.err, {}
+        return printed.out, {row["measure"]: row for row in read_table(out / "drift.csv")}
+
+    return run
 
 
 def fill(path: Path, side: int, *, brighter: int = 0, progressive: bool = False) -> Path:
@@ -201,10 +207,10 @@ def fill(path: Path, side: int, *, brighter: int = 0, progressive: bool = False)
     return path
 
 
-def test_changed_measures_are_named(tmp_path: Path) -> None:
+def test_changed_measures_are_named(drift: Drift, tmp_path: Path) -> None:
     small = fill(tmp_path / "small", 64)
     large = fill(tmp_path / "large, now", 128, progressive=True)
-    printed, rows = drift(small, large, tmp_path / "out")
+    printed, rows = drift(small, large)
     drifted = {name for name, row in rows.items() if row["drifted"] == "yes"}
     shares = {"share of JPEG baseline", "share of JPEG progressive"}
     assert {"megapixels", "longest_px"} | shares <= drifted
@@ -215,16 +221,16 @@ def test_changed_measures_are_named(tmp_path: Path) -> None:
     assert "40 images of A, 40 of B: drift in " in " ".join(printed.split())
 
 
-def test_brightness_alone_and_no_drift(tmp_path: Path) -> None:
+def test_brightness_alone_and_no_drift(drift: Drift, tmp_path: Path) -> None:
     dark, bright = fill(tmp_path / "dark", 48), fill(tmp_path / "bright", 48, brighter=60)
-    rows = drift(dark, bright, tmp_path / "out")[1]
+    rows = drift(dark, bright)[1]
     assert rows["brightness"]["drifted"] == "yes"
     assert rows["megapixels"]["drifted"] == rows["longest_px"]["drifted"] == "no"
-    printed = drift(dark, dark, tmp_path / "out")[0]
+    printed = drift(dark, dark)[0]
     assert printed.splitlines()[-1] == "40 images of A, 40 of B: no drift"
 
 
-def test_folder_without_images_is_one_line(tmp_path: Path) -> None:
+def test_folder_without_images_is_one_line(drift: Drift, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    (line,) = drift(tmp_path / "empty", tmp_path, tmp_path / "out")[0].strip().splitlines()
+    (line,) = drift(tmp_path / "empty", tmp_path)[0].strip().splitlines()
     assert line.startswith("wallclock: no image under")

@@ -56,10 +56,7 @@ def test_conditions_must_be_equal(folders: Folders, column: str, value: str) -> 
     assert difference.row.startswith("1 ")
 
 
-@pytest.mark.parametrize(
-    "column",
-    ["wall_s", "wall_s_min", "wall_s_max", "img_per_s", "seconds_per_100k", "forward_share"],
-)
+@pytest.mark.parametrize("column", ["wall_s", "wall_s_max", "img_per_s", "forward_share"])
 def test_times_may_vary_within_tolerance(folders: Folders, column: str) -> None:
     row = select(read_table(fixture_tables() / SMALL), "decoder=pil")
     assert row is not None
@@ -91,7 +88,7 @@ def test_computed_numbers_vary_by_rounding(tmp_path: Path) -> None:
     assert n_differences(tmp_path / "a", tmp_path / "c", tolerance=0.5) == 1
 
 
-@hypothesis_settings(max_examples=40)
+@hypothesis_settings(max_examples=20)
 @given(
     st.sampled_from(["mean_ms", "img_per_s", "ns_per_call", "ratio_to_x", "size_mib", "decoder"]),
     st.floats(0, 1e6),
