@@ -91,12 +91,10 @@ def takes_parameters(module: Module) -> bool:
     """
     try:
         signature = inspect.signature(module.process)
-    except ValueError:  # a compiled function may have none
-        return False
-    named = signature.parameters.get("parameters")
-    takes = named is not None and named.kind in (named.POSITIONAL_OR_KEYWORD, named.KEYWORD_ONLY)
-    try:
+        takes = "parameters" in signature.parameters
         signature.bind(None, **({"parameters": ()} if takes else {}))
+    except ValueError:  # a compiled function may have no signature
+        return False
     except TypeError as error:
         fix = "its arguments are batch and, where it needs them, parameters"
         raise UserError(f"{type(module).__name__}.process: {error}; {fix}") from error
