@@ -12,11 +12,13 @@ over this one's in the same round. What is not installed has a reason.
 """
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,6 @@ from benchmarks._common import generated, in_turn, save, spread
 from harness import models, provenance
 from harness.jobs import run_job
 from harness.peers import installed
-from wallclock.recipe import ModelSpec
 from wallclock.stages.forward.networks import load_network
 from wallclock.summary import median
 
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", nargs="+", choices=_JOBS, default=_JOBS, help="default: all")
     choices = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"  # all is in the folder
     folder = models.folder(choices.model, provenance.ROOT / "data")
     if "fastembed" in choices.jobs:
         export(folder)
@@ -96,10 +98,12 @@ def export(folder: Path) -> None:
         return
     import torch
 
+    model = replace(models.spec(folder.name), weights="pretrained", path=str(folder))
+
     class Vectors(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.network = load_network(ModelSpec(folder.name, "pretrained", path=str(folder)))
+            self.network = load_network(model)
 
         def forward(self, pixel_values: Any) -> Any:
             return self.network(pixel_values=pixel_values).pooler_output
@@ -154,7 +158,9 @@ def run(job: str, folder: Path, listed: Path, place: Path) -> float:
     done = run_job([sys.executable, *command], place / "output.txt")
     if done.status:
         raise RuntimeError(done.output.strip().rpartition("\n")[2])
-    return done.wall_ns / 1e9
+    seconds = done.wall_ns / 1e9
+    print(f"{job}: {seconds:.1f} s", flush=True)
+    return seconds
 
 
 def make_rows(
