@@ -16,7 +16,7 @@ from math import ceil, inf
 from statistics import median
 from typing import Any
 
-from wallclock.errors import Unavailable, UserError
+from wallclock.errors import UserError
 from wallclock.predict.advice import FIXES, Job, gain_of, workers_for
 from wallclock.predict.pictures import Target
 from wallclock.trace.fixes import batch_of, errors_of
@@ -202,7 +202,7 @@ def main() -> None:
             return open_images(paths, epochs=epochs, **options)
 
         answer = asdict(measure(given["paths"], open_batches))
-    except (UserError, Unavailable) as error:
+    except UserError as error:
         answer = {"error": str(error)}
     # Libraries may write to standard output before: the answer is the last line.
     print(f"\n{json.dumps(answer)}")
