@@ -222,7 +222,7 @@ kind       number  stored       made       KB each  by
 what it would bring                               gain  interval
   wallclock.open_images, a loader with threads   3.5 ×  3.0 × to 4.1 ×
   thumbnails of 280 px, kept for the next runs   3.4 ×  2.9 × to 4.0 ×
-  wallclock.loader_for in your own dataset       3.0 ×  2.3 × to 3.7 ×
+  wallclock.loader_for in your own dataset       3.4 ×  2.8 × to 4.0 ×
   JPEGs decoded at a reduced scale               2.7 ×  2.1 × to 3.5 ×
   8 workers                                     1.78 ×  1.45 × to 2.2 ×
     # wallclock.open_images, a loader with threads
@@ -251,7 +251,7 @@ kind       number  stored       made       KB each  by
   resized     200  2560 × 1920  224 × 224           PIL.Image.resize
 
 what it would bring                              gain  interval
-  wallclock.open_images, a loader with threads   20 ×  11 × to 33 ×
+  wallclock.open_images, a loader with threads   25 ×  15 × to 34 ×
   thumbnails of 280 px, kept for the next runs   12 ×  9.6 × to 15 ×
   8 workers                                     5.9 ×  4.0 × to 8.5 ×
   wallclock.loader_for in your own dataset      3.1 ×  2.4 × to 4.1 ×
