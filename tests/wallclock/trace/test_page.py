@@ -254,7 +254,7 @@ what it would bring                              gain  interval
   wallclock.open_images, a loader with threads   25 ×  15 × to 34 ×
   thumbnails of 280 px, kept for the next runs   12 ×  9.6 × to 15 ×
   8 workers                                     5.9 ×  4.0 × to 8.5 ×
-  wallclock.loader_for in your own dataset      3.1 ×  2.4 × to 4.1 ×
+  wallclock.loader_for in your own dataset      4.2 ×  3.3 × to 5.4 ×
   JPEGs decoded at a reduced scale              2.9 ×  2.2 × to 3.8 ×
     # wallclock.open_images, a loader with threads
     with wallclock.open_images(paths, size=224, batch=32) as batches:
