@@ -230,6 +230,8 @@ def install(monkeypatch: pytest.MonkeyPatch, clock: FakeClock | HostClock | None
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    with torch.device("meta"):  # it remembers for good which functions make tensors
+        torch.zeros(0)
     monkeypatch.setattr(torch, "empty", _unpinned(torch.empty, NOT_YET))
     monkeypatch.setattr(torch, "zeros", _unpinned(torch.zeros, 0))
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
