@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from benchmarks import job, peers, regression, remote, trace
+from benchmarks import job, peers, regression, remote, trace, training
 from benchmarks._common import PX
 from benchmarks.regression import RATIOS, Interval, intervals, judge, ratios_of
 from benchmarks.traced import unmarked
@@ -255,6 +256,17 @@ def test_the_next_fastest_is_compared() -> None:
         "photos, from S3: 5,000 images per second, 310 µs of CPU each",
         "  fast: 0.50 × [0.40 to 0.50], 400 µs",
     ]
+
+
+@pytest.mark.parametrize("dtype", training.DTYPES)
+def test_every_loader_for_training_makes_the_same_rows(tmp_path: Path, dtype: str) -> None:
+    """Of images of one colour each, whose crops are all alike."""
+    paths = [str(tmp_path / f"{number}.jpg") for number in range(3)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (700 - 200 * number, 500), (90 * number, 40, 200)).save(path)
+    ours, theirs = (np.concatenate([*load(paths, dtype)]) for load in training.LOADERS.values())
+    assert ours.dtype == theirs.dtype == dtype
+    assert np.allclose(ours, theirs, atol=0.02 if dtype == "float32" else 1)
 
 
 SOURCES = sorted({program.source for program in trace.PROGRAMS})
