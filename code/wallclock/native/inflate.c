@@ -144,7 +144,8 @@ static bool build(uint32_t *table, unsigned bits, const uint8_t *lengths, unsign
                 last = code & mask;
                 other = end;
                 end += (size_t)1 << width;
-                table[last] = (uint32_t)(other - table) << VALUE | OTHER_TABLE | width << CODE | bits;
+                table[last] =
+                    (uint32_t)(other - table) << VALUE | OTHER_TABLE | width << CODE | bits;
             }
             for (unsigned j = code >> bits; j < 1u << width; j += 1u << rest)
                 other[j] = entry;
@@ -159,7 +160,9 @@ static bool build(uint32_t *table, unsigned bits, const uint8_t *lengths, unsign
 /* 3.2.7. */
 static bool read_tables(Bits *from, Tables *tables)
 {
-    static const uint8_t order[] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
+    static const uint8_t order[] = {
+        16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
+    };
     uint8_t lengths[N_LITERALS + N_DISTANCES] = {0};
     refill(from);
     unsigned n_literals = 257 + take(from, 5), n = n_literals + 1 + take(from, 5);
@@ -302,7 +305,8 @@ static bool read_stored(Bits *from, Output *output)
     if (from->end - at < 4)
         return false;
     ptrdiff_t n = at[0] | at[1] << 8;
-    if ((at[2] | at[3] << 8) != (n ^ 0xFFFF) || n > from->end - at - 4 || n > output->end - output->at)
+    if ((at[2] | at[3] << 8) != (n ^ 0xFFFF) || n > from->end - at - 4 ||
+        n > output->end - output->at)
         return false;
     memcpy(output->at, at + 4, (size_t)n);
     output->at += n;

@@ -10,7 +10,6 @@
 
 static Kernels generic = {
     .name = "generic",
-    .idct = {[2] = idct_2, [4] = idct_4, [8] = idct_8},
     .idct_pair = {[2] = idct_pair_2, [4] = idct_pair_4, [8] = idct_pair_8},
     .inflate = inflate,
     .rgb_of_ycc = rgb_of_ycc,
@@ -26,7 +25,6 @@ static Kernels generic = {
 #ifdef HAVE_AVX2
 static Kernels of_avx2 = {
     .name = "avx2",
-    .idct = {[2] = idct_2, [4] = idct_4, [8] = idct_8},
     .idct_pair = {[2] = idct_pair_2_avx2, [4] = idct_pair_4_avx2, [8] = idct_pair_8_avx2},
     .inflate = inflate_avx2,
     .rgb_of_ycc = rgb_of_ycc_avx2,

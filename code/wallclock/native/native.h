@@ -1,7 +1,7 @@
 /* What the parts of the native module share.
  *
  * A JPEG's way: `markers.c` parses the file into a Frame, `sequential.c` or `progressive.c` decodes
- * its entropy-coded data, `idct.c` makes samples of coefficients, and the result is Planes.
+ * its entropy-coded data, `idct.h` makes samples of coefficients, and the result is Planes.
  * `rows.c` upsamples them and converts their colours, one row at a time, on demand of `resize.c`,
  * which writes a row of a batch; `binding.c` is what Python sees.
  *
@@ -30,13 +30,13 @@
 #define AVX2_INLINE INLINE AVX2
 #endif
 
-/* Why a file is left to another decoder; DECODED is 0. `status_name` (markers.c) has the words for Python. */
+/* Why a file is left to another decoder; DECODED is 0. `status_name` (markers.c) has the words. */
 typedef enum {
     DECODED,
     NOT_READ,        /* no JPEG, or markers or lengths that do not fit the file; no PNG */
     OTHER_PROCESS,   /* arithmetic, lossless, 12 bits, CMYK, a subsampling that is not decoded here;
                         a PNG that is interlaced, or of other than 8 bits */
-    IRREGULAR,       /* against the standard, or of a kind that libjpeg-turbo or Pillow may refuse */
+    IRREGULAR,       /* against the standard, or what libjpeg-turbo or Pillow may refuse */
     UNREFINED,       /* a progressive file whose last bits are missing: libjpeg-turbo smooths it */
     OUT_OF_RANGE,    /* a coefficient that no 8-bit image has */
     SLOWER_HERE,     /* libjpeg-turbo is faster than the plain C of this processor */
@@ -44,9 +44,9 @@ typedef enum {
 } Status;
 const char *status_name(Status status);
 
-/* Memory of one thread, kept from image to image; `scratch_take` returns the same block, or a larger
- * one without what was in it, 64-byte aligned, with 64 readable bytes behind its end, or NULL. Fresh
- * memory is zeroed. */
+/* Memory of one thread, kept from image to image; `scratch_take` returns the same block, or
+ * a larger one without what was in it, 64-byte aligned, with 64 readable bytes behind its end, or
+ * NULL. Fresh memory is zeroed. */
 typedef enum { BITS, COEFFICIENTS, KNOWN, SAMPLES, ROWS, RESIZED, N_BLOCKS } Use;
 typedef struct {
     struct { void *memory, *allocated; size_t size; } blocks[N_BLOCKS];
@@ -73,7 +73,7 @@ typedef struct {
     int n_planes;
     Colours colours;
     int width, height;            /* of the image at this scale: ceil(full / denominator) */
-    int across, down;             /* 1 or 2: by how much chroma is smaller than luma, still; RGB: 1 */
+    int across, down;             /* 1 or 2: how many times luma is larger than chroma; RGB: 1 */
     bool smooth;                  /* whether chroma gets jdsample.c's triangle filter ("fancy") */
 } Planes;
 
@@ -81,8 +81,8 @@ typedef struct {
 typedef struct {
     int width, height, components;
     uint8_t sof;                  /* 0xC0, 0xC1 or 0xC2 */
-    uint8_t sampling;             /* of luma, as in the frame header: 0x11, 0x21, 0x22, 0x12; grey: 0x11 */
-    int orientation;              /* 1; 0 where an APP1 segment may say another: Python reads that */
+    uint8_t sampling;             /* of luma: 0x11, 0x21, 0x22, 0x12; grey: 0x11 */
+    int orientation;              /* 1; 0 where an APP1 segment may have another */
     /* For limits: segments (up to the first scan where that is the only one, else to the end),
      * scans, and the components of all scans together. */
     int segments, scans, passes;
@@ -95,13 +95,13 @@ Status jpeg_header(const uint8_t *bytes, size_t size, Header *header);
 Status jpeg_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int denominator,
                    const Window *window, Planes *planes);
 
-/* idct.c. `coefficients` and `quant` are in natural order (not zigzag), 32-byte aligned. Samples of
- * one block, n x n for n = 2, 4, 8, as libjpeg-turbo's accurate integer IDCT makes them, for any
- * coefficients: its vector code wraps and saturates, and so does this. (Its plain C differs where
- * |coefficient * quant| summed over a block exceeds 2,100.) The coefficients are zeroed, while they
- * are in the cache. */
+/* idct.h. `coefficients` and `quant` are in natural order (not zigzag), 32-byte aligned. Samples of
+ * two neighbouring blocks of one component, 128 coefficients to 2n samples in n rows, n = 2, 4, 8,
+ * as libjpeg-turbo's accurate integer IDCT makes them, for any coefficients: its vector code wraps
+ * and saturates, and so does this. (Its plain C differs where |coefficient * quant| summed over a
+ * block exceeds 2,100.) The coefficients are zeroed, while they are in the cache. */
 typedef void Idct(int16_t *coefficients, const int16_t *quant, uint8_t *out, ptrdiff_t stride);
-Idct idct_2, idct_4, idct_8, idct_pair_2, idct_pair_4, idct_pair_8;
+Idct idct_pair_2, idct_pair_4, idct_pair_8;
 Idct idct_pair_2_avx2, idct_pair_4_avx2, idct_pair_8_avx2;
 
 /* rows.c: an image as rows of R, G and B, separate or of interleaved pixels (or of grey: all three
@@ -117,16 +117,16 @@ typedef struct Source {
 typedef struct {
     const uint8_t *pixels;
     ptrdiff_t stride;
-    int channels;                 /* grey, grey and one that is left out, RGB, or RGB and one more */
+    int channels;                 /* 1 or 3, grey or RGB; 2 or 4: with one that is left out */
     const uint8_t *palette;       /* 256 of RGB, of which pixels are numbers; NULL: none */
 } Interleaved;
 bool source_of_planes(Scratch *scratch, const Planes *planes, const Window *window, Source *source);
 bool source_of_pixels(Scratch *scratch, const Interleaved *pixels, int width, int height,
                       const Window *window, Source *source);
 
-/* png.c. A header's `sof` and `sampling` are 0, `segments` are all chunks; its orientation is 0 where
- * a chunk may have EXIF. Pixels are those of the first `n_rows` at least, as Pillow has them, until
- * the next call. */
+/* png.c. A header's `sof` and `sampling` are 0, `segments` are all chunks; its orientation is 0
+ * where a chunk may have EXIF. Pixels are those of the first `n_rows` at least, as Pillow has them,
+ * until the next call. */
 bool is_png(const uint8_t *bytes, size_t size);
 Status png_header(const uint8_t *bytes, size_t size, Header *header);
 Status png_decode(Scratch *scratch, const uint8_t *bytes, size_t size, int n_rows,
@@ -140,7 +140,7 @@ Inflate inflate, inflate_avx2;
 
 /* resize.c. */
 typedef struct {
-    double across, down;          /* how many columns and rows of the source are resized: 468.25 of 469 */
+    double across, down;          /* columns and rows that are resized: 468.25 of 469 */
     Window crop;                  /* of the source, whole pixels; cut out first */
     int resized_width, resized_height;
     Window window;                /* of the resized image; what is written */
@@ -199,14 +199,12 @@ RgbOfYcc rgb_of_ycc, rgb_of_ycc_avx2;
 ColumnSums column_sums, column_sums_avx2;
 RgbOfSums rgb_of_sums, rgb_of_sums_avx2;
 
-/* kernels.c: the inner loops, chosen once by CPUID; WALLCLOCK_KERNELS=generic forces the plain C. */
+/* kernels.c: the inner loops, chosen once by CPUID; WALLCLOCK_KERNELS=generic: the plain C. */
 typedef struct {
     const char *name;
     bool bmi2;                    /* fast pdep, shifts by a variable number of bits */
     bool slow;                    /* plain C, not forced: see `slower_here` */
-    /* By n, which is 2, 4 or 8; and of two neighbouring blocks of one component, 128 coefficients
-     * to 2n samples a row, which with AVX2 is ten times as fast. */
-    Idct *idct[9], *idct_pair[9];
+    Idct *idct_pair[9];           /* by n, which is 2, 4 or 8 */
     Inflate *inflate;
     RgbOfYcc *rgb_of_ycc;
     ColumnSums *column_sums;

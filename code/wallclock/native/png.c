@@ -1,5 +1,5 @@
-/* PNG of 8 bits, not interlaced: chunks, and rows without their filters. What Pillow makes of a file
- * is what is made here; anything that it would look at twice is left to it. */
+/* PNG of 8 bits, not interlaced: chunks, and rows without their filters. What Pillow makes of a
+ * file is what is made here; anything that it would look at twice is left to it. */
 #include "native.h"
 
 #include <stdlib.h>
@@ -31,8 +31,10 @@ typedef struct { const uint8_t *body; uint32_t size, name; } Piece;
 static bool has_crc(const Piece *piece)
 {
     static const uint32_t of_nibble[] = {
-        0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC, 0x76DC4190, 0x6B6B51F4, 0x4DB26158, 0x5005713C,
-        0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C, 0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C};
+        0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC,
+        0x76DC4190, 0x6B6B51F4, 0x4DB26158, 0x5005713C,
+        0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C,
+        0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C};
     uint32_t sum = ~0u;
     const uint8_t *end = piece->body + piece->size;
     for (const uint8_t *at = piece->body - 4; at < end; at++) {
@@ -244,8 +246,8 @@ static void one_row(uint8_t *row, const uint8_t *above, int n, int channels)
         }
 }
 
-/* A pixel waits for the one before it. So two rows are made at a time, the lower one a pixel behind:
- * four lanes each, in as many steps as one row has. */
+/* A pixel waits for the one before it. So two rows are made at a time, the lower one a pixel
+ * behind: four lanes each, in as many steps as one row has. */
 typedef int16_t Lanes __attribute__((vector_size(16)));
 typedef uint64_t Halves __attribute__((vector_size(16)));
 typedef struct { Lanes left, upper_left, filter; } Steps;
@@ -277,8 +279,8 @@ INLINE Lanes halves(Lanes upper, Lanes lower)
     return (Lanes)SHUFFLE(Halves, (Halves)upper, (Halves)lower, 0, 2);
 }
 
-/* With p = a + b - c the nearest of a, b and c is: the greater of a and b where 3c - a - b is no more
- * than the less of them; the less where it is no less than the greater; or else c. */
+/* With p = a + b - c the nearest of a, b and c is: the greater of a and b where 3c - a - b is no
+ * more than the less of them; the less where it is no less than the greater; or else c. */
 INLINE Lanes paeth(Lanes a, Lanes b, Lanes c)
 {
     Lanes less, greater, bound = 3 * c - b - a;

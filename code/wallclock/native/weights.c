@@ -27,7 +27,7 @@ static Axis axis_of(const Placement *placement, int direction)
                    (axis.end == axis.stored || axis.extent == axis.stored);
     if (axis.skipped)
         axis.extent = axis.stored;
-    /* torch is given a scale for a window or a fraction, and divides by it; the last bit differs. */
+    /* Of a window or a fraction torch is given a scale, and divides by it: its last bit differs. */
     bool whole = axis.extent == axis.stored && axis.end - axis.start == axis.resized;
     axis.scale = whole || axis.skipped ? axis.extent / axis.resized
                                        : 1 / (axis.resized / axis.extent);
