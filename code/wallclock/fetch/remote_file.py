@@ -23,13 +23,15 @@ class RemoteFile(io.RawIOBase):
 
     Reading raises OSError: there is no such file, it was not reached for `limits.give_up_s`, or it
     has changed meanwhile; UserError: credentials are refused. At its end `address` says from where
-    it came; `etag` is its strong ETag, if it has one. `most_tries`: as of `Reach`.
+    it came; `etag` is its strong ETag, if it has one. `most_tries`: as of `Reach`. `ahead`: bytes
+    that are read ahead.
     """
 
     address = etag = ""
 
-    def __init__(self, url: str, limits: Limits, most_tries: int = 0) -> None:
+    def __init__(self, url: str, limits: Limits, most_tries: int = 0, ahead: int = _AHEAD) -> None:
         super().__init__()
+        self._ahead = ahead
         self._url, self._tries = url, Tries(host_of(url))
         self._servers, self._reach = Servers(_OTHER), Reach(limits.give_up_s, most_tries)
         self._transfers = Transfers(1, limits.user_agent)
@@ -61,7 +63,7 @@ class RemoteFile(io.RawIOBase):
             if n < len(chunk):
                 self._chunks.appendleft(chunk[n:])
             self._n_waiting -= n
-            if self._n_waiting < _AHEAD // 2:
+            if self._n_waiting < self._ahead // 2:
                 self._changed.notify_all()
         return n
 
@@ -120,7 +122,7 @@ class RemoteFile(io.RawIOBase):
         if not self._is_of_file(status, headers):
             return False
         with self._changed:
-            while self._n_waiting >= _AHEAD and not self._is_closing:
+            while self._n_waiting >= self._ahead and not self._is_closing:
                 self._changed.wait()
             if not self._n_received and not headers.get("etag", "W/").startswith("W/"):
                 self.etag = headers["etag"]

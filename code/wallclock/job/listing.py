@@ -27,8 +27,10 @@ from wallclock.fetch.s3 import connect, list_objects
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job.dataset import ABOUT, THREADS, THUMBNAILS, Dataset, open_existing
 from wallclock.job.items import Items
+from wallclock.job.kept import kept
 from wallclock.job.lists import Listed, read_list
 from wallclock.job.records import PLACE, Rows, Stream, is_tar, list_tar, span_of, together
+from wallclock.job.stores import Store
 from wallclock.job.texts import CHUNK, chunks, public, public_ids, repeated
 from wallclock.job.thumbnails import member, members
 from wallclock.loader.shards import shards_of
@@ -48,10 +50,12 @@ _FILES = 512
 _REMOTE = 8
 
 
-def list_items(src: str, limit: int | None = None, limits: Limits | None = None) -> Items:
+def list_items(
+    src: str, limit: int | None = None, limits: Limits | None = None, out: Store | None = None
+) -> Items:
     """List the images of a source, or the first `limit` of them; see the README for what it can be.
 
-    `limits`: how a list behind a URL is asked for.
+    `limits`: how a list behind a URL is asked for. `out`: where a listing may be kept.
 
     Raises SourceError: there is none, it cannot be read, or an id is there twice; UserError: a URL
     or a bucket that does not answer.
@@ -61,6 +65,8 @@ def list_items(src: str, limit: int | None = None, limits: Limits | None = None)
     names = [name if is_url(name) else str(_path(name)) for name in shards_of(src)[0]]
     if scheme not in ("s3", "http", "https") and path.is_dir():
         items = _folder(path, limit)
+    elif names and out and limit is None and (found := _kept(out, names, limits)):
+        items = found
     elif names and (is_tar(src) or len(names) > 1 or scheme == "s3"):
         items = _shards(names, limit, limits)
     elif scheme == "s3":
@@ -224,8 +230,24 @@ def _joined(names: Sequence[str], shards: Sequence[Rows], limits: Limits) -> Ite
         others=tuple(name for rows in shards for name in rows.others),
         faults=faults,
         is_whole=all(rows.is_whole for rows in shards),
-        stream=Stream(names, limits) if is_stream else None,
+        stream=Stream(names, limits, versions) if is_stream else None,
     )
+
+
+def _kept(out: Store, names: Sequence[str], limits: Limits) -> Items | None:
+    def version(name: str) -> str:
+        if not is_url(name):
+            return version_of(os.fsencode(name))
+        if not name.startswith(("http://", "https://", "s3://")):
+            return ""
+        from wallclock.fetch.remote_file import RemoteFile
+
+        with suppress(OSError), closing(RemoteFile(name, limits, _TRIES, ahead=1)) as remote:
+            remote.read(1)
+            return remote.etag
+        return ""
+
+    return kept(out, names, limits, version)
 
 
 def _of_shards(values: Sequence[str], sizes: Sequence[int]) -> Any:

@@ -124,11 +124,12 @@ def span_of(names: Sequence[str], place: str) -> Span:
 class Stream:
     """Shards that are read from their start to their end.
 
-    `names`: their paths or URLs.
+    `names`: their paths or URLs. `versions`: of each; empty where it is not known.
     """
 
     names: Sequence[str]
     limits: Limits
+    versions: Sequence[str] = ()
 
     def images(self, places: Iterable[str]) -> Iterator[Any]:
         """The image at each place, `<number of the shard>@<row>`, as `Source.where`.
@@ -147,7 +148,7 @@ class Stream:
 
 def _until_damage(name: str, first: int, limits: Limits) -> Iterator[Any]:
     """The images of a shard from row `first` on; behind the last one that is there, failures."""
-    read = partial(read_tar, limits=limits) if is_tar(name) else read_table
+    read = partial(read_tar if is_tar(name) else read_table, limits=limits)
     error = ImageError("read", f"{without_secrets(name)} has fewer images than were listed")
     try:
         for row, record in enumerate(read(name, [], first), first):

@@ -20,6 +20,7 @@ from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing
 from wallclock.job.growth import Growth, find_growth
 from wallclock.job.identity import check_same, check_source, identity_of
 from wallclock.job.items import Items
+from wallclock.job.kept import keep
 from wallclock.job.listing import list_items
 from wallclock.job.part import ROWS, Part
 from wallclock.job.place.process import Place, ThisProcess, print_line
@@ -139,13 +140,13 @@ def _run(
     console: Console,
 ) -> Outcome:
     """List the images and open OUT; then, where the job runs, embed them."""
-    items = list_items(src, settings.limit, settings.limits())
+    store = at(out)
+    items = list_items(src, settings.limit, settings.limits(), store)
     columns.check(items)
     _print_others(items, console)
     if settings.prune and not items.is_whole:
         why = "with limit= it is not known" if settings.limit else "not all of SRC can be read"
         raise UserError(f"prune=true: {why}, so what is gone cannot be told; leave it out")
-    store = at(out)
     with store.locked(partial(print_line, console)):
         dataset = open_existing(store) or Dataset(store)
         if dataset.about:
@@ -196,6 +197,8 @@ def _run_there(
         check_same(dataset, identity, settings.model)
         about = _about(src, settings, identity, labels, items) | described(dataset)
     about = {**about, "listing": listing}
+    dataset.describe({**about, "complete": False})
+    keep(dataset.store, items)
     outcome = _embed_missing(place, job, plan, growth, about, prune=settings.prune)
     return _with_vectors(outcome, items, dataset)
 
@@ -263,9 +266,8 @@ def _known(dataset: Dataset, items: Items) -> str:
 def _embed_missing(
     place: Place, job: Job, plan: Plan, growth: Growth, about: Mapping[str, Any], *, prune: bool
 ) -> Outcome:
-    """Run the plan and prune, between two descriptions of the dataset."""
+    """Run the plan, prune, and describe the dataset."""
     dataset, empty = job.dataset, Part.empty(job.model.dim, job.items.carried)
-    dataset.describe({**about, "complete": False})
     growth.begin(dataset, empty)
     swapped = swapped_bytes()
     tally, expected = place.run(job, plan) if plan.missing else (Tally(), None)

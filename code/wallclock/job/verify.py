@@ -98,7 +98,8 @@ def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
     numbers = dataset.committed()
     ids, faults = _check_counts(dataset, numbers)
     settings = _settings_of(dataset)
-    items = list_items(str(src) or dataset.about["source"], settings.limit, settings.limits())
+    source, limits_of_job = str(src) or dataset.about["source"], settings.limits()
+    items = list_items(source, settings.limit, limits_of_job, dataset.store)
     there = pc.indices_nonzero(pc.is_in(ids, value_set=items.ids)).to_numpy()
     gone = len(ids) - len(there) if items.is_whole else 0
     if len(ids) and not len(there):

@@ -18,7 +18,7 @@ from wallclock.loader.iteration import Images, Plan, open_listed, open_stream
 from wallclock.loader.opener import LoaderOptions, lender_of
 from wallclock.loader.order import Order, Place
 from wallclock.loader.output import Output, Workers, whole_number
-from wallclock.loader.shards import Shards, UrlItems, read_tar, shards_of
+from wallclock.loader.shards import Shards, UrlItems, shards_of
 from wallclock.loader.stream import StreamOrder
 from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import FAST, Limits, Recipe
@@ -351,8 +351,7 @@ def _epochs_of(
     """
     names, read = shards_of(items)
     if read is not None:
-        read = partial(read_tar, limits=limits) if read is read_tar else read
-        return Shards(names, read, shuffle, seed, *ranks)
+        return Shards(names, partial(read, limits=limits), shuffle, seed, *ranks)
     items = undecoded(items)
     first: Iterator[Any] = iterate(items)
     if first is not items:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate, count, islice, repeat
 from random import Random
+from shutil import copyfileobj
+from tempfile import TemporaryFile
 from typing import Any
 
 from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
@@ -156,11 +158,14 @@ def open_shard(name: str, limits: Limits) -> Any:
     return filesystem.open(path, "rb")
 
 
-def read_table(name: str, skipped: list[str], first: int = 0) -> Iterator[Record]:
+def read_table(
+    name: str, skipped: list[str], first: int = 0, *, limits: Limits
+) -> Iterator[Record]:
     """The rows of a Parquet or Arrow table, from row `first` on, one of whose columns is the image.
 
     Those are `items.IMAGE_KEYS`, in capitals or not: bytes, a path, or as datasets stores an image.
-    A table behind a URL names no file of this machine.
+    A table behind a URL names no file of this machine; that of a web server or of S3 is copied into
+    a temporary file.
 
     Raises UserError: it cannot be read, or has no such column; it names the file.
     """
@@ -169,7 +174,13 @@ def read_table(name: str, skipped: list[str], first: int = 0) -> Iterator[Record
     try:
         with ExitStack() as opened:
             columns: list[str] = []
-            for rows in read(name, first, opened):
+            file: Any = name
+            if is_url(name):
+                file = opened.enter_context(closing(open_shard(name, limits)))
+                if not file.seekable():
+                    remote, file = file, opened.enter_context(TemporaryFile())
+                    copyfileobj(remote, file, READ)
+            for rows in read(file, first, opened):
                 columns = columns or _known_names(name, rows.schema.names)
                 for row, failure in _rows_of(rows.rename_columns(columns)):
                     at = as_source(row, next(numbers)).where
@@ -184,15 +195,17 @@ def read_table(name: str, skipped: list[str], first: int = 0) -> Iterator[Record
         raise UserError(f"{name}: {first_line(error)}") from error
 
 
-def _parquet_rows(name: str, first: int, opened: ExitStack) -> Iterator[Any]:
-    """Record batches of a Parquet table from a row on; whole row groups are passed over unread."""
-    parquet = import_extra("pyarrow.parquet", name, "embed")
-    filesystem, path = filesystem_of(name) if is_url(name) else (None, name)
-    size = filesystem.size(path) if filesystem else os.path.getsize(path)
+def _parquet_rows(file: Any, first: int, opened: ExitStack) -> Iterator[Any]:
+    """Record batches of a Parquet table from a row on; whole row groups are passed over unread.
+
+    `file`: its path, or a file that can seek.
+    """
+    parquet = import_extra("pyarrow.parquet", "a table", "embed")
+    size = os.path.getsize(file) if isinstance(file, str) else file.seek(0, os.SEEK_END)
     # Read piece by piece: by default Arrow reads whole row groups ahead, and keeps them. Of a
     # piece, though, a damaged header may say that it has 2 GB, which Arrow then takes.
     pieces = {"pre_buffer": False, "buffer_size": READ if size > _AT_ONCE else 0}
-    table = opened.enter_context(parquet.ParquetFile(path, filesystem=filesystem, **pieces))
+    table = opened.enter_context(parquet.ParquetFile(file, **pieces))
     about, groups = table.metadata, range(table.num_row_groups)
     ends = [*accumulate(about.row_group(group).num_rows for group in groups)]
     left = groups[bisect_right(ends, first) :]
@@ -200,15 +213,13 @@ def _parquet_rows(name: str, first: int, opened: ExitStack) -> Iterator[Any]:
     yield from _from_row(first - start, table.iter_batches(_ROWS, row_groups=[*left]))
 
 
-def _arrow_rows(name: str, first: int, opened: ExitStack) -> Iterator[Any]:
+def _arrow_rows(file: Any, first: int, opened: ExitStack) -> Iterator[Any]:
     """The same of an Arrow file or stream; datasets writes streams."""
-    arrow = import_extra("pyarrow", name, "embed")
-    if is_url(name):
-        filesystem, path = filesystem_of(name)
-        file = opened.enter_context(filesystem.open(path, "rb"))
-    else:
+    arrow = import_extra("pyarrow", "a table", "embed")
+    if isinstance(file, str):
         # Of what is not compressed only the rows in use take memory.
-        file = opened.enter_context(arrow.memory_map(os.fsencode(name)))
+        file = opened.enter_context(arrow.memory_map(os.fsencode(file)))
+    file.seek(0)
     is_file = file.read(len(_ARROW_MARK)) == _ARROW_MARK
     file.seek(0)
     if is_file:

@@ -22,10 +22,12 @@ from tests.harness.corpora.abo.conftest import fill
 from tests.wallclock.job.conftest import QUICK, content
 from wallclock import open_images
 from wallclock.errors import ImageError, SourceError, UserError
-from wallclock.job import embed, records
+from wallclock.job import embed, listing, records
 from wallclock.job.listing import list_items
+from wallclock.job.stores import at
 from wallclock.job.verify import verify
 from wallclock.loader import shards
+from wallclock.recipe import Limits
 
 #: By id the bytes of images: one is damaged, two are equal.
 IMAGES = {f"{at:02}": making.jpeg(64, 48, at) for at in range(30)}
@@ -310,7 +312,7 @@ def test_json_lines_of_any_name(tmp_path: Path) -> None:
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """A server of S3 and of HTTP, with the bucket `tars` of three tars."""
+    """A server of S3 and of HTTP, with the bucket `tars` of three tars and two tables."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
@@ -318,19 +320,54 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     write_tars("w", tmp_path)
-    fill(endpoint, "tars", {path.name: path.read_bytes() for path in tmp_path.glob("*.tar")})
+    write_parquets(tmp_path)
+    fill(endpoint, "tars", {path.name: path.read_bytes() for path in tmp_path.glob("?-*")})
     yield endpoint
     server.stop()
 
 
-def test_tars_behind_urls(endpoint: str, tmp_path: Path) -> None:
-    embed(tmp_path / "s-{0..2}.tar", tmp_path / "local", **SETTINGS)
+@pytest.mark.usefixtures("read_in_this_process")
+@pytest.mark.parametrize("names", ["s-{0..2}.tar", "t-{0..1}.parquet"])
+def test_shards_behind_urls(
+    names: str, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once listed, they are not listed again."""
+    embed(tmp_path / names, tmp_path / "local", **SETTINGS)
     for base in ("s3://tars", f"{endpoint}/tars"):
         out = tmp_path / base[:2]
-        embed(f"{base}/s-{{0..2}}.tar", out, **SETTINGS)
+        embed(f"{base}/{names}", out, **SETTINGS)
+        with monkeypatch.context() as patch:
+            patch.delattr(listing, "_list_shard")
+            assert not embed(f"{base}/{names}", out, **SETTINGS).tally.wall_s
+            assert verify(out, n=30).compared == 28
         assert vectors(out) == vectors(tmp_path / "local")
-        assert verify(out, n=30).compared == 28
         assert {row[5] != "" for row in content(out).rows.values()} == {True}
+
+
+def test_what_is_kept_of_shards_is_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where one has changed, or what is kept; a shard more, and other limits are others."""
+    src, out = write_tars("w:gz", tmp_path), tmp_path / "out"
+    changed = tmp_path / "s-1.tar.gz"
+    os.utime(changed, (2, 2))
+    embed(src, out, **SETTINGS)
+    fresh, store = list_items(src), at(out)
+    with monkeypatch.context() as patch:
+        patch.delattr(listing, "_list_shard")
+        again = list_items(src, out=store)
+        assert again.digest() == fresh.digest()
+        assert (again.faults, again.others) == (fresh.faults, fresh.others)
+        assert (again.carried, again.is_whole) == (fresh.carried, True)
+        kept = store.read("_listing")
+        for change in range(4):
+            store.write("_listing", kept[:-1] if change == 0 else kept)
+            os.utime(changed, (1, 1) if change == 1 else (2, 2))
+            name = src.replace("2}", "1}") if change == 2 else src
+            limits = Limits(max_bytes=99) if change == 3 else None
+            with pytest.raises(NameError, match="_list_shard"):
+                list_items(name, None, limits, store)
+
+
+def test_a_tar_that_is_not_there(endpoint: str) -> None:
     with pytest.raises(UserError, match=r"s-3\.tar: .*(NoSuchKey|404)"):
         list_items("s3://tars/s-{0..3}.tar")
 
