@@ -6,12 +6,13 @@ boto3 is imported when a client is made.
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache, partial
 from typing import Any
 from xml.etree import ElementTree
 
-from wallclock.errors import UserError, first_line, install_hint
+from wallclock.errors import SourceError, UserError, first_line, install_hint
+from wallclock.fetch.folder import is_image_name
 from wallclock.fetch.retries import (
     ForbiddenError,
     PermanentError,
@@ -191,6 +192,29 @@ def list_objects(call: Callable[..., Any], **parameters: Any) -> Iterator[Mappin
         if not page["IsTruncated"]:
             return
         token = {"ContinuationToken": page["NextContinuationToken"]}
+
+
+def list_images(url: str, others: list[str]) -> Iterator[Mapping[str, Any]]:
+    """The objects below `s3://bucket/prefix` that are images by their names' extensions.
+
+    Of the keys that are none, or are hidden below the prefix, those of files join `others`.
+
+    Raises SourceError: it names no bucket; UserError: the bucket cannot be listed.
+    """
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise SourceError(f"{url} names no bucket; give s3://bucket/prefix")
+    prefix = prefix.lstrip("/")
+    try:
+        with closing(connect(url)) as client:
+            for item in list_objects(client.call, Bucket=bucket, Prefix=prefix):
+                key, slash = item["Key"], "" if prefix and prefix[-1] != "/" else "/"
+                if is_image_name(key) and "/." not in slash + key[len(prefix) :]:
+                    yield item
+                elif not key.endswith("/"):  # a folder's own
+                    others.append(key)
+    except RequestError as error:
+        raise UserError(f"{url} cannot be listed: {error}") from error
 
 
 def _read_page(

@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 from wallclock.errors import SourceError, UserError, import_extra
 from wallclock.fetch import folder
 from wallclock.fetch.filesystems import is_url, may_name, place_of
-from wallclock.fetch.retries import RequestError
-from wallclock.fetch.s3 import connect, list_objects
+from wallclock.fetch.s3 import list_images
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job.dataset import ABOUT, THREADS, THUMBNAILS, Dataset, open_existing
 from wallclock.job.items import Items
@@ -87,8 +86,9 @@ def list_items(
     items = replace(items, is_whole=items.is_whole and limit is None)
     if not len(items):
         raise SourceError(f"no image in {src}: no {KINDS} file, no line of a list")
-    if twice := repeated(items.ids):
-        times = f"{src} has the id '{printable(twice[0])}' {twice[1]} times"
+    if len(several := repeated(items.ids)):
+        name, n = several[0]["values"].as_py(), several[0]["counts"]
+        times = f"{src} has the id '{printable(name)}' {n} times"
         raise SourceError(f"{times}; give each image an id of its own")
     if items.root:  # names of files and objects are no URLs
         return items
@@ -215,8 +215,10 @@ def _joined(names: Sequence[str], shards: Sequence[Rows], limits: Limits) -> Ite
     ids, where, carried = table["id"], table[PLACE], table.drop_columns(["id", PLACE])
     if ids.null_count:
         ids = pc.coalesce(ids, pa.array([f"{at}" for at in range(len(ids))]))
-    if repeated(ids):
-        ids = _with_shards(ids, [os.path.basename(name) for name in names], sizes)
+    if len(several := repeated(ids).field("values")):
+        files = _of_shards([os.path.basename(name) for name in names[: len(sizes)]], sizes)
+        below = pc.binary_join_element_wise(files, ids, "/")
+        ids = pc.if_else(pc.is_in(ids, value_set=several), below, ids)
     is_stream = not pc.all(pc.match_substring(where, "+")).as_py()
     etags = [rows.etag for rows in shards]
     pairs = zip(names, etags, strict=False)
@@ -254,14 +256,6 @@ def _of_shards(values: Sequence[str], sizes: Sequence[int]) -> Any:
     """A column that has the same value for all rows of a shard."""
     columns = [pa.repeat(value, n) for value, n in zip(values, sizes, strict=True)]
     return pa.chunked_array(columns, pa.string())
-
-
-def _with_shards(ids: Any, names: Sequence[str], sizes: Sequence[int]) -> Any:
-    """Ids, of which those that several records have are below the name of their shard."""
-    counts = pc.value_counts(ids)
-    several = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    below = pc.binary_join_element_wise(_of_shards(names[: len(sizes)], sizes), ids, "/")
-    return pc.if_else(pc.is_in(ids, value_set=several), below, ids)
 
 
 # --- lists --------------------------------------------------------------------------------------
@@ -353,35 +347,10 @@ def _bucket(src: str, limit: int | None) -> Items:
 
     With a limit, they are listed until there are as many.
     """
-    parts = urlsplit(src)
-    if not parts.netloc:
-        raise SourceError(f"{src} names no bucket; give s3://bucket/prefix")
-    bucket, prefix = parts.netloc, parts.path.lstrip("/")
-
-    ids: list[Any] = []
-    etags: list[Any] = []
-    others: list[str] = []
-    try:
-        with closing(connect(src)) as client:
-            objects = list_objects(client.call, Bucket=bucket, Prefix=prefix)
-            images = (item for item in objects if _is_image_key(item["Key"], prefix, others))
-            for some in chunks(islice(images, limit)):
-                ids.append(pa.array([item["Key"] for item in some], pa.string()))
-                etags.append(pa.array([item["ETag"].strip('"') for item in some], pa.string()))
-    except RequestError as error:
-        raise UserError(f"{src} cannot be listed: {error}") from error
+    ids, etags, others = list[Any](), list[Any](), list[str]()
+    for some in chunks(islice(list_images(src, others), limit)):
+        ids.append(pa.array([item["Key"] for item in some], pa.string()))
+        etags.append(pa.array([item["ETag"].strip('"') for item in some], pa.string()))
     keys, versions = pa.chunked_array(ids, pa.string()), pa.chunked_array(etags, pa.string())
-    root = f"s3://{bucket}/".encode()
+    root = f"s3://{urlsplit(src).netloc}/".encode()
     return Items(keys, keys.cast(pa.binary()), versions, root, others=tuple(others))
-
-
-def _is_image_key(key: str, prefix: str, others: list[str]) -> bool:
-    """Whether a key is an image's; what is not, or is hidden below the prefix, joins `others`."""
-    below = key[len(prefix) :]
-    if not prefix or prefix.endswith("/"):
-        below = f"/{below}"
-    if folder.is_image_name(key) and "/." not in below:
-        return True
-    if not key.endswith("/"):  # a folder's own
-        others.append(key)
-    return False

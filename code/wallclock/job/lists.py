@@ -11,7 +11,6 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
@@ -87,8 +86,6 @@ def _read(extension: str, file: BinaryIO, limit: int | None) -> Any:
     if extension not in _FORMATS:
         known = ", ".join(_FORMATS[:-1])
         raise ValueError(f"{extension} is none of its formats, which are {known}")
-    if extension in _TABLES and (table := _unquoted(file)):
-        return table
     if extension in _OBJECTS or _OBJECT.match(head):  # at once: a column's type is that of all rows
         rows, most = _objects(file, head), sys.maxsize
     else:
@@ -110,32 +107,6 @@ def _lines(file: BinaryIO, head: bytes, most: int = _MOST_LINE) -> Iterator[str]
             if len(line) > most:
                 raise ValueError(f"a line of more than {most:,} characters")
             yield line
-
-
-def _unquoted(file: BinaryIO) -> Any:
-    """The table of a CSV without quotes and damage; None: it is to be read by row."""
-    from pyarrow import csv as arrow
-
-    first = b""
-    while lines := file.read(_MOST_LINE) + file.readline(_MOST_LINE):
-        if b'"' in lines or b"\0" in lines[:_HEAD] or lines.count(b"\r") > lines.count(b"\r\n"):
-            break
-        first = first or lines.lstrip(b"\r\n").partition(b"\n")[0]
-    file.seek(0)
-    if lines:
-        return None
-    mark, names = _header(first.decode("utf-8-sig", "replace"))
-    texts = arrow.ConvertOptions(column_types={f"f{at}": pa.string() for at in range(len(names))})
-    numbered = arrow.ReadOptions(autogenerate_column_names=True)
-    split = arrow.ParseOptions(delimiter=mark, quote_char=False)
-    # Arrow's threads may still read when it has raised. On a file of Python's they would wait for
-    # the interpreter, which may be at its end: the process would hang or abort.
-    with suppress(pa.ArrowInvalid), pa.OSFile(f"/dev/fd/{file.fileno()}") as again:
-        table = arrow.read_csv(again, numbered, split, texts)
-        table = table.rename_columns([column[0].as_py() for column in table.columns])[1:]
-        return table.select([at for at, name in enumerate(table.column_names) if name])
-    file.seek(0)
-    return None
 
 
 def _header(line: str) -> tuple[str, list[str]]:

@@ -42,18 +42,14 @@ def _bytes_of(array: Any) -> bytes:
     return np.diff(ends).tobytes() + memoryview(data or b"")[ends[0] : ends[-1]]
 
 
-def repeated(column: Any) -> tuple[str, int] | None:
-    """A text that is there more than once, and how often; None: all are distinct. None is empty.
+def repeated(column: Any) -> Any:
+    """The texts that are there more than once, `values`, and how often, `counts`; None is none.
 
     Only a column that is not sorted is counted, in a hash table of Arrow's.
     """
-    if pc.all(pc.less(column[:-1], column[1:])).as_py() is not False:
-        return None
-    counts = pc.value_counts(column)
-    several = counts.filter(pc.greater(counts.field("counts"), 1))
-    if not len(several):
-        return None
-    return several[0]["values"].as_py(), several[0]["counts"].as_py()
+    is_sorted = pc.all(pc.less(column[:-1], column[1:])).as_py() is not False
+    counts = pc.value_counts(column[:0] if is_sorted else column)
+    return counts.filter(pc.greater(counts.field("counts"), 1))
 
 
 # --- secrets ------------------------------------------------------------------------------------
@@ -104,8 +100,7 @@ def public_ids(ids: Any, where: Any) -> Any:
     changed = changed.combine_chunks()
     changed = pc.replace_with_mask(changed, changed, pa.array(is_url))
     shown = pc.if_else(changed, shown, ids)
-    counts = pc.value_counts(shown)
-    several = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    several = repeated(shown).field("values")
     alike = pc.and_(pc.is_in(shown, value_set=several), changed).combine_chunks()
     pairs = zip(shown.filter(alike).to_pylist(), ids.filter(alike).to_pylist(), strict=True)
     marked = [f"{text}#{sha256(whole.encode()).hexdigest()[:_DIGITS]}" for text, whole in pairs]

@@ -14,6 +14,9 @@ from wallclock.stages.decode import MODES
 DTYPES = ("uint8", "float32", "float16", "bfloat16")
 FRAMEWORKS = ("numpy", "torch")
 DEVICES = ("cpu", "cuda")
+#: Field of an `Output` → the words that stand for its values.
+_WORDS = {"dtype": DTYPES, "framework": FRAMEWORKS, "channels": tuple(MODES), "device": DEVICES}
+_WORDS["pin"] = ("pin",)
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,8 @@ class Output:
     device: Annotated[str, OneOf(DEVICES)] = "cpu"
 
     def __post_init__(self) -> None:
-        check_name(self.dtype, DTYPES, "output.dtype")
-        check_name(self.framework, FRAMEWORKS, "output.framework")
-        check_name(self.channels, MODES, "output.channels")
-        check_name(self.device, DEVICES, "output.device")
+        for name in ("dtype", "framework", "channels", "device"):
+            check_name(getattr(self, name), _WORDS[name], f"output.{name}")
         whole_number("output.hold", self.hold, 0)
         if self.device == "cuda":
             object.__setattr__(self, "framework", "torch")
@@ -59,18 +60,10 @@ class Output:
     def parse(cls, text: str) -> "Output":
         """From its text. Raises UserError: it is not understood."""
         values: dict[str, Any] = {}
+        names = {known: name for name, words in _WORDS.items() for known in words}
         for word in filter(None, (word.strip() for word in text.split(","))):
-            check_name(word, (*DTYPES, *FRAMEWORKS, *MODES, *DEVICES, "pin"), "output")
-            if word in DTYPES:
-                values["dtype"] = word
-            elif word in FRAMEWORKS:
-                values["framework"] = word
-            elif word in MODES:
-                values["channels"] = word
-            elif word in DEVICES:
-                values["device"] = word
-            else:
-                values["pin"] = True
+            check_name(word, names, "output")
+            values[names[word]] = word == "pin" or word
         return build(cls, values, "output")
 
     @property

@@ -57,8 +57,6 @@ def digest_of(items: ListedItems | Sequence[str]) -> str:
 
 
 def _id_of(item: Any, position: int) -> str:
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
-        return item[0]  # an id, or a path and its label: of both there may be millions
     name, where, _ = parse_item(item)
     if name is not None:
         return name

@@ -17,8 +17,7 @@ from typing import Any
 from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
 from wallclock.fetch.filesystems import filesystem_of, is_url, may_name, place_of
 from wallclock.fetch.folder import is_image_name
-from wallclock.fetch.retries import RequestError
-from wallclock.fetch.s3 import connect, list_objects
+from wallclock.fetch.s3 import list_images
 from wallclock.loader.items import IMAGE_KEYS, ListedItems, Names, Record, Unreadable, as_source
 from wallclock.loader.order import Place
 from wallclock.loader.tars import READ, TarMembers, read_samples
@@ -300,15 +299,8 @@ class UrlItems(ListedItems):
 
 
 def _list_bucket(url: str) -> list[str]:
-    bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    with closing(connect(url)) as client:
-        try:
-            names = [
-                item["Key"] for item in list_objects(client.call, Bucket=bucket, Prefix=prefix)
-            ]
-        except RequestError as error:
-            raise UserError(f"{url}: {error}; check AWS_…") from error
-    return [f"s3://{bucket}/{name}" for name in names if is_image_name(name)]
+    bucket, _, _ = url.removeprefix("s3://").partition("/")
+    return [f"s3://{bucket}/{item['Key']}" for item in list_images(url, [])]
 
 
 def _list_filesystem(url: str) -> list[str]:

@@ -1,5 +1,6 @@
 """A folder of small images with everything that a job meets, and what is in a dataset."""
 
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -75,11 +76,23 @@ def run(images: Path, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def reference(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Content:
-    """What an uninterrupted job makes."""
+def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset that an uninterrupted job makes; no test changes it."""
     out = tmp_path_factory.mktemp("reference") / "out"
     embed(images, out, **QUICK)
-    return content(out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def reference(finished: Path) -> Content:
+    """What is in it."""
+    return content(finished)
+
+
+@pytest.fixture
+def out(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it where `run` writes, for a test to change."""
+    return shutil.copytree(finished, tmp_path / "out")
 
 
 @dataclass

@@ -265,8 +265,7 @@ TROUBLES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 }
 
 
-@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
-@pytest.mark.parametrize("host", "ab")
+@pytest.mark.parametrize(("trouble", "host"), [*zip(TROUBLES, "ababababa", strict=True)])
 def test_a_node_that_cannot_do_the_job_is_left_out(
     trouble: Callable[[pytest.MonkeyPatch], None],
     host: str,

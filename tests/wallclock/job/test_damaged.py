@@ -62,11 +62,7 @@ def lines_of(run: Run, **settings: Any) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize("how", CUT)
-def test_a_damaged_part_is_made_again(
-    how: str, run: Run, reference: Content, tmp_path: Path
-) -> None:
-    run()
-    out = tmp_path / "out"
+def test_a_damaged_part_is_made_again(how: str, run: Run, reference: Content, out: Path) -> None:
     before = {path: path.read_bytes() for path in out.rglob("*part-*") if path.is_file()}
     change(out / PART, CUT[how])
     said, lines = lines_of(run)
@@ -114,10 +110,8 @@ def test_verify_names_every_damaged_part(
     assert "remove part-00002.parquet, and run the job of" in line
 
 
-def test_a_page_of_an_earlier_part_in_a_resumed_job(run: Run, tmp_path: Path) -> None:
+def test_a_page_of_an_earlier_part_in_a_resumed_job(run: Run, out: Path) -> None:
     """A start looks at sizes only; what it copies out of a part it checks."""
-    run()
-    out = tmp_path / "out"
     (out / "part-00002.parquet").unlink()  # has copies of images of part 0
     change(out / "part-00000.parquet", flip_a_vector)
     with pytest.raises(DamagedPartError, match=r"part-00000\.parquet is damaged"):
@@ -134,10 +128,9 @@ def test_the_error_can_be_pickled() -> None:
     assert (str(again), again.row_file) == (str(error), PART)
 
 
-def test_pages_have_checksums(run: Run, tmp_path: Path) -> None:
+def test_pages_have_checksums(out: Path) -> None:
     """Any reader of Parquet that asks for them sees a changed page."""
-    run()
-    path = tmp_path / "out" / PART
+    path = out / PART
     change(path, flip_a_vector)
     pq.read_table(path)
     with pytest.raises(OSError, match="CRC checksum verification failed"):
@@ -158,10 +151,9 @@ DESCRIPTIONS = {
 
 
 @pytest.mark.parametrize("how", DESCRIPTIONS)
-def test_a_damaged_description_is_one_line(how: str, run: Run, tmp_path: Path) -> None:
-    run()
-    (tmp_path / "out" / "_dataset.json").write_bytes(DESCRIPTIONS[how])
-    starts: list[Callable[[], object]] = [run, lambda: verify(tmp_path / "out")]
+def test_a_damaged_description_is_one_line(how: str, run: Run, out: Path) -> None:
+    (out / "_dataset.json").write_bytes(DESCRIPTIONS[how])
+    starts: list[Callable[[], object]] = [run, lambda: verify(out)]
     for start in starts:
         with pytest.raises(
             UserError, match=r"out/_dataset\.json (cannot be read|has format 99)"
@@ -170,15 +162,14 @@ def test_a_damaged_description_is_one_line(how: str, run: Run, tmp_path: Path) -
         assert "\n" not in str(e.value)
 
 
-def test_a_description_of_which_a_field_is_damaged(run: Run, tmp_path: Path) -> None:
-    run()
-    path = tmp_path / "out" / "_dataset.json"
+def test_a_description_of_which_a_field_is_damaged(out: Path) -> None:
+    path = out / "_dataset.json"
     data = path.read_text("utf-8")
     for name in ("identity", "shard", "complete", "settings", "source", "dtype"):
         assert f'"{name}":' in data
         path.write_text(data.replace(f'"{name}":', '"other":'), "utf-8")
         with pytest.raises(UserError, match=r"_dataset\.json cannot be read: ") as caught:
-            verify(tmp_path / "out")
+            verify(out)
         assert "\n" not in str(caught.value)
 
 
@@ -204,10 +195,9 @@ def test_a_description_of_which_a_field_is_damaged(run: Run, tmp_path: Path) -> 
     ],
 )
 def test_a_field_of_another_kind_is_one_line(
-    place: tuple[str, ...], value: Any, words: str, run: Run, tmp_path: Path
+    place: tuple[str, ...], value: Any, words: str, run: Run, out: Path
 ) -> None:
-    run()
-    path = tmp_path / "out" / "_dataset.json"
+    path = out / "_dataset.json"
     about = inside = json.loads(path.read_bytes())
     for name in place[:-1]:
         inside = inside[name]
@@ -215,18 +205,17 @@ def test_a_field_of_another_kind_is_one_line(
     path.write_text(json.dumps(about))
     with pytest.raises(UserError) as caught:
         run()
-    line = str(caught.value).replace(str(tmp_path), "")
+    line = str(caught.value).replace(str(out.parent), "")
     assert words in line
     assert line.isprintable()
     assert len(line) < 400
 
 
 @pytest.mark.parametrize("name", ["part-x.parquet", "part-1.parquet", "part-00000\x1b.parquet"])
-def test_a_table_that_is_no_part(name: str, run: Run, tmp_path: Path) -> None:
+def test_a_table_that_is_no_part(name: str, run: Run, out: Path) -> None:
     """Who reads the folder as one table would read it, too."""
-    run()
-    shutil.copy(tmp_path / "out" / PART, tmp_path / "out" / name)
-    for start in (run, lambda: verify(tmp_path / "out")):
+    shutil.copy(out / PART, out / name)
+    for start in (run, lambda: verify(out)):
         with pytest.raises(UserError, match="is no part of its job; move it away") as caught:
             start()
         assert str(caught.value).isprintable()
@@ -242,27 +231,25 @@ def test_a_table_that_is_no_part(name: str, run: Run, tmp_path: Path) -> None:
         '{"part-00001.parquet": {"bytes": 1e400}}',
     ],
 )
-def test_checksums_of_another_kind(text: str, run: Run, reference: Content, tmp_path: Path) -> None:
-    run()
-    (tmp_path / "out" / "_checksums" / "part-00001.json").write_text(text)
-    (fault,) = verify(tmp_path / "out").faults
+def test_checksums_of_another_kind(text: str, run: Run, reference: Content, out: Path) -> None:
+    (out / "_checksums" / "part-00001.json").write_text(text)
+    (fault,) = verify(out).faults
     assert "part-00001" in fault
     run()
-    assert content(tmp_path / "out") == reference
+    assert content(out) == reference
 
 
-def test_rows_that_a_footer_claims(run: Run, tmp_path: Path) -> None:
+def test_rows_that_a_footer_claims(run: Run, out: Path) -> None:
     """A checksum finds no one who wrote it, too; Arrow would take memory for so many rows."""
-    run()
-    path = tmp_path / "out" / "part-00000.parquet"
+    path = out / "part-00000.parquet"
     data = path.read_bytes()
     start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
     footer = thrift.parse(data, start)[0]
     thrift.set_field(thrift.field(footer, 4).items[0], 3, 1 << 31)
     said = thrift.dump(footer)
     path.write_bytes(data[:start] + said + struct.pack("<I", len(said)) + b"PAR1")
-    mend(tmp_path / "out", path.name)
-    (tmp_path / "out" / PART).unlink()
+    mend(out, path.name)
+    (out / PART).unlink()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts again
     before = bytes_of("VmHWM")
     with suppress(UserError):
@@ -279,10 +266,8 @@ def test_rows_that_a_footer_claims(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_a_line_about_an_image_that_was_not_reached(
-    fields: dict[str, Any], words: str, run: Run, tmp_path: Path
+    fields: dict[str, Any], words: str, run: Run, out: Path
 ) -> None:
-    run()
-    out = tmp_path / "out"
     forget_an_image(out)
     path = out / "_unreached" / "part-00000.jsonl"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | fields))

@@ -160,7 +160,7 @@ change = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(changes=st.lists(change, min_size=1, max_size=4))
 def test_any_changes_and_kills(
     changes: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory

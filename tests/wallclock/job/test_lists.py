@@ -69,7 +69,7 @@ _NAMES = st.sampled_from(["path", "URL", " Uri ", "Where"])
 @example(
     [("007", "/abs/1e5"), ("2020-01-01", 'a "b", c.jpg'), ("x\ny", "\u2028\x85 ;\t.jpg ")], "URL"
 )
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_ids_and_places_are_as_written(name: str, rows: list[tuple[str, str]], column: str) -> None:
     rows = [row for row in rows if "://" not in row[1]] or [("1", "a")]
     frame = pd.DataFrame({"n": [*range(len(rows))], "ID": [row[0] for row in rows]})
@@ -262,7 +262,7 @@ def test_urls_are_requested_as_they_stand(tmp_path: Path) -> None:
 
 # --- whole sources ------------------------------------------------------------------------------
 
-RECORDS, EVERY = 1000, 20  # one in twenty records is damaged in each way
+RECORDS, EVERY = 200, 20  # one in twenty records is damaged in each way
 CUT = making.jpeg()[:-40]
 
 
@@ -330,7 +330,7 @@ def test_records_add_up(
         n_failed, n_skipped = _write_list(kind, Path(src), folder), 0
     assert main(["embed", src, str(out), *WORDS]) == 0
     failed, skipped = (n * RECORDS // EVERY for n in (n_failed, n_skipped))
-    n = RECORDS - (100 if kind == "txt" else 0)
+    n = RECORDS - (RECORDS // 10 if kind == "txt" else 0)
     counts = (
         f"{n - failed - skipped} vectors, {failed} failed, {skipped} skipped in 1 part of {out}"
     )
@@ -343,7 +343,7 @@ def test_records_add_up(
     names = {"txt": f"{folder}/sub/{{}}.jpg", "s3": "sub/{}.jpg", "folder": "sub/{}.jpg"}
     assert {*found.rows} == {names.get(kind, "{}").format(at) for at in good}
     if kind in ("s3", "folder"):
-        assert printed.err.count("skipped: 100 files are no images: ") == 1
+        assert printed.err.count(f"skipped: {skipped} files are no images: ") == 1
 
 
 @pytest.mark.parametrize(
@@ -401,20 +401,3 @@ def test_no_name_is_utf8(env: dict[str, str], tmp_path: Path) -> None:
     about = json.loads(Path(out, "_dataset.json").read_bytes())
     assert about["source"] == f"{tmp_path}/in\\xffä"
     assert sorted(content(out).rows) == ["a\\xfe.jpg", "ä.jpg"]
-
-
-def test_arrow_reads_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its threads may go on after an error; on one of Python's they would hang the exit."""
-    path, given = tmp_path / "list.csv", list[Any]()
-    path.write_text("path\na.jpg\nb.jpg\n")
-    monkeypatch.setattr("pyarrow.csv.read_csv", _noting(given, pacsv.read_csv))
-    assert list_items(str(path)).ids.to_pylist() == ["a.jpg", "b.jpg"]
-    assert [type(source) for source in given] == [pa.OSFile]
-
-
-def _noting(given: list[Any], read: Callable[..., Any]) -> Callable[..., Any]:
-    def noted(source: Any, *args: Any, **values: Any) -> Any:
-        given.append(source)
-        return read(source, *args, **values)
-
-    return noted

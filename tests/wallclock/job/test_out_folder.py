@@ -42,11 +42,9 @@ def test_the_umask(umask: int, run: Run, tmp_path: Path) -> None:
         *(("_thumbnails", "link"), ("part-00009.parquet", "dangling link"), (".lock", "pipe")),
     ],
 )
-def test_no_link_is_followed(name: str, what: str, run: Run, tmp_path: Path) -> None:
+def test_no_link_is_followed(name: str, what: str, run: Run, out: Path, tmp_path: Path) -> None:
     """Neither by a job nor by its check: each names it, and what it leads to stays as it is."""
-    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
-    run()
-    original = out / name
+    elsewhere, original = tmp_path / "elsewhere", out / name
     if original.exists():
         shutil.move(original, elsewhere)
     elif what == "link":

@@ -138,9 +138,8 @@ def test_they_give_what_files_give(src: str, tmp_path: Path) -> None:
         assert [name for batch in batches for name in batch.ids] == [row["id"] for row in rows]
 
 
-@pytest.mark.parametrize("lost", [[1, 2], [0, 3]])
-def test_a_rerun_reads_what_is_missing(src: str, lost: list[int], tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_a_rerun_reads_what_is_missing(src: str, tmp_path: Path) -> None:
+    out, lost = tmp_path / "out", (0, 2, 3)
     embed(src, out, **SETTINGS)
     before = {path: path.read_bytes() for path in out.glob("part-*")}
     assert "complete already" in str(embed(src, out, **SETTINGS))
@@ -151,6 +150,7 @@ def test_a_rerun_reads_what_is_missing(src: str, lost: list[int], tmp_path: Path
     assert {path: path.read_bytes() for path in out.glob("part-*")} == before
 
 
+@pytest.mark.parametrize("src", ["packed", "parquets"], indirect=True)
 def test_a_shard_that_changes_is_another_list(src: str, tmp_path: Path) -> None:
     before = list_items(src)
     assert before.digest() == list_items(src).digest()
@@ -162,12 +162,14 @@ def test_a_shard_that_changes_is_another_list(src: str, tmp_path: Path) -> None:
     assert sum(changed) == {"s": 10, "t": 17 if "{" in src else 30}[path.name[0]]
 
 
+@pytest.mark.parametrize("src", ["packed", "parquets"], indirect=True)
 def test_a_limit_is_of_all_shards(src: str, tmp_path: Path) -> None:
     embed(src, tmp_path / "out", limit=14, **SETTINGS)
     assert {*vectors(tmp_path / "out")} == {*[*IMAGES][:14]}
     assert verify(tmp_path / "out", n=30).compared == 12
 
 
+@pytest.mark.parametrize("src", ["packed", "parquets"], indirect=True)
 def test_copies_and_thumbnails(src: str, tmp_path: Path) -> None:
     """A later job takes over what it can, from the thumbnails, too."""
     embed(src, tmp_path / "out", keep="thumbnails", **SETTINGS)

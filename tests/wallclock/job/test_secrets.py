@@ -1,9 +1,6 @@
 """Passwords and signatures of URLs: they open the images, and are in nothing that a job writes."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import making
-from tests.conftest import ROOT
 from tests.threaded_server import FileHandler, ThreadedServer
 from tests.wallclock.job.conftest import QUICK, World, content
+from wallclock.__main__ import main
 from wallclock.errors import SourceError, UserError
 from wallclock.job import embed
 from wallclock.job.listing import list_items
@@ -92,33 +89,30 @@ def test_signed_anew_they_are_the_same_images(
     assert not verify(out).faults
 
 
-def test_a_signed_list(store: ThreadedServer, tmp_path: Path, capfd: Any) -> None:
+def test_a_signed_list(
+    store: ThreadedServer, tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`verify` takes SRC from who calls it, as OUT has not all of it."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     src, out = signed(f"{store.endpoint}/list.txt", 1), tmp_path / "out"
     src = src.replace("http://", "http://user:S3CRET@")
-    words = [sys.executable, "-m", "wallclock"]
     settings = [f"{name}={value}" for name, value in QUICK.items()]
-    assert command(*words, "embed", src, str(out), *settings) == 0
+    assert main(["embed", src, str(out), *settings]) == 0
     assert (
         json.loads((out / "_dataset.json").read_text())["source"]
         == f"{store.endpoint}/list.txt?w=9"
     )
-    assert command(*words, "verify", str(out)) == 1
+    assert main(["verify", str(out)]) == 1
     said = capfd.readouterr()
     assert "give SRC, too: wallclock verify OUT SRC" in said.err
-    assert command(*words, "verify", str(out), src, "n=3") == 0
+    assert main(["verify", str(out), src, "n=3"]) == 0
     Store.day = 2
-    assert command(*words, "verify", str(out), src) == 1
+    assert main(["verify", str(out), src]) == 1
     said = "".join(capfd.readouterr())
     assert "3 vectors embedded again" in said
     assert "HTTP 403" in said
     assert "S3CRET" not in said
     assert b"S3CRET" not in everything_in(out)
-
-
-def command(*words: str) -> int:
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
-    return subprocess.run(words, env=env, check=False).returncode
 
 
 def test_ids_that_would_become_one(tmp_path: Path) -> None:
@@ -156,6 +150,7 @@ def test_ids_that_would_become_one(tmp_path: Path) -> None:
         (pa.array([1.5, float("inf")]), [1.5, float("inf")]),
     ],
 )
+@pytest.mark.usefixtures("read_in_this_process")
 def test_columns_that_are_carried_along(column: Any, kept: list[Any], tmp_path: Path) -> None:
     field = pa.field("other", column.type, metadata={"from": "http://u:S3CRET@h/"})
     schema = pa.schema([("path", pa.string()), field])

@@ -43,20 +43,16 @@ IDENTITY: dict[str, Any] = {"shard": 1}
 ABOUT: dict[str, Any] = {"complete": False, "settings": {}, "source": "images"}
 
 
-def test_shards_in_any_order_make_the_same_rows(job: Job, reference: Content) -> None:
+@pytest.mark.parametrize("calls", [[[2], [0], [1]], [[1], [0, 2]]])
+def test_shards_in_any_order_make_the_same_rows(
+    calls: list[list[int]], job: Job, reference: Content
+) -> None:
+    """Copies too: neither call nor order decides which image has a vector of its own."""
     job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
-    copied = [embed_shards(job, shard).copied for shard in (2, 0, 1)]
+    copied = [embed_shards(job, *shards).copied for shards in calls]
     assert content(job.dataset.out) == reference
     assert 0 < sum(copied) < TWINS  # of two images in one shard, and not across shards
     assert not job.plan([1]).missing
-
-
-def test_shards_of_one_call_make_the_same_rows(job: Job, reference: Content) -> None:
-    """Copies too: neither call nor order decides which image has a vector of its own."""
-    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
-    copied = [embed_shards(job, 1).copied, embed_shards(job, 0, 2).copied]
-    assert content(job.dataset.out) == reference
-    assert 0 < sum(copied) < TWINS
 
 
 @given(n=st.integers(1, 200), actors=st.integers(1, 9), most=st.integers(1, 50))

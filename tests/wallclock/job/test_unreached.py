@@ -266,7 +266,7 @@ weather = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(runs=st.lists(weather, min_size=1, max_size=5))
 def test_every_image_once_whatever_happens(
     runs: list[dict[str, Any]], listed: Path, tmp_path_factory: pytest.TempPathFactory

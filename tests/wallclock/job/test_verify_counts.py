@@ -78,8 +78,7 @@ def test_an_image_that_is_there_twice(kind: str, run: Run, tmp_path: Path) -> No
     assert f"{N - DAMAGED} vectors and {DAMAGED} failures of {N} images" in faults
 
 
-def test_the_sample_is_the_seeds(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run()
+def test_the_sample_is_the_seeds(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples: list[tuple[int, ...]] = []
     stored = verification._stored
 
@@ -89,7 +88,7 @@ def test_the_sample_is_the_seeds(run: Run, tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(verification, "_stored", recorded)
     for seed in (0, 1, 0):
-        assert verify(tmp_path / "out", n=6, seed=seed).faults == ()
+        assert verify(out, n=6, seed=seed).faults == ()
     first, second, again = samples
     assert first == again != second
     assert len(set(first)) == 6

@@ -42,7 +42,7 @@ def taken(batches: Any, n: int | None = None) -> list[Any]:
     return rows
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     damaged=st.lists(st.booleans(), max_size=16),
     batch=st.integers(1, 3),
