@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import job, peers, regression, remote, trace, training
+from benchmarks import decode, job, peers, regression, remote, trace, training
 from benchmarks._common import PX
 from benchmarks.regression import RATIOS, Interval, intervals, judge, ratios_of
 from benchmarks.traced import unmarked
@@ -256,6 +257,16 @@ def test_the_next_fastest_is_compared() -> None:
         "photos, from S3: 5,000 images per second, 310 µs of CPU each",
         "  fast: 0.50 × [0.40 to 0.50], 400 µs",
     ]
+
+
+@pytest.mark.slow
+def test_each_decoder_is_timed_in_a_process_of_its_own() -> None:
+    """All but those that are not to be had."""
+    make = partial(decode._decoder, "simplejpeg", 8)
+    choices = [decode.Choice("simplejpeg", make), decode.Choice("native", make, "is absent")]
+    rows = decode.measure(decode.Work("decode", "folder", [making.jpeg(300, 200)], choices), 2)
+    assert [row["reason"] for row in rows] == ["", "is absent"]
+    assert [isinstance(row["ms"], float) for row in rows] == [True, False]
 
 
 @pytest.mark.parametrize("dtype", training.DTYPES)
