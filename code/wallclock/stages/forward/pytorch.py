@@ -19,6 +19,8 @@ def build(request: NetworkRequest) -> Network:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     dtype, normalize = TORCH_DTYPES[request.dtype], request.normalize
     network = request.network.to(device=request.device, dtype=dtype)
+    if request.device == "cuda":  # where convolutions in half precision are made for it
+        network = network.to(memory_format=torch.channels_last)
 
     def step(batch: Any) -> Any:
         # Normalized in FP32, then rounded once, as on the host.
