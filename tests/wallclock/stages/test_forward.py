@@ -158,7 +158,7 @@ class TestLabelsAreReadBack:
     ],
 )
 def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> None:
-    assert tuple(forward._MODULES) == (*RUNTIMES, "compile", "pruned")
+    assert forward._MODULES.keys() == {*RUNTIMES, "compile", "pruned"}
     assert tuple(DTYPES) == RUNTIMES
     with pytest.raises(UserError, match=message) as caught:
         forward.check(replace(RECIPE, **changes))
