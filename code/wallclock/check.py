@@ -27,7 +27,7 @@ from wallclock.formats import is_plain_jpeg as is_plain_jpeg
 from wallclock.orientation import UPRIGHT, orientation_of
 from wallclock.recipe import Limits
 from wallclock.stages.augment import Augmentation
-from wallclock.stages.decode import DECODERS
+from wallclock.stages.decode import DECODERS, Picture
 from wallclock.stages.decode.pil import (
     admit_pixels,
     load_stored,
@@ -194,6 +194,13 @@ def read_header(
     return header
 
 
+def _header_of_picture(picture: Picture, limits: Limits, rotate: bool) -> Header:
+    with _failures("image"):
+        _check_size(*picture.size(), limits)
+        orientation = picture.orientation() if rotate else UPRIGHT
+        return Header("", *picture.size(), orientation=orientation)
+
+
 def _check_size(width: int, height: int, limits: Limits) -> None:
     claim = f"header claims {width}x{height} pixels"
     if width * height > limits.max_pixels:
@@ -290,12 +297,15 @@ class Inspector:
         object.__setattr__(self, "_header", header)
         admit_pixels(self.limits.max_pixels)
 
-    def __call__(self, position: int, name: str, data: bytes) -> tuple[ImageInfo, bool]:
+    def __call__(self, position: int, name: str, data: bytes | Picture) -> tuple[ImageInfo, bool]:
         """What the bytes of the image with this id are, and whether they are to be decoded.
 
         Raises:
             ImageError: they are no image, a damaged or a dangerous one.
         """
+        if isinstance(data, Picture):
+            header = _header_of_picture(data, self.limits, self.rotate)
+            return self._note(position, name, 0, header, header.orientation, "")
         header = read_header(data, self.limits, to_the_end=not self._strict, rotate=self.rotate)
         orientation = header.orientation
         if self.rotate and header.format == "jpeg":

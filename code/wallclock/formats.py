@@ -19,6 +19,8 @@ HEAD_BYTES = 128
 #: Where a PNG has its colour type, behind the bits of a sample; channels of each type.
 _PNG_COLOUR, _CHANNELS = 25, {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _LEAST_CHUNK = 1024
+#: Of a WebP up to its image, at most: features, a profile, alpha, the image, and some others.
+_WEBP_CHUNKS = 8
 #: Components of the JPEG 2000 files that Pillow reads.
 _MOST_COMPONENTS = 4
 #: Width and height in pixels.
@@ -150,6 +152,19 @@ def _webp(data: bytes, most: int) -> Iterator[Size]:
     elif kind == b"VP8 ":
         width, height = struct.unpack_from("<HH", data, 26)
         yield width & 0x3FFF, height & 0x3FFF
+
+
+def webp_image_end(data: bytes) -> int:
+    """Where the only image of a WebP ends; 0: it is an animation, cut off, or unusual."""
+    at = 12
+    for _ in range(_WEBP_CHUNKS):
+        kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+        if kind in (b"VP8 ", b"VP8L"):
+            return at if at <= len(data) else 0
+        if kind == b"ANIM":
+            return 0
+    return 0
 
 
 def _bmp(data: bytes, most: int) -> Iterator[Size]:

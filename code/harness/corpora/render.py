@@ -169,6 +169,11 @@ def render(seed: int, image_set: str, index: int, progressive_share: float = 0.0
     return file.getvalue()
 
 
+def picture(seed: int, index: int, wide: int, high: int) -> Image.Image:
+    """One image of this size, before it is encoded: for other formats than JPEG."""
+    return _compose(_Rng(seed, "original", index, _CONTENT), wide, high).convert("RGB")
+
+
 def _frame(rng: _Rng, image_set: str) -> tuple[int, int]:
     """Draw (width, height): over half square, most others between 1:2 and 1:1, few slivers."""
     share = rng.uniform(0, 1)

@@ -32,12 +32,12 @@ _AHEAD_BYTES, _LEAST_AHEAD = 1 << 26, 64
 class Source:
     """One image: an id, and where its bytes are.
 
-    `where`: a path, a URL (http, https, s3, or fsspec's), the bytes, a function that returns them,
-    or a binary file, which is read from its start if it can seek. `given`: what the user gave.
+    `where`: a path, a URL (http, https, s3, or fsspec's), the bytes, a binary file, which is read
+    from its start if it can seek, or a function of what is in memory. `given`: what the user gave.
     """
 
     id: str
-    where: str | bytes | BinaryIO | Callable[[], bytes]
+    where: str | bytes | BinaryIO | Callable[[], Any]
     given: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -74,15 +74,15 @@ class SourceReader(Reader):
         self._remote: Remote | None = None
         self._pool: ThreadPoolExecutor | None = None
 
-    def __call__(self, item: Any) -> bytes:
-        """The image's bytes."""
+    def __call__(self, item: Any) -> Any:
+        """The image's bytes; or what a function returns in their place."""
         where = item.where
         if isinstance(where, str):
             return self._fetched(item) if is_url(where) else self._read_path(where)
         if isinstance(where, bytes):
             return self._check_length(where)
         if callable(where):
-            return self._check_length(where())
+            return where()
         with self._opening:  # a file has one position, and two sources may share it
             if where.seekable():
                 where.seek(0)

@@ -22,7 +22,7 @@ from wallclock.errors import image_errors
 from wallclock.job.dataset import THUMBNAILS, Dataset
 from wallclock.loader.tars import Span
 from wallclock.orientation import UPRIGHT, orient
-from wallclock.stages.pixels import PixelArray
+from wallclock.stages.pixels import PixelArray, copied
 from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
 
 _QUALITY = 90
@@ -37,7 +37,9 @@ def _make(data: bytes, info: ImageInfo, pixels: PixelArray) -> bytes:
     import torch
 
     is_writeable = isinstance(pixels, np.ndarray) and pixels.flags.writeable
-    image = pixels if is_writeable else np.array(pixels)  # torch warns of what is read-only
+    image = (
+        pixels if is_writeable else copied(np.asarray(pixels))
+    )  # torch warns of what is read-only
     if info.orientation != UPRIGHT:
         # The copy has no EXIF; of a job that takes images as they are stored, neither is it turned.
         image = np.ascontiguousarray(orient(image, info.orientation))

@@ -12,7 +12,10 @@ from wallclock.errors import VERSION
 from wallclock.job.dataset import Dataset
 from wallclock.machine import libjpeg_turbo_version
 
-_LIBRARIES = ("numpy", "pillow", "simplejpeg", "torch", "transformers", "pyarrow")
+_LIBRARIES = (
+    *("numpy", "pillow", "simplejpeg", "opencv-python-headless", "torch", "transformers"),
+    "pyarrow",
+)
 #: What changes no vector.
 _NO_MATTER = ("python", "pyarrow")
 

@@ -237,6 +237,8 @@ class AtOnce:
                     place = self._read(item)
                 except ImageError as error:
                     place, part.results[at] = b"", error
+                if not isinstance(place, bytes):  # pixels
+                    place, part.results[at] = b"", Left(place)
             places.append(place)
         return places
 

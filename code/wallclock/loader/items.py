@@ -9,7 +9,6 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +17,13 @@ from wallclock.fetch import folder
 from wallclock.fetch.filesystems import is_url
 from wallclock.fetch.sources import Source
 from wallclock.formats import KINDS
-from wallclock.stages.decode import pil
+from wallclock.stages.decode import Picture
 
 #: Keys of a dict or a row that may hold the image. Data comes before a path or a URL, and then the
 #: first of these.
 IMAGE_KEYS = ("image", "img", "bytes", "jpg", "jpeg", "png", "webp", "path", "url")
 #: Items of a sequence that are looked at for one of a known kind.
 _LOOKED_AT = 100
-_encode = image_errors("decode", "Pillow", pil.encode)
 
 
 class ParsedItem(NamedTuple):
@@ -143,7 +141,7 @@ def _readable(where: Any, item: Any, index: int) -> Any:
     if isinstance(where, str | bytes | Unreadable) or hasattr(where, "read"):
         return where
     if _is_array(where):
-        return partial(_encode, where)
+        return Picture(where)
     reason, unknown = "has no image", where is not None
     if unknown:
         reason = f"is a {type(where).__name__}: give a path, a URL, bytes or a file"

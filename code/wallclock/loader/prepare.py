@@ -21,7 +21,7 @@ from wallclock.preprocess import Size, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, decode, normalize, resize
 from wallclock.stages.augment import augmentation_of
-from wallclock.stages.pixels import PixelArray
+from wallclock.stages.pixels import PixelArray, copied
 
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
 Arrays: TypeAlias = npt.NDArray[Any]
@@ -296,8 +296,8 @@ def _store_normalized(model: ModelSpec) -> Store:
 
 
 def _store_array(image: Image, pixels: PixelArray, row: Arrays) -> None:
-    # The decoder's buffer is used again, and Pillow's arrays are read-only.
-    row[0] = np.array(pixels, order="C")
+    # The decoder's buffer is used again, and Pillow's memory or the user's is not ours.
+    row[0] = copied(pixels)
 
 
 def _copy(image: Image, pixels: PixelArray, row: Arrays) -> None:

@@ -37,6 +37,7 @@ from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.augment import augmentation_of
+from wallclock.stages.decode import webp
 from wallclock.stages.decode.native import fallbacks
 from wallclock.stages.pixels import PixelArray
 
@@ -289,7 +290,7 @@ class ThreadLoader(LendingLoader):
         augmentations = map(augmentation_of, items) if self._augments else ()
         extras = Extras(
             marks=[Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.marks) for chunk in chunks],
-            labels=self._labels,
+            labels={**self._labels, **webp.label()},
             augmentations=[augmentation for augmentation in augmentations if augmentation],
             infos=items if self._feed.inspector else (),
             unwanted=[

@@ -21,7 +21,7 @@ from wallclock.errors import ImageError, UserError
 from wallclock.stages import normalize
 from wallclock.stages.augment import Augment, Augmentation
 from wallclock.stages.decode import MODES
-from wallclock.stages.pixels import PixelArray
+from wallclock.stages.pixels import PixelArray, copied
 
 
 class Transform:
@@ -147,7 +147,7 @@ def _seed_global(key: int) -> None:
 def _to_numpy(pixels: PixelArray) -> PixelArray:
     """An array that may be written to; a view that is upright, or a decoder's, may not."""
     flags = pixels.flags
-    return pixels if flags.c_contiguous and flags.writeable else np.array(pixels, order="C")
+    return pixels if flags.c_contiguous and flags.writeable else copied(pixels)
 
 
 def _to_torch(pixels: PixelArray) -> Any:

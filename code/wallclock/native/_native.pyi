@@ -107,8 +107,9 @@ def resize(
 ) -> int:
     """Resize what any decoder made, uint8 (h, w, c); returns a status.
 
-    c is 3, or 4, of which the last one is left out; or 1, into a row of 1 or of 3. The row is as
-    for `Chunk.fill`. Raises ValueError: something does not fit.
+    c is 3, or 4, of which the last one is left out; or 1, into a row of 1 or of 3. Three channels
+    may lie in pixels of 4 bytes, or be a grey one (a stride of 0). The row is as for `Chunk.fill`.
+    Raises ValueError: something does not fit.
     """
 
 def choose_kernels() -> str:

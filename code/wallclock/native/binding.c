@@ -482,10 +482,22 @@ static PyType_Spec chunk_spec = {"wallclock.native._native.Chunk", sizeof(Chunk)
 
 /* --- pixels of any decoder ----------------------------------------------------------------- */
 
+/* Bytes from one pixel to the next: 1 of grey, perhaps seen as three channels; 3; or 4, with alpha or
+ * padding. 0: this is no such image. */
+static int pixel_size(const Py_buffer *pixels)
+{
+    if (pixels->ndim != 3)
+        return 0;
+    Py_ssize_t channels = pixels->shape[2], size = pixels->strides[1], next = pixels->strides[2];
+    bool fits = next == 1 ? channels == size || (channels == 3 && size == 4)
+                          : next == 0 && channels == 3 && size == 1;
+    return fits && (size == 1 || size == 3 || size == 4) ? (int)size : 0;
+}
+
 static Status run_pixels(Plan *plan, const Py_buffer *pixels, const Row *row)
 {
     Scratch *scratch = scratch_of_thread();
-    Interleaved image = {pixels->buf, pixels->strides[0], (int)pixels->shape[2], NULL};
+    Interleaved image = {pixels->buf, pixels->strides[0], pixel_size(pixels), NULL};
     Source source;
     if (!scratch || !source_of_pixels(scratch, &image, plan->width, plan->height, &plan->needs,
                                       &source))
@@ -509,16 +521,13 @@ static PyObject *resize_pixels(PyObject *module, PyObject *args)
     if (PyErr_Occurred() || PyObject_GetBuffer(object, &pixels, PyBUF_STRIDES | PyBUF_FORMAT) < 0)
         return NULL;
     int status = -1;
-    const Py_ssize_t *shape = pixels.shape, *strides = pixels.strides;
-    if (pixels.ndim != 3 || shape[0] != plan->height || shape[1] != plan->width ||
-        (shape[2] != 1 && shape[2] != 3 && shape[2] != 4) || strides[1] != shape[2] ||
-        strides[2] != 1) {
+    if (!pixel_size(&pixels) || pixels.shape[0] != plan->height || pixels.shape[1] != plan->width) {
         PyErr_Format(PyExc_ValueError, "the plan is for pixels (%d, %d, 1, 3 or 4) of uint8",
                      plan->height, plan->width);
     } else if (open_row(row_object, &plan->placement.window, normalization, &view, &row)) {
         Py_BEGIN_ALLOW_THREADS
-        status = row.channels == 1 && shape[2] != 1 ? OTHER_PROCESS
-                                                    : run_pixels(plan, &pixels, &row);
+        status = row.channels == 1 && pixel_size(&pixels) != 1 ? OTHER_PROCESS
+                                                               : run_pixels(plan, &pixels, &row);
         Py_END_ALLOW_THREADS
         PyBuffer_Release(&view);
     }

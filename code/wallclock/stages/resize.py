@@ -25,7 +25,7 @@ from wallclock import native
 from wallclock.errors import ImageError, Unavailable, check_name
 from wallclock.preprocess import Placement, Size
 from wallclock.recipe import INTERPOLATIONS
-from wallclock.stages.pixels import PixelArray
+from wallclock.stages.pixels import PixelArray, as_stored
 
 #: Interpolations of the native module.
 NATIVE = ("bilinear", "bicubic")
@@ -180,8 +180,13 @@ class _Torch(Resizer):
         return self._from_numpy(channels_first(row))
 
     def resize_into(self, destination: Any, pixels: PixelArray, full: Full = None) -> None:
-        # Pillow's arrays are read-only, which torch warns about.
-        view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
+        stored = as_stored(pixels)
+        if stored.shape[2] != pixels.shape[2]:
+            made = np.empty((*self._size, 4), np.uint8)
+            self.resize_into(self.as_destination(made), stored, full)
+            destination.copy_(self.as_destination(made)[:, :3])
+            return
+        view = self.as_destination(stored)
         scales: tuple[float | None, float | None] = None, None
         if full is not None and pixels.shape[:2] != full:
             height, width = extent(pixels.shape[:2], full)
@@ -193,7 +198,7 @@ class _Torch(Resizer):
         (top, left), (rows, columns) = placement.start, placement.window
         if placement.resized == (height, width):  # as thumbnails are for a model that crops them
             return pixels[top : top + rows, left : left + columns]
-        view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
+        stored = as_stored(pixels)
         # The function has no offset: what lies above and left of the window is made, too. The
         # source could be cut only where whole pixels of it make whole pixels of the result; and
         # torch copies a view that lacks columns, which takes as long as making them.
@@ -201,12 +206,13 @@ class _Torch(Resizer):
             _never_skipped(top + rows, pixels.shape[0], placement.resized[0]),
             _never_skipped(left + columns, pixels.shape[1], placement.resized[1]),
         )
-        if self._whole.shape[:2] != size:  # kept for the next image, which is often of that size
-            self._whole = np.empty((*size, pixels.shape[2]), np.uint8)
+        shape = *size, stored.shape[2]
+        if self._whole.shape != shape:  # kept for the next image, which is often of that size
+            self._whole = np.empty(shape, np.uint8)
             self._into_whole = self.as_destination(self._whole)
         scales = placement.resized[0] / height, placement.resized[1] / width
-        self._function(view, size, False, *scales, out=self._into_whole)
-        return self._whole[top : top + rows, left : left + columns]
+        self._function(self.as_destination(stored), size, False, *scales, out=self._into_whole)
+        return self._whole[top : top + rows, left : left + columns, : pixels.shape[2]]
 
 
 def _never_skipped(made: int, stored: int, resized: int) -> int:

@@ -131,7 +131,8 @@ class World:
                 raise UserError("the credentials have expired; renew them")
             if item.id in self.away:
                 raise NotReachedError("read", "HTTP 503")
-            return read(reader, item)
+            data: bytes = read(reader, item)
+            return data
 
         patch.setattr(SourceReader, "__call__", call)
 

@@ -210,18 +210,6 @@ def test_other_geometries_are_of_one_image() -> None:
             call(KINDS["RGB"], preprocess="original")
 
 
-@pytest.mark.parametrize("mode", decode.MODES)
-def test_a_large_image_is_converted_in_strips(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the same pixels; the last strip has fewer rows."""
-    for data in (KINDS["palette"], KINDS["CMYK JPEG"], KINDS["16 bit"], transparent(61, 53)):
-        expected = decode.decode_other(data, mode)
-        with monkeypatch.context() as patch:
-            patch.setattr(decode.pil, "_AT_ONCE", 0)
-            patch.setattr(decode.pil, "_STRIP", 2000)
-            np.testing.assert_array_equal(decode.decode_other(data, mode), expected)
-        assert expected.shape[2] == decode.MODES[mode]
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged metadata
 def test_damage_is_noticed_in_every_mode() -> None:
     """Where colour is not computed, what codes it is read all the same."""

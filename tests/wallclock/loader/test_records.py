@@ -5,6 +5,7 @@ import io
 import os
 import posixpath
 import tarfile
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,8 +22,10 @@ from PIL import Image
 
 import wallclock
 from tests import making
-from wallclock import open_images
+from wallclock import Augment, Workers, open_images
 from wallclock.errors import ImageError, UserError
+from wallclock.recipe import FAST
+from wallclock.stages.decode import pil
 
 GOOD, OTHER = making.jpeg(24, 20), making.jpeg(24, 20, 1)
 CUT, N = GOOD[:-60], 200
@@ -260,6 +263,62 @@ def test_an_array_is_as_its_file(dtype: str, shape: tuple[int, ...]) -> None:
     most = 1 if dtype == "?" else np.iinfo(dtype).max
     array = np.random.default_rng(2).integers(0, most, shape, endpoint=True).astype(dtype)
     assert_same(array, Image.fromarray((array >> 8).astype(np.uint8) if most > 255 else array))
+
+
+@pytest.mark.parametrize("kind", ["in blocks", "of others", "aligned", "in place"])
+def test_where_pillow_has_the_pixels(kind: str) -> None:
+    """In its own memory they are read in place; a user's are not changed."""
+    core: Any = getattr(Image, "core")  # noqa: B009 - not in its type stubs
+    array = making.picture(61, 530)
+    block, picture = core.get_block_size(), Image.fromarray(array)
+    try:
+        core.set_block_size(4096 if kind == "in blocks" else block)
+        core.set_alignment(64 if kind == "aligned" else 1)
+        for mode in ("RGB", "RGBA", "L", "CMYK"):
+            image = Image.fromarray(np.asarray(picture.convert(mode)), mode)
+            if kind != "of others":
+                image = picture.convert(mode).copy()
+            assert_same(image, picture.convert(mode))
+    finally:
+        core.set_block_size(block)
+        core.set_alignment(1)
+    if kind == "in place":
+        row = pil.pixels_of(picture, "RGB")
+        picture.putpixel((3, 2), (1, 2, 3))
+        assert row[2, 3].tolist() == [1, 2, 3]
+        assert not row.flags.writeable
+
+
+def test_an_array_is_read_where_it_lies() -> None:
+    """Whatever its layout; who transforms it has an array of their own."""
+    array = making.picture(40, 30)
+    layouts = [array, array[::-1], array[:, ::-1], array[..., ::-1], array[3:20, 5:9]]
+    layouts += [np.asfortranarray(array), np.broadcast_to(array[:1], array.shape)]
+
+    def blacken(pixels: Any) -> Any:
+        assert np.array_equal(pixels, pixels.copy())
+        pixels[...] = 0
+        return pixels
+
+    geometries = "squash:20x20,bilinear", "original", "shortest:20,crop:20x20,bicubic"
+    for preprocess, pixels in product(geometries, layouts):
+        pair = [pixels, making.encode(pixels, "PNG")]
+        with open_images(pair, preprocess=preprocess) as batches:
+            (batch,) = batches
+        np.testing.assert_array_equal(*batch.images)
+    kept = array.copy()
+    for resizer in ("native", "torch", "pil"):
+        workers = Workers(1, recipe=replace(FAST, resizer=resizer))
+        augment = Augment(size=(30, 40), transform=blacken, random=False)
+        options: Any = {
+            "augment": augment,
+            "preprocess": "squash:30x40,bilinear",
+            "workers": workers,
+        }
+        with open_images([array], **options) as batches:
+            (batch,) = batches
+        assert not np.any(batch.images[0])
+    np.testing.assert_array_equal(array, kept)
 
 
 def test_a_pillow_image_brings_no_metadata_but_its_orientation() -> None:

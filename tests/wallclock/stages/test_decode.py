@@ -5,6 +5,7 @@ import os
 import re
 import struct
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import wallclock
 from harness import decoders as registered
 from harness import native, provenance
 from tests import making
+from wallclock import open_images
 from wallclock.check import validate
 from wallclock.errors import ImageError, Unavailable
 from wallclock.machine import libjpeg_turbo_version
 from wallclock.recipe import Limits
 from wallclock.stages import decode
+from wallclock.stages.decode import pil, webp
 from wallclock.stages.decode.decoder import Scaling
 from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import extent
@@ -184,6 +188,73 @@ POLICY = {
 def test_the_policy_is_pillows(name: str) -> None:
     pixels = decode.decode_other(POLICY[name])
     np.testing.assert_array_equal(pixels, converted(POLICY[name]))
+
+
+def still_webps() -> list[bytes]:
+    """With what may surround the image in the file."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    about: list[dict[str, Any]] = [{}, {"exif": exif}, {"icc_profile": b"x" * 99, "xmp": b"<x/>"}]
+    made = []
+    for mode, lossless in (("RGB", False), ("RGB", True), ("RGBA", False), ("RGBA", True)):
+        pixels = making.picture(40, 30)
+        if mode == "RGBA":  # transparent pixels keep their colours
+            alpha = np.arange(1200, dtype=np.uint16).reshape(30, 40, 1) % 256
+            pixels = np.concatenate([pixels, alpha.astype(np.uint8)], axis=2)
+        for each in about:
+            options = {"lossless": lossless, "exact": True, **each}
+            made.append(making.encode(pixels, "WEBP", mode, **options))
+    return made
+
+
+WEBPS = still_webps()
+
+
+def test_a_still_webp_is_pillows_whoever_decodes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, by_pillow = [], pil.decode_in_place
+
+    def decode_in_place(data: bytes, mode: str) -> PixelArray:
+        calls.append(mode)
+        return by_pillow(data, mode)
+
+    monkeypatch.setattr(decode.pil, "decode_in_place", decode_in_place)
+    for data in WEBPS:
+        np.testing.assert_array_equal(decode.decode_other(data), converted(data))
+    assert not calls
+    assert webp.label()["webp"].startswith("opencv 4.")
+    with open_images([WEBPS[0]]) as batches:
+        assert next(batches).extras.labels["webp"].startswith("opencv 4.")
+    monkeypatch.setattr(webp, "opencv", cache(lambda: None))
+    assert webp.label() == {}
+    for data in WEBPS:
+        np.testing.assert_array_equal(decode.decode_other(data), converted(data))
+    assert len(calls) == len(WEBPS)
+    assert webp.label() == {"webp": "pil"}
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(WEBPS), st.data())
+def test_a_damaged_webp_is_what_pillow_says_it_is(data: bytes, draw: st.DataObject) -> None:
+    """Also where a damaged image could be read on into what follows it."""
+    damaged = bytearray(data[: draw.draw(st.integers(40, len(data)) | st.just(len(data)))])
+    for _ in range(draw.draw(st.integers(0, 3))):
+        damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
+    try:
+        expected = wallclock.decode(converted_or_none(bytes(damaged)), preprocess="squash")
+    except ImageError:
+        with pytest.raises(ImageError):
+            wallclock.decode(bytes(damaged))
+    else:
+        np.testing.assert_array_equal(wallclock.decode(bytes(damaged)), expected)
+
+
+def converted_or_none(data: bytes) -> Any:
+    """What Pillow makes of a WebP; what is no image, if it refuses it."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("WEBP",)) as image:
+            return np.asarray(image.convert("RGB"))
+    except Exception:  # noqa: BLE001 - Pillow raises what it likes
+        return b""
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "JPEG2000"])

@@ -45,6 +45,24 @@ def test_resize_into_a_row(name: str, interpolation: str) -> None:
     assert (batch[[0, 2]] == 7).all()
 
 
+@each_choice
+def test_pixels_lie_as_their_decoder_left_them(name: str, interpolation: str) -> None:
+    """Four bytes apart, or a grey image's; in the last one there is nothing behind them."""
+    padded = np.random.default_rng(3).integers(0, 256, (61, 47, 4), np.uint8)
+    grey = np.broadcast_to(padded[..., :1].copy(), (61, 47, 3))
+    for pixels in (padded[..., :3], padded[7:, 5:, :3], grey, grey[:, 9:40]):
+        pixels.flags.writeable = False
+        size = pixels.shape[:2]
+        resizer, exact = resize.make(name, interpolation, 20), np.array(pixels, order="C")
+        for row in (resizer.resize(pixels), resizer.resize(pixels, size)):
+            np.testing.assert_array_equal(row, resizer.resize(exact))
+        place = Preprocess("shortest", (30, 30), (20, 20), interpolation)
+        if name != "opencv":
+            window = resizer.resize_window(pixels, place.place(*size), size).copy()
+            wanted = resizer.resize_window(exact, place.place(*size), size)
+            np.testing.assert_array_equal(window, wanted)
+
+
 def test_labels_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, interpolation in CHOICES:
         resizer = resize.make(name, interpolation, 8)

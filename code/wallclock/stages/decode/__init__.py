@@ -12,8 +12,9 @@ One policy for all of them:
 - Damage is an error: libjpeg-turbo's warnings included, but not damage in bytes on which no pixel
   depends: metadata, and what lies between the segments of a JPEG's header.
 - Anything but a 1- or 3-component JPEG (PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000, HEIC, CMYK) is
-  decoded by Pillow in every recipe; the records count such images. `native` decodes PNGs of 8 bits
-  itself, to Pillow's pixels.
+  decoded by Pillow in every recipe, and its pixels are read where Pillow has them; still WebP
+  images by OpenCV where it is installed. The records count such images. `native` decodes PNGs of
+  8 bits itself, to Pillow's pixels.
 
 What becomes of other pixels than 8-bit RGB is what Pillow's `convert("RGB")` does, as in
 transformers' `load_image`, with the exceptions that are named here:
@@ -38,14 +39,15 @@ Importing this package imports no image library: a decoder imports its own when 
 product has three decoders; `register` adds others, as the benchmark suite does.
 """
 
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.jpeg import read_bare
 from wallclock.native import described as native_module
-from wallclock.stages.decode import native, pil, simplejpeg
+from wallclock.stages.decode import native, pil, simplejpeg, webp
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder, Scaling
+from wallclock.stages.decode.picture import Picture
 from wallclock.stages.decode.pil import admit_pixels, make_image
 from wallclock.stages.pixels import PixelArray
 
@@ -54,6 +56,7 @@ __all__ = [
     "MODES",
     "Decode",
     "Decoder",
+    "Picture",
     "PixelArray",
     "Scaling",
     "admit_pixels",
@@ -127,11 +130,23 @@ def name_of(decode: Any) -> str:
 
 
 def make_other(name: str, *, reuse: bool = False, mode: str = "RGB") -> Decode:
-    """Return what decodes any other image where `name` decodes JPEGs; arguments as for `make`."""
-    of_pillow = make("pil", mode=mode)
-    return native.make_png(of_pillow, reuse, mode) if name == "native" else of_pillow
+    """Return what decodes any other image where `name` decodes JPEGs; arguments as for `make`.
+
+    Its pixels may be read-only, and not next to each other: see `PixelArray`.
+    """
+    decode = image_errors("decode", pil.DECODER.label, partial(_of_any_kind, mode=mode))
+    return native.make_png(decode, reuse, mode) if name == "native" else decode
 
 
-def decode_other(data: bytes, mode: str = "RGB") -> PixelArray:
-    """Decode any format's bytes to uint8 (h, w, c), as they are stored; raises `ImageError`."""
-    return make("pil", mode=mode)(data)
+def decode_other(data: Any, mode: str = "RGB") -> PixelArray:
+    """Decode any format's bytes, or a `Picture`, to uint8 (h, w, c); raises `ImageError`."""
+    return make_other("pil", mode=mode)(data)
+
+
+def _of_any_kind(
+    data: Any, scale: int = 1, size: tuple[int, int] | None = None, *, mode: str
+) -> PixelArray:
+    if isinstance(data, Picture):
+        return data.pixels(mode)
+    pixels = webp.decode(data) if mode == "RGB" and data[8:12] == b"WEBP" else None
+    return pil.decode_in_place(data, mode) if pixels is None else pixels

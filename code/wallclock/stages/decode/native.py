@@ -81,10 +81,13 @@ def make_png(decode_otherwise: Decode, reuse: bool, mode: str) -> Decode:
     decode_here = _decoder(reuse, mode, True)
 
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
-        if not data.startswith(b"\x89PNG"):
+        if not isinstance(data, bytes) or not data.startswith(b"\x89PNG"):
             return decode_otherwise(data)
         pixels = decode_here(data, 1)
-        return decode_otherwise(data) if pixels is None else pixels
+        if pixels is None:
+            count_fallback()
+            return decode_otherwise(data)
+        return pixels  # type: ignore[no-any-return]
 
     return decode
 

@@ -21,7 +21,7 @@ from wallclock.formats import HEAD_BYTES, sniff
 from wallclock.orientation import UPRIGHT, valid
 from wallclock.recipe import Limits
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder
-from wallclock.stages.pixels import PixelArray
+from wallclock.stages.pixels import PixelArray, at_address
 
 #: Format → what Pillow calls it, where that is another name.
 _FORMATS = {"jp2": "JPEG2000", "heic": "HEIF"}
@@ -30,11 +30,8 @@ _ORIENTATION, _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 0x0112, 258, 262, 0
 #: An item's entry in the list of an AVIF: libavif decodes none whose EXIF it cannot read.
 _AVIF_EXIF = re.compile(rb"(infe[\2\3].{7,9})Exif", re.DOTALL)
 _STRIPPERS = {"jpeg": jpeg.bare, "avif": lambda data: _AVIF_EXIF.sub(rb"\1skip", data)}
-#: Locks of Pillow images that are decoded when they are first used.
-_LOADING = [threading.Lock() for _ in range(61)]
-
-#: Above so many pixels an image is converted in strips of so many.
-_AT_ONCE, _STRIP = 20_000_000, 1 << 20
+#: Pillow's modes whose pixels begin with those of one of `MODES`.
+_BEGIN_WITH = {"RGB": ("RGB", "RGBA", "RGBX", "L"), "L": ("L",), "RGBA": ("RGBA",)}
 #: Pillow joins the metadata segments of a JPEG one by one, each time copying all before it: above
 #: so many bytes they are cut out.
 _MOST_METADATA = 1 << 20
@@ -43,8 +40,9 @@ _MOST_METADATA = 1 << 20
 class _Quiet:
     """Ignores warnings, about damage that the strict pass judges or sizes that our limits judge.
 
-    `catch_warnings` is not safe in threads: the second to leave would restore what the first had
-    set. Here the first to enter sets it, the last to leave restores it.
+    And has Pillow take one block of memory for an image, which can be read where it is, not one for
+    each 16 MB. Both are settings of the process: the first to enter changes them, the last to leave
+    restores them. (`catch_warnings` alone is not safe in threads.)
     """
 
     def __init__(self) -> None:
@@ -56,6 +54,8 @@ class _Quiet:
                 self._filters = warnings.catch_warnings()
                 self._filters.__enter__()
                 warnings.simplefilter("ignore")
+                self._blocks = _pillow().core.get_use_block_allocator()
+                _pillow().core.set_use_block_allocator(1)
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
@@ -63,6 +63,13 @@ class _Quiet:
             self._inside -= 1
             if not self._inside:
                 self._filters.__exit__(None, None, None)
+                _pillow().core.set_use_block_allocator(self._blocks)
+
+
+def _pillow() -> Any:
+    from PIL import Image
+
+    return Image
 
 
 quiet = _Quiet()
@@ -173,12 +180,63 @@ def _make(reuse: bool, mode: str = "RGB") -> Decode:
 
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
         with _stored(data, scale) as image:
-            if image.width * image.height > _AT_ONCE:
-                return _by_strips(image, mode)
             pixels = np.asarray(_convert(image, mode))
             return pixels if pixels.ndim == 3 else pixels[..., None]
 
     return decode
+
+
+def decode_in_place(data: bytes, mode: str) -> PixelArray:
+    """The pixels of a file of any format, in the memory that Pillow decoded them to."""
+    with _stored(data, 1) as image:
+        return pixels_of(image, mode)
+
+
+def pixels_of(image: Any, mode: str) -> PixelArray:
+    """Uint8 (h, w, c) of a decoded image of any mode; read-only, and in its memory where it can be.
+
+    Raises ImageError: nothing says what its samples mean.
+    """
+    import numpy as np
+
+    _check_samples(image)
+    if image.mode not in _BEGIN_WITH[mode]:
+        image = _convert(image, mode)
+    pixels = _memory_of(image)
+    if image.mode == "L" != mode:
+        return np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+    return pixels[..., : MODES[mode]]
+
+
+class _ArrowArray(ctypes.Structure):
+    """See https://arrow.apache.org/docs/format/CDataInterface.html."""
+
+
+_ArrowArray._fields_ = [
+    *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n")),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(_ArrowArray))),
+]
+_pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_in.restype, _pointer_in.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def _memory_of(image: Any) -> PixelArray:
+    """The pixels of an image of 8 bits a sample, (h, w, 1) or (h, w, 4), or a copy of them."""
+    import numpy as np
+
+    try:
+        # Of what lies in memory of others, or has rows apart, Pillow may not know it.
+        if image.readonly or _pillow().core.get_alignment() > 1:
+            raise ValueError(image)
+        _, capsule = image.__arrow_c_array__()
+    except ValueError:  # several blocks
+        pixels = np.asarray(image)
+        return pixels if pixels.ndim == 3 else pixels[..., None]
+    array = _ArrowArray.from_address(_pointer_in(capsule, b"arrow_array"))
+    channels = 4 if array.n else 1
+    address = (array.children[0].contents if array.n else array).buffers[1]
+    return at_address(address, (image.height, image.width, channels), capsule)
 
 
 def make_image(mode: str = "RGB") -> Callable[..., Any]:
@@ -205,20 +263,6 @@ def _stored(data: bytes, scale: int) -> Iterator[Any]:
         yield load_stored(image)
 
 
-def _by_strips(image: Any, mode: str) -> PixelArray:
-    """The same pixels as of the whole image, without a second copy of it in Pillow's memory."""
-    import numpy as np
-
-    channels = MODES[mode]
-    pixels = np.empty((image.height, image.width, channels), dtype=np.uint8)
-    rows = max(1, _STRIP // image.width)
-    for top in range(0, image.height, rows):
-        bottom = min(top + rows, image.height)
-        strip = image.crop((0, top, image.width, bottom))
-        pixels[top:bottom] = np.asarray(_convert(strip, mode)).reshape(-1, image.width, channels)
-    return pixels
-
-
 def _check_samples(image: Any) -> None:
     """Raise `ImageError` for samples of which nothing says what is black and what white."""
     if not image.mode.startswith(("I", "F")):
@@ -236,8 +280,8 @@ def _convert(image: Any, mode: str) -> Any:
     """An image of any mode of Pillow's in one of `MODES`, once its samples are checked."""
     if image.mode == "LAB" and mode == "L":
         image = image.convert("RGB")
-    if image.mode == "La":
-        image = image.convert("LA")
+    if image.mode in ("La", "RGBa"):  # multiplied by alpha
+        image = image.convert(image.mode.upper())
     if not image.mode.startswith("I"):
         return image.convert(mode)
     import numpy as np
@@ -245,42 +289,6 @@ def _convert(image: Any, mode: str) -> Any:
 
     # Pillow clips 16-bit samples to 255 on conversion; the high byte is the image.
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode)
-
-
-def encode(picture: Any) -> bytes:
-    """A Pillow image, or an array of uint8 or uint16 (h, w) or (h, w, 2 to 4), as a PNG.
-
-    Uncompressed. Of its metadata only the orientation is kept. Raises ImageError, and what Pillow
-    raises about an image that it had not read yet.
-    """
-    from PIL import Image
-
-    image = picture if isinstance(picture, Image.Image) else _of_array(picture)
-    with quiet, _LOADING[id(image) % len(_LOADING)]:  # an item may come twice at a time
-        image.load()
-    _check_samples(image)
-    exif = Image.Exif()
-    exif[_ORIENTATION] = stated_orientation(image)
-    if image.mode not in ("P", *MODES):
-        image = _convert(image, "RGBA" if image.has_transparency_data else "RGB")
-    file = io.BytesIO()
-    image.save(file, "PNG", compress_level=0, exif=exif, icc_profile=None)
-    return file.getvalue()
-
-
-def _of_array(value: Any) -> Any:
-    import numpy as np
-    from PIL import Image
-
-    array = np.asarray(value)
-    is_16_bit = array.dtype.kind == "u" and array.dtype.itemsize == 2
-    try:
-        if array.ndim < 2:  # of which Pillow makes a column
-            raise ValueError(array.ndim)
-        return Image.fromarray((array >> 8).astype(np.uint8) if is_16_bit else array)
-    except (TypeError, ValueError) as error:
-        fix = "give uint8 or uint16, (height, width) or with 2 to 4 channels last"
-        raise ImageError("decode", f"an array of {array.dtype} {array.shape}: {fix}") from error
 
 
 DECODER = Decoder(
