@@ -4,9 +4,6 @@ import threading
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from wallclock.errors import ImageError
 from wallclock.orientation import UPRIGHT
 from wallclock.stages.decode.decoder import MODES
@@ -33,21 +30,20 @@ class Picture:
 
     def size(self) -> tuple[int, int]:
         """Width and height."""
-        is_array = isinstance(self._opened, np.ndarray)
-        width, height = self._opened.shape[1::-1] if is_array else self._opened.size
+        opened = self._opened
+        width, height = opened.shape[1::-1] if self._is_array else opened.size
         if not width * height:
             raise ImageError("decode", "an image without pixels")
         return width, height
 
     def orientation(self) -> int:
         """Of EXIF, 1 to 8. (A TIFF is upright, once Pillow has decoded it.)"""
-        is_array = isinstance(self._opened, np.ndarray)
-        return UPRIGHT if is_array else stated_orientation(self._image())
+        return UPRIGHT if self._is_array else stated_orientation(self._image())
 
     def pixels(self, mode: str) -> PixelArray:
         """Uint8 (h, w, c), read-only, c as `mode` of `decode.MODES` has it."""
         opened = self._opened
-        if isinstance(opened, np.ndarray) and mode != "L" and MODES[mode] <= opened.shape[2]:
+        if self._is_array and mode != "L" and MODES[mode] <= opened.shape[2]:
             pixels = opened[..., : MODES[mode]]
             pixels.flags.writeable = False  # it is the user's
             return pixels
@@ -55,11 +51,19 @@ class Picture:
 
     @cached_property
     def _opened(self) -> Any:
+        from PIL import Image
+
         return self._given if isinstance(self._given, Image.Image) else _of_array(self._given)
+
+    @property
+    def _is_array(self) -> bool:
+        return hasattr(self._opened, "shape")
 
     def _image(self) -> Any:
         """Pillow's image, decoded."""
-        if isinstance(self._opened, np.ndarray):
+        from PIL import Image
+
+        if self._is_array:
             return Image.fromarray(self._opened)
         with quiet, _LOADING[id(self._opened) % len(_LOADING)]:  # an item may come twice at a time
             self._opened.load()
@@ -68,6 +72,9 @@ class Picture:
 
 def _of_array(value: Any) -> Any:
     """Pillow's image, unless these are colours of 8 bits: an array whose pixels are contiguous."""
+    import numpy as np
+    from PIL import Image
+
     array = np.asarray(value)
     if array.dtype.kind == "u" and array.dtype.itemsize == 2:
         array = (array >> 8).astype(np.uint8)
