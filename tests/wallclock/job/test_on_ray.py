@@ -255,7 +255,7 @@ def test_the_same_bytes_as_one_process(tmp_path: Path) -> None:
 
 def turned_and_wide(src: Path, seeds: Sequence[int]) -> Path:
     """Images that a crop cuts, some of which lie on their side; thumbnails are made of all."""
-    src.mkdir()
+    src.mkdir(exist_ok=True)
     for seed in seeds:
         sides = {"width": 640 + seed % 40, "height": 400 + seed % 100}
         data = making.oriented(1 + seed % 8, seed=seed, quality=90, **sides)
@@ -273,7 +273,7 @@ def files_of(out: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
-    """Its driver killed: the files of one process, thumbnails too."""
+    """Its driver killed, grown since: the files of one process, thumbnails too."""
     families = pytest.importorskip("tests.families")
     (tmp_path / "model").mkdir()
     families.FAMILIES["dinov2"](tmp_path / "model")
@@ -293,6 +293,9 @@ def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
     process.communicate()
     assert 0 < len(list(together.glob("part-*"))) < 20, "killed in between"
     finish(start(src, together, on_cluster))
+    turned_and_wide(src, range(200, 230))
+    finish(start(src, alone, settings))
+    finish(start(src, together, on_cluster))
     made = files_of(alone)
-    assert len([name for name in made if name.startswith("_thumbnails/")]) == 20
+    assert len([name for name in made if name.startswith("_thumbnails/")]) == 23
     assert files_of(together) == made
