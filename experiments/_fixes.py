@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from experiments._common import Options, Recipe
 from experiments._costs import LOADER_FIELDS, worker_count
-from harness import provenance
 from harness.spec import from_fields
 from wallclock.clock import STAGES
+from wallclock.machine import computes_bf16
 from wallclock.predict.advice import FIXES, workers_for
 from wallclock.predict.intervals import NOTICEABLE
 from wallclock.stages.resize import THUMBNAIL_PX
@@ -21,8 +21,6 @@ from wallclock.stages.resize import THUMBNAIL_PX
 _NOT_A_FIX = ("name", "device", "sink", "dtype")
 #: What of it is a fix of its own.
 _SCALED_DECODE = ("decoder", "resizer", "interpolation", "dct_scale")
-#: CPU flags of arithmetic in half precision; without one, a CPU emulates it.
-_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "asimdbf16", "svebf16"})
 
 
 @dataclass(frozen=True)
@@ -122,12 +120,6 @@ def _offers(
     is_emulated = recipe.device == "cpu" and dtype == "bf16" and not computes_bf16()
     if weights != "none" and not is_emulated:
         yield "dtype", {"dtype": dtype}, dtype
-
-
-def computes_bf16() -> bool:
-    """Whether this machine's CPU has instructions for bf16, by the flags that the kernel lists."""
-    flags = str(provenance.machine()["topology"].get("flags", ""))
-    return not _BF16_FLAGS.isdisjoint(flags.split())
 
 
 def scenarios(

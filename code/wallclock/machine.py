@@ -20,6 +20,8 @@ _OLDEST_DRIVER = {12: 525, 13: 580}
 _OLDER_WHEELS = "`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu128 make setup LOCK=paper`"
 #: Of address space, of which little is memory: all libraries, and what serves a core.
 _LIBRARIES_BYTES, _THREAD_BYTES = 3 << 30, 1 << 28
+#: Of bf16, in the kernel's list: x86 and ARM.
+_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "asimdbf16", "bf16", "svebf16"})
 #: Bytes to and from swap that are worth a word: a machine at rest writes out some pages, too.
 SWAPPING = 100 * 2**20
 
@@ -28,6 +30,14 @@ def usable_cores() -> int:
     """The cores that this process may use: its affinity, or fewer where a cgroup grants less."""
     available, quota = len(os.sched_getaffinity(0)), cpu_quota()
     return min(available, math.ceil(quota)) if quota else available
+
+
+def computes_bf16(root: Path = Path("/")) -> bool:
+    """Whether the CPU has instructions for bf16; others emulate it. `root`: has `proc`."""
+    listed = root / "proc/cpuinfo"
+    text = listed.read_text(encoding="utf-8", errors="replace") if listed.exists() else ""
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return flags is not None and not _BF16_FLAGS.isdisjoint(flags[1].split())
 
 
 def check_address_space() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from wallclock.clock import DEVICE_STAGES, in_ranges
 from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import forward, normalize, transfer
-from wallclock.stages.pixels import Vectors
+from wallclock.stages.pixels import PixelArray, Vectors
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,12 @@ class Embedder:
         return self.d2h(self.forward(self.h2d(images)))
 
 
+#: Images to check a converted network with, uint8 (n, height, width, 3).
+Sample: TypeAlias = Callable[[], PixelArray]
+
+
 def open_embedder(
-    recipe: Recipe, model: ModelSpec, cache: Path = Path(), sample: Callable[[], Any] | None = None
+    recipe: Recipe, model: ModelSpec, cache: Path = Path(), sample: Sample | None = None
 ) -> Embedder:
     """Load the model and bind h2d, forward and d2h; `model.normalize` scales vectors to length 1.
 

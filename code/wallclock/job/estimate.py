@@ -16,6 +16,8 @@ from wallclock.loader.threads import IMAGE_STAGES, worker_count
 from wallclock.machine import usable_cores
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
+from wallclock.preprocess import preprocess_of
+from wallclock.stages.pixels import PixelArray
 
 #: A smaller job is not estimated.
 LEAST = 1000
@@ -65,6 +67,31 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
     )
     setup = JobSetup(worker_count(recipe), recipe.batch_size, "threads")
     return Pipeline(costs, StepTime.fit(forward), machine, setup)
+
+
+def sample_images(job: Job, plan: Plan, n: int) -> PixelArray:
+    """Up to n images of the job, uint8 (n, h, w, 3): fewer where some cannot be read."""
+    height, width = preprocess_of(job.recipe, job.model.input_px).canvas
+    images = [np.empty((0, height, width, 3), np.uint8)]
+    if not job.items.stream:
+        options = LoaderOptions(job.model.input_px, job.recipe, job.limits)
+        with open_loader(job.items, _sample(plan, job.recipe.batch_size), options) as loader:
+            for batch in loader:
+                images.append(np.array(batch.images[: len(batch.ids)]))
+                if sum(map(len, images)) >= n:
+                    break
+    return np.concatenate(images)[:n]
+
+
+def workers(measured: Pipeline) -> int:
+    """How many threads load: twice what the expected rate needs, so that the model has the rest.
+
+    From half of the cores to all; 0, which is all, where the model has a device of its own.
+    """
+    if not measured.machine.shares_cores:
+        return 0
+    needed, most = ceil(2 * measured.costs.load_s * measured.rate()), measured.setup.workers
+    return min(most, max(needed, most // 2, 1))
 
 
 def loading_processes(measured: Pipeline, workers: int) -> int:

@@ -22,7 +22,6 @@ RECIPES: Mapping[str, Recipe] = {
 MOCK = "null"
 #: A job with such weights prints this at its start and at its end.
 RANDOM = "weights=random: these vectors mean nothing; they are for speed tests only"
-_Milliseconds = Annotated[float, Range(0, 3_600_000)]
 # What the service's module of vectors takes, too.
 Weights = Annotated[
     str, OneOf(("pretrained", "random")), Help("random: untrained weights, for speed tests only")
@@ -34,6 +33,16 @@ Pool = Annotated[
 Normalize = Annotated[bool, Help("scale vectors to length 1")]
 Device = Annotated[
     str, OneOf(("auto", "cpu", "cuda")), Help("where the network runs; auto: a GPU if there is one")
+]
+
+
+Runtime = Annotated[
+    str,
+    OneOf(("auto", "pytorch", "openvino")),
+    Help("auto: openvino on a CPU if installed and worth it"),
+]
+Dtype = Annotated[
+    str, OneOf(("auto", *DTYPES["pytorch"])), Help("precision; auto: fp16 on a GPU, else fp32")
 ]
 
 
@@ -65,11 +74,8 @@ class JobSettings:
     ] = "fast"
     batch: Annotated[int, Range(0, 65_536), Help("images per batch; 0: 64")] = 0
     device: Device = "auto"
-    dtype: Annotated[
-        str,
-        OneOf(("auto", *DTYPES["pytorch"])),
-        Help("precision; auto: fp16 for fast on a GPU, else fp32"),
-    ] = "auto"
+    runtime: Runtime = "auto"
+    dtype: Dtype = "auto"
     workers: Annotated[int, Range(0, 1024), Help("threads that load; 0: one per core")] = 0
     processes: Annotated[
         int, Range(0, 1024), Help("processes for the loading threads; 0 picks a number")
@@ -92,10 +98,7 @@ class JobSettings:
         Positive | None, Help("number of images from the start of SRC; empty: all")
     ] = None
     service_ms: Annotated[
-        _Milliseconds, Help("the mock's time for a batch, in ms; needs model=null")
-    ] = 0.0
-    service_ms_per_image: Annotated[
-        _Milliseconds, Help("the mock's further time for each image, in ms")
+        float, Range(0, 3_600_000), Help("the mock's time for a batch, in ms; needs model=null")
     ] = 0.0
     cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT, ray://HOST:PORT; empty: none")] = ""
 
@@ -118,14 +121,24 @@ class JobSettings:
         return Limits(user_agent=self.user_agent, give_up_s=self.give_up_s, origin=origin)
 
     def resolved_recipe(self, device: str) -> Recipe:
-        """The recipe with its device, batch and precision."""
+        """The recipe with its device, batch, precision and runtime; `auto` is pytorch.
+
+        Raises UsageError: OpenVINO cannot run it.
+        """
         recipe = RECIPES[self.recipe]
         # A CPU emulates FP16.
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
+        dtype = auto if self.dtype == "auto" else self.dtype
+        if self.runtime == "openvino":
+            wrong = {"device": device != "cpu", "recipe": self.recipe != "fast"}
+            wrong |= {"dtype": dtype not in DTYPES["openvino"], "model": self.model == MOCK}
+            for name in (name for name, is_wrong in wrong.items() if is_wrong):
+                raise UsageError(f"runtime=openvino: needs another {name}=; set runtime=auto")
         return replace(
             recipe,
             device=device,
-            dtype=auto if self.dtype == "auto" else self.dtype,
+            runtime="pytorch" if self.runtime == "auto" else self.runtime,
+            dtype=dtype,
             batch_size=self.batch or recipe.batch_size,
             workers=self.workers or recipe.workers,
         )
@@ -137,6 +150,8 @@ class JobSettings:
         """
         recipe, model = self.resolved_recipe(device), self.resolved_model()
         notes = [RANDOM] if model.weights == "random" else []
+        if device == "cpu" and recipe.dtype == "bf16" and not machine.computes_bf16():
+            notes.append("dtype=bf16: this CPU emulates it, slower than fp32")
         processor = None
         try:
             processor = read_processor(model) if model.weights != "none" else None
@@ -167,9 +182,8 @@ class JobSettings:
         """
         if self.model == MOCK:
             return self._mock()
-        for name in ("service_ms", "service_ms_per_image"):
-            if getattr(self, name):
-                raise UsageError(f"{name}={getattr(self, name):g}: needs model={MOCK}, the mock")
+        if self.service_ms:
+            raise UsageError(f"service_ms={self.service_ms:g}: needs model={MOCK}, the mock")
         if self.weights == "random":
             return self._random()
         default = checkpoint.DEFAULT
@@ -199,13 +213,7 @@ class JobSettings:
     def _mock(self) -> ModelSpec:
         if self.weights == "random" or self.pool not in ("auto", "tower"):
             raise UsageError(f"model={MOCK}: the mock has no network; leave out weights= and pool=")
-        return ModelSpec(
-            MOCK,
-            weights="none",
-            normalize=self.normalize,
-            service_ms=self.service_ms,
-            service_ms_per_image=self.service_ms_per_image,
-        )
+        return ModelSpec(MOCK, weights="none", normalize=self.normalize, service_ms=self.service_ms)
 
     def _random(self) -> ModelSpec:
         """Of a DINOv2's size. Raises UsageError: of another model there are no random weights."""

@@ -91,7 +91,8 @@ class Outcome:
         if tally.fallbacks:
             notes.append(f"{tally.fallbacks:,} decoded by libjpeg-turbo")
         rate = (tally.images + tally.n_failed) / tally.wall_s
-        notes += [format_rate(rate), f"limited by the {tally.limited_by}"]
+        limited = f"limited by the {tally.limited_by}"
+        notes += [format_rate(rate), f"{limited}; {tally.faster}" if tally.faster else limited]
         if self.expected:
             notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
         if self.swapped_bytes >= SWAPPING:
@@ -166,6 +167,9 @@ def _run_there(
     """Find what is missing, and embed it."""
     say = partial(print_line, console)
     resolved = settings.resolved(place.device)
+    if settings.runtime == "auto" and dataset.about:  # the first start has decided
+        before = dataset.about["identity"].get("recipe", {}).get("runtime", "pytorch")
+        resolved = replace(resolved, recipe=replace(resolved.recipe, runtime=before))
     for note in resolved.notes:
         say(note)
     identity, listing = _identity(settings, resolved, items, place.across)
@@ -192,8 +196,9 @@ def _run_there(
     else:
         if changed := changes(dataset, versions()):
             say(changed)
-        weights, labels = place.prepare(job, plan)
-        identity = {**identity, "weights": weights}
+        job, weights, labels = place.prepare(job, plan)
+        recipe = identity_of(settings, job.recipe, job.model)["recipe"]
+        identity = {**identity, "recipe": recipe, "weights": weights}
         check_same(dataset, identity, settings.model)
         about = _about(src, settings, identity, labels, items) | described(dataset)
     about = {**about, "listing": listing}

@@ -11,14 +11,24 @@ import numpy.typing as npt
 
 from wallclock import checkpoint
 from wallclock.check import Inspector
-from wallclock.constraints import Help, OneOf, Range, build, check
+from wallclock.constraints import Help, Range, build, check
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.finite import not_finite, rows_not_finite
-from wallclock.infer.network import open_embedder
-from wallclock.job.settings import MOCK, Device, Geometry, JobSettings, Normalize, Pool, Weights
+from wallclock.infer.runtime import open_announced, open_fastest
+from wallclock.job.settings import (
+    MOCK,
+    Device,
+    Dtype,
+    Geometry,
+    JobSettings,
+    Normalize,
+    Pool,
+    Runtime,
+    Weights,
+)
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
 from wallclock.preprocess import preprocess_of
-from wallclock.recipe import DTYPES, FAST, Limits, ModelSpec
+from wallclock.recipe import FAST, Limits, ModelSpec
 from wallclock.service.logs import event
 from wallclock.service.module import Module, Request
 
@@ -91,11 +101,8 @@ class Embedding(Pixels):
             str, Help("hub id (owner/name), a folder, or null: no network, results are []")
         ] = str(checkpoint.DEFAULT.hub_id),
         device: Device = "auto",
-        dtype: Annotated[
-            str,
-            OneOf(("auto", *DTYPES["pytorch"])),
-            Help("precision; auto: fp16 on a GPU, else fp32"),
-        ] = "auto",
+        runtime: Runtime = "auto",
+        dtype: Dtype = "auto",
         batch: int = 0,
         max_pixels: _MaxPixels = Limits.max_pixels,
         weights: Weights = "pretrained",
@@ -110,6 +117,7 @@ class Embedding(Pixels):
             "pool": pool,
             "normalize": normalize,
             "device": device,
+            "runtime": runtime,
             "dtype": dtype,
             "batch": batch,
         }
@@ -117,11 +125,14 @@ class Embedding(Pixels):
         resolved = job.resolved(job.resolved_device())
         recipe, network = resolved.recipe, resolved.model
         for note in resolved.notes:
-            event(logging.WARNING, "model", note=note)
+            _note(note)
         super().__init__(network.input_px, max_pixels, recipe.preprocess)
         self._embedder = None
         if model != MOCK:
-            self._embedder = open_embedder(recipe, network)
+            if runtime == "auto":
+                _, self._embedder = open_fastest(recipe, network, _note, earns=True)
+            else:
+                self._embedder = open_announced(recipe, network, _note)
 
     def process(self, batch: npt.NDArray[np.uint8]) -> Sequence[Any]:
         """Float32 vectors of the images (n, size, size, 3); an ImageError where not finite."""
@@ -132,3 +143,7 @@ class Embedding(Pixels):
         for row in rows_not_finite(vectors):
             results[row] = not_finite(self._embedder.labels["dtype"])
         return results
+
+
+def _note(line: str) -> None:
+    event(logging.WARNING, "model", note=line)

@@ -218,7 +218,7 @@ def test_the_estimate_is_of_what_limits(
 ) -> None:
     monkeypatch.setattr(estimate, "LEAST", 1)
     console = Console(file=io.StringIO(), width=200)
-    outcome = run(service_ms_per_image=20, console=console)
+    outcome = run(service_ms=80, console=console)
     line = console.file.getvalue()  # type: ignore[attr-defined]
     assert "41 images to read" in line
     assert "images/s, limited by the accelerator; 0 MB of vectors" in line

@@ -139,7 +139,7 @@ class Cluster:
             )
         self.device = "cuda" if gpus else "cpu"
 
-    def prepare(self, job: Job, plan: Plan) -> tuple[str, Mapping[str, str]]:
+    def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:
         """See `Place`. The first node that can do the job measures, on as much as it has."""
         self._job, token = job, secrets.token_hex(16)
         self._view = view_of_driver(job)
@@ -158,7 +158,7 @@ class Cluster:
             raise UserError(f"cluster={self._settings.cluster}: {error}") from error
         if self._pool.cpus != cpus:
             team.dismiss()
-        return started.weights, started.labels
+        return job, started.weights, started.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
         """See `Place`."""

@@ -3,14 +3,16 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from rich.console import Console
 
 from wallclock.errors import UserError
-from wallclock.infer.network import open_embedder
-from wallclock.job.estimate import estimate, loading_processes
+from wallclock.infer.runtime import gain_of_bf16, open_announced, open_fastest
+from wallclock.job import estimate
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Progress, Run, Tally
 from wallclock.job.settings import JobSettings
@@ -19,6 +21,9 @@ from wallclock.outside import printable
 from wallclock.predict.model import Pipeline, Prediction
 from wallclock.progress import CorpusProgress, bars, format_duration
 
+#: Images that check a converted network, and that bf16 is timed with; how much faster is offered.
+_CHECKED, _TIMED, _WORTH = 8, 32, 1.1
+
 
 class Place(Protocol):
     """`device`: cpu or cuda. `across`: whether equal bytes are found in other shards."""
@@ -26,8 +31,11 @@ class Place(Protocol):
     device: str
     across: bool
 
-    def prepare(self, job: Job, plan: Plan) -> tuple[str, Mapping[str, str]]:
-        """The digest of the model's weights, and what runs. Raises UserError: it cannot be had."""
+    def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:
+        """The job with its runtime, the digest of the model's weights, and what runs.
+
+        Raises UserError: it cannot be had.
+        """
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
         """Embed and commit; what was done, and the images per second that the estimate said.
@@ -45,14 +53,23 @@ class ThisProcess:
         self.device = settings.resolved_device()
         self._settings, self._console = settings, console
 
-    def prepare(self, job: Job, plan: Plan) -> tuple[str, Mapping[str, str]]:
-        """See `Place`."""
-        self._embedder = open_embedder(job.recipe, job.model)
-        return self._embedder.weights_digest, self._embedder.labels
+    def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:
+        """See `Place`. With `runtime=auto` the first start decides, and OUT keeps it."""
+        say = partial(print_line, self._console)
+        sample = partial(estimate.sample_images, job, plan, _CHECKED)
+        if self._settings.runtime == "auto" and not job.dataset.about:
+            earns = plan.size(*plan.missing) >= estimate.LEAST
+            recipe, self._embedder = open_fastest(
+                job.recipe, job.model, say, earns=earns, sample=sample
+            )
+            job = replace(job, recipe=recipe)
+        else:
+            self._embedder = open_announced(job.recipe, job.model, say, sample)
+        return job, self._embedder.weights_digest, self._embedder.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
         """See `Place`."""
-        measured = estimate(job, plan, self._embedder)
+        measured = estimate.estimate(job, plan, self._embedder)
         expected = measured.predict() if measured else None
         if expected:
             vector = job.model.dim * np.dtype(np.float32).itemsize
@@ -62,6 +79,8 @@ class ThisProcess:
             raise UserError(f"processes={processes}: tables and packed tars need processes=1")
         if processes > 1 and not self._settings.processes:  # which nobody asked for
             print_line(self._console, f"{processes} processes load the images")
+        if measured and not self._settings.workers:
+            job = replace(job, recipe=replace(job.recipe, workers=estimate.workers(measured)))
         run = Run(job, plan, processes)
         with (
             run.loader() as loader,
@@ -69,7 +88,21 @@ class ThisProcess:
             show_progress(self._console) as show,
         ):
             tally = run.run(loader, self._embedder, show)
+        if measured and tally.limited_by == "forward":
+            tally.faster = self._offer(job, plan, tally)
         return tally, expected.img_per_s if expected else None
+
+    def _offer(self, job: Job, plan: Plan, tally: Tally) -> str:
+        """What bf16 would bring, measured on some of the images; empty: nothing."""
+        images = estimate.sample_images(job, plan, _TIMED)
+        gain, cosine = gain_of_bf16(self._embedder, job.recipe, job.model, images) or (1.0, 1.0)
+        forward_s = tally.wall_s - sum(tally.wait_s.values())
+        would_s = tally.wall_s - forward_s * (1 - 1 / gain)
+        if would_s > tally.wall_s / _WORTH:
+            return ""
+        takes = f"{format_duration(would_s)} instead of {format_duration(tally.wall_s)}"
+        similar = f"cosine {cosine:.5f} on {len(images)} of your images"
+        return f"dtype=bf16 in a new OUT would take {takes} ({similar})"
 
 
 def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
@@ -79,7 +112,7 @@ def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
     """
     if given or measured is None or job.recipe.device != "cpu" or sys.platform != "linux":
         return given or 1
-    return loading_processes(measured, worker_count(job.recipe))
+    return estimate.loading_processes(measured, worker_count(job.recipe))
 
 
 def print_line(console: Console, line: str) -> None:

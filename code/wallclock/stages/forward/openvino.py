@@ -41,16 +41,15 @@ _GRAPH, _CHECK, _ABOUT = "graph.xml", "check.npz", "about.json"
 _N = 8
 _LIBRARIES = ("openvino", "torch", "transformers")
 
-#: The images to check a graph with, uint8 (n, height, width, 3).
-Sample = Callable[[], PixelArray]
-
 
 def is_kept(model: ModelSpec, recipe: Recipe) -> bool:
     """Whether the model's graph is in the cache."""
     return (_entry(model, recipe) / _ABOUT).is_file()
 
 
-def make(model: ModelSpec, recipe: Recipe, sample: Sample | None = None) -> Network:
+def make(
+    model: ModelSpec, recipe: Recipe, sample: Callable[[], PixelArray] | None = None
+) -> Network:
     """The model's graph from the cache, or converted; it takes batches in host memory.
 
     Args:
@@ -66,11 +65,13 @@ def make(model: ModelSpec, recipe: Recipe, sample: Sample | None = None) -> Netw
     began = perf_counter()
     about = _read(entry)
     if about is None:
-        about = _convert(model, recipe, sample or (lambda: _noise(model, recipe)), entry)
+        images = sample() if sample else _noise(model, recipe)
+        about = _convert(model, recipe, images[:_N], entry)
     if "refused" in about:
         raise UserError(f"{about['refused']}; set runtime=pytorch")
     run, dtype = _compile(entry, recipe)
-    cosine = _least_cosine(run, entry)
+    with np.load(entry / _CHECK) as check:
+        cosine = least_cosine(run(check["images"]), check["vectors"])
     if not cosine >= LEAST_COSINE[dtype]:
         raise UserError(
             f"OpenVINO's vectors differ from torch's: cosine {cosine:.6f} in {dtype}, "
@@ -115,41 +116,61 @@ def _read(entry: Path) -> dict[str, str] | None:
     return None
 
 
-def _convert(model: ModelSpec, recipe: Recipe, sample: Sample, entry: Path) -> dict[str, Any]:
-    """Make an entry; a model that does not convert is kept as such. Returns its `about.json`."""
+def _convert(model: ModelSpec, recipe: Recipe, images: PixelArray, entry: Path) -> dict[str, Any]:
+    """Make an entry; a model that does not convert is kept as such. Returns its `about.json`.
+
+    Raises UserError: the cache cannot be written.
+    """
     import torch
 
     canvas = Preprocess.parse(recipe.preprocess, model.input_px).canvas
     network = load_network(model, canvas)
-    about: dict[str, Any] = {"weights": digest_of(network), "size": 0}
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(mkdtemp(prefix=".", dir=entry.parent))
+    about: dict[str, Any] = {"weights": digest_of(network)}
+    mean, std = (np.array(values, np.float32) for values in model.statistics)
+    batch = ((images / np.float32(255) - mean) / std).transpose(0, 3, 1, 2)
+    with torch.inference_mode():
+        vectors = network(pixel_values=torch.from_numpy(np.ascontiguousarray(batch)))
+    graph = None
     try:
-        images = np.ascontiguousarray(sample()[:_N])
-        mean, std = (np.array(values, np.float32) for values in model.statistics)
-        batch = ((images / np.float32(255) - mean) / std).transpose(0, 3, 1, 2)
-        with torch.inference_mode():
-            vectors = network(pixel_values=torch.from_numpy(batch)).pooler_output.numpy()
-        np.savez(made / _CHECK, images=images, vectors=vectors)
-        try:
-            _save(network, model, canvas, made / _GRAPH)
-        except Exception as error:  # noqa: BLE001 - of what a tracer may raise there is no end
-            about["refused"] = f"{model.name} does not convert to OpenVINO: {reason_of(error)}"
-            (made / _GRAPH).with_suffix(".bin").write_bytes(b"")
-        about["size"] = (made / _GRAPH).with_suffix(".bin").stat().st_size
-        (made / _ABOUT).write_text(pretty_json(about))
-        with suppress(OSError):  # another process was first
-            made.rename(entry)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        graph = _graph_of(network, model, canvas)
+    except Exception as error:  # noqa: BLE001 - of what a tracer may raise there is no end
+        about["refused"] = f"{model.name} does not convert to OpenVINO: {reason_of(error)}"
+    try:
+        _write(entry, about, graph, images, vectors.pooler_output.numpy())
+    except (OSError, RuntimeError) as error:  # OpenVINO's, of a full disk
+        why = f"OpenVINO's graph cannot be kept in {entry.parent}: {reason_of(error)}"
+        raise UserError(f"{why}; free space, set XDG_CACHE_HOME or runtime=pytorch") from error
     _trim(entry)
     return about
 
 
-def _save(network: Any, model: ModelSpec, canvas: tuple[int, int], path: Path) -> None:
-    """Trace the network and write its graph, which takes uint8 (n, h, w, 3) and normalizes."""
+def _write(
+    entry: Path, about: dict[str, Any], graph: Any, images: PixelArray, vectors: Vectors
+) -> None:
+    """Write an entry beside its place, and rename it: of two processes the first one counts."""
+    from openvino import save_model
+
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(mkdtemp(prefix=".", dir=entry.parent))
+    weights = (made / _GRAPH).with_suffix(".bin")
+    try:
+        if graph is None:
+            weights.touch()
+        else:
+            save_model(graph, made / _GRAPH, compress_to_fp16=False)
+        np.savez(made / _CHECK, images=images, vectors=vectors)
+        about["size"] = weights.stat().st_size
+        (made / _ABOUT).write_text(pretty_json(about))
+        with suppress(OSError):
+            made.rename(entry)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _graph_of(network: Any, model: ModelSpec, canvas: tuple[int, int]) -> Any:
+    """The network traced: a graph that takes uint8 (n, h, w, 3) and normalizes."""
     import torch
-    from openvino import Layout, PartialShape, Type, save_model
+    from openvino import Layout, PartialShape, Type
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
     from openvino.preprocess import PrePostProcessor
@@ -163,7 +184,7 @@ def _save(network: Any, model: ModelSpec, canvas: tuple[int, int], path: Path) -
             return self.network(pixel_values=pixel_values).pooler_output
 
     with torch.inference_mode(), quiet("runtime=openvino"):
-        # A check of the trace would run the network three times more; `_least_cosine` checks.
+        # A check of the trace would run the network three times more; `make` checks.
         trace: Any = torch.jit.trace
         traced = trace(Vectors(), torch.zeros(2, 3, *canvas), check_trace=False)
         decoder = TorchScriptPythonDecoder(traced)  # which has to outlive the conversion
@@ -175,7 +196,7 @@ def _save(network: Any, model: ModelSpec, canvas: tuple[int, int], path: Path) -
     steps.input().model().set_layout(Layout("NCHW"))
     mean, std = ([255 * value for value in values] for values in model.statistics)
     steps.input().preprocess().convert_element_type(Type.f32).mean(mean).scale(std)
-    save_model(steps.build(), path, compress_to_fp16=False)
+    return steps.build()
 
 
 def _compile(entry: Path, recipe: Recipe) -> tuple[Callable[[Any], Vectors], str]:
@@ -208,14 +229,12 @@ def _executed(compiled: Any) -> set[str]:
     return {info["runtimePrecision"].astype(str) for info in heavy}
 
 
-def _least_cosine(run: Callable[[Any], Vectors], entry: Path) -> float:
-    """Of the vectors of the check's images with torch's; NaN where one has no direction."""
-    with np.load(entry / _CHECK) as check:
-        images, expected = check["images"], check["vectors"].astype(np.float64)
-    made = run(images).astype(np.float64)
-    lengths = np.linalg.norm(made, axis=1) * np.linalg.norm(expected, axis=1)
+def least_cosine(vectors: Vectors, expected: Vectors) -> float:
+    """Of vectors (n, dim) with the expected ones; NaN where one has no direction."""
+    made, wanted = vectors.astype(np.float64), expected.astype(np.float64)
+    lengths = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return float(np.min((made * expected).sum(axis=1) / lengths))
+        return float(np.min((made * wanted).sum(axis=1) / lengths))
 
 
 def _noise(model: ModelSpec, recipe: Recipe) -> PixelArray:

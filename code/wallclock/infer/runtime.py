@@ -1,0 +1,78 @@
+"""Which runtime a network has where `runtime=auto` leaves it open, and what bf16 would bring."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from time import perf_counter
+
+import numpy as np
+
+from wallclock.errors import UserError
+from wallclock.infer.network import Embedder, Sample, open_embedder
+from wallclock.machine import computes_bf16
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages.forward.openvino import LEAST_COSINE, is_kept, least_cosine
+from wallclock.stages.pixels import PixelArray
+
+#: Prints a line.
+Say = Callable[[str], None]
+
+
+def open_fastest(
+    recipe: Recipe, model: ModelSpec, say: Say, *, earns: bool, sample: Sample | None = None
+) -> tuple[Recipe, Embedder]:
+    """The network by OpenVINO if it can be, else by torch; and the recipe with that runtime.
+
+    Args:
+        earns: whether the work is long enough to earn back a conversion, of seconds.
+        sample: as of `open_embedder`.
+    """
+    by_openvino = replace(recipe, runtime="openvino")
+    if _can(recipe, model) and (earns or is_kept(model, by_openvino)):
+        try:
+            return by_openvino, open_announced(by_openvino, model, say, sample)
+        except UserError as error:
+            say(f"{str(error).partition(';')[0]}: runtime=pytorch")
+    return recipe, open_embedder(recipe, model)
+
+
+def open_announced(
+    recipe: Recipe, model: ModelSpec, say: Say, sample: Sample | None = None
+) -> Embedder:
+    """`open_embedder`, with a line before it converts a model."""
+    converts = recipe.runtime == "openvino" and model.weights != "none"
+    if converts and find_spec("openvino") and not is_kept(model, recipe):
+        say(f"{model.name} is converted for OpenVINO, once: half a minute (not: runtime=pytorch)")
+    return open_embedder(recipe, model, sample=sample)
+
+
+def _can(recipe: Recipe, model: ModelSpec) -> bool:
+    """Whether OpenVINO is here, and could run the recipe."""
+    if model.weights == "none" or (recipe.device, recipe.normalize_on) != ("cpu", "device"):
+        return False
+    known = recipe.dtype == "fp32" or (recipe.dtype == "bf16" and computes_bf16())
+    return known and find_spec("openvino") is not None
+
+
+def gain_of_bf16(
+    embedder: Embedder, recipe: Recipe, model: ModelSpec, images: PixelArray
+) -> tuple[float, float] | None:
+    """How many times faster bf16 runs the network here, and its vectors' least cosine with FP32's.
+
+    None where the recipe is not FP32's on a CPU that has bf16, or the vectors are not close enough.
+    """
+    is_fp32 = embedder.device == "cpu" and recipe.dtype == "fp32"
+    if not (is_fp32 and computes_bf16() and len(images) > 1):
+        return None
+    faster = open_embedder(replace(recipe, dtype="bf16"), model)
+    seconds, vectors = {}, {}
+    half = -(-len(images) // 2)
+    for opened in (faster, embedder):
+        opened.embed(images[:1])
+        began = perf_counter()
+        parts = [np.array(opened.embed(part)) for part in (images[:half], images[half:])]
+        seconds[opened.labels["dtype"]] = perf_counter() - began
+        vectors[opened.labels["dtype"]] = np.concatenate(parts)
+    cosine = least_cosine(vectors["bf16"], vectors["fp32"])
+    gain = seconds["fp32"] / seconds["bf16"]
+    return (gain, cosine) if cosine >= LEAST_COSINE["bf16"] else None

@@ -1,0 +1,183 @@
+"""A job's runtime: decided at the first start, kept by OUT, checked by verify."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests import making
+from tests.conftest import ROOT
+from tests.families import FAMILIES
+from wallclock import machine
+from wallclock.errors import UserError
+from wallclock.infer import runtime
+from wallclock.job import embed, estimate
+from wallclock.job.dataset import open_existing
+from wallclock.job.settings import JobSettings
+from wallclock.job.verify import verify
+from wallclock.stages.forward import openvino
+
+pytest.importorskip("openvino")
+N = 12
+Embed = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images, a model that converts and one that does not."""
+    base = tmp_path_factory.mktemp("runtime")
+    for name in ("images", "dinov2", "efficientnet"):
+        (base / name).mkdir()
+    for seed in range(N):
+        (base / "images" / f"{seed:02}.jpg").write_bytes(making.jpeg(320, 240, seed))
+    for name in ("dinov2", "efficientnet"):
+        FAMILIES[name](base / name)
+    return base
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embed:
+    """What an `embed` prints, its last line included; the cache is the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def start(out: str, model: str = "dinov2", **values: Any) -> str:
+        console = Console(file=io.StringIO(), width=500)
+        settings = {"model": str(made / model), "batch": 4, "device": "cpu", **values}
+        outcome = embed(made / "images", tmp_path / out, console=console, **settings)
+        return f"{console.file.getvalue()}{outcome}"  # type: ignore[attr-defined]
+
+    return start
+
+
+def runtime_of(out: Path) -> str:
+    dataset = open_existing(out)
+    assert dataset is not None
+    assert dataset.about["identity"]["recipe"]["runtime"] == dataset.about["ran"]["runtime"]
+    return str(dataset.about["ran"]["runtime"])
+
+
+def test_auto_converts_for_a_long_job_and_goes_on_with_what_out_has(
+    run: Embed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "converted" not in run("short", limit=6)
+    monkeypatch.setattr(estimate, "LEAST", N)
+    assert "dinov2 is converted for OpenVINO, once" in run("long")
+    with np.load(next((tmp_path / "cache").rglob("check.npz"))) as check:
+        assert len(np.unique(check["images"][:, 0, 0], axis=0)) > 1, "the job's own images"
+    run("cached", limit=2)
+    run("short")
+    outs = {name: runtime_of(tmp_path / name) for name in ("short", "long", "cached")}
+    assert outs == {"short": "pytorch", "long": "openvino", "cached": "openvino"}
+    assert not verify(tmp_path / "long").faults
+    with pytest.raises(UserError, match=r"recipe\.runtime was openvino, is pytorch"):
+        run("long", runtime="pytorch")
+
+
+@pytest.mark.parametrize("how", ["does not convert", "other vectors", "full"])
+def test_auto_says_why_it_is_torch(
+    how: str, run: Embed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "LEAST", 1)
+    model = "efficientnet" if how == "does not convert" else "dinov2"
+    words = "does not convert to OpenVINO"
+    if how == "other vectors":
+        monkeypatch.setitem(openvino.LEAST_COSINE, "fp32", 1.1)
+        words = "OpenVINO's vectors differ from torch's"
+    if how == "full":
+        words = "OpenVINO's graph cannot be kept in .*No space left"
+        refuse = partial(_raise, OSError(28, "No space left on device"))
+        monkeypatch.setattr(np, "savez", refuse)
+    said = run("out", model=model)
+    (line,) = [line for line in said.splitlines() if line.endswith(": runtime=pytorch")]
+    assert re.search(words, line)
+    assert runtime_of(tmp_path / "out") == "pytorch"
+    if how == "full":
+        assert [*(tmp_path / "cache" / "wallclock" / "openvino").iterdir()] == []
+        with pytest.raises(UserError, match=r"free space, set XDG_CACHE_HOME or runtime=pytorch"):
+            run("other", runtime="openvino")
+
+
+def _raise(error: Exception, *_: object, **__: object) -> None:
+    raise error
+
+
+def test_killed_while_it_converts(run: Embed, made: Path, tmp_path: Path) -> None:
+    """OUT has no job yet, and the cache no entry: the next start decides anew."""
+    code = (
+        "import os, sys, numpy\n"
+        "numpy.savez = lambda *a, **k: os.kill(os.getpid(), 9)\n"
+        "from wallclock.job import embed\n"
+        "embed(*sys.argv[1:3], model=sys.argv[3], device='cpu', runtime='openvino')\n"
+    )
+    words = (made / "images", tmp_path / "out", made / "dinov2")
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}/code"}
+    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], env=env, check=False)
+    assert done.returncode == -9
+    assert "converted" in run("out", runtime="openvino")
+    assert runtime_of(tmp_path / "out") == "openvino"
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"recipe": "pillow"}, "needs another recipe="),
+        ({"dtype": "fp16"}, "needs another dtype="),
+        ({"model": "null"}, "needs another model="),
+    ],
+)
+def test_what_openvino_cannot_run(values: dict[str, str], fault: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=fault):
+        embed(tmp_path, tmp_path / "out", **{"device": "cpu", "runtime": "openvino", **values})
+
+
+@pytest.mark.parametrize("gain", [2.0, 1.0])
+def test_bf16_is_offered(run: Embed, gain: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "LEAST", 1)
+    monkeypatch.setattr("wallclock.job.place.process.gain_of_bf16", lambda *_: (gain, 0.99995))
+    said = run("out", runtime="pytorch")
+    assert "limited by the forward" in said
+    offer = "; dtype=bf16 in a new OUT would take "
+    assert (offer in said) == (gain > 1.1)
+    assert ("(cosine 0.99995 on 12 of your images)" in said) == (gain > 1.1)
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_gain_of_bf16(has_it: bool, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured where the CPU computes in bf16, and the vectors are close."""
+    monkeypatch.setattr(runtime, "computes_bf16", lambda: has_it)
+    monkeypatch.setitem(openvino.LEAST_COSINE, "bf16", 0.9)  # of a small random network
+    job = JobSettings(model=str(made / "dinov2")).resolved("cpu")
+    embedder = runtime.open_embedder(job.recipe, job.model)
+    images = np.random.default_rng(0).integers(
+        0, 256, (4, job.model.input_px, job.model.input_px, 3), np.uint8
+    )
+    gain = runtime.gain_of_bf16(embedder, job.recipe, job.model, images)
+    assert (gain is not None) == has_it
+    if gain:
+        assert gain[0] > 0
+        assert 0.9 < gain[1] < 1
+    is_bf16 = replace(job.recipe, dtype="bf16")
+    assert runtime.gain_of_bf16(embedder, is_bf16, job.model, images) is None
+
+
+def test_a_cpu_that_emulates_bf16_is_named(
+    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "proc").mkdir()
+    for flags, has in (("fpu avx2 avx512f", False), ("fpu avx512_bf16", True)):
+        (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+        assert machine.computes_bf16(tmp_path) is has
+        monkeypatch.setattr(machine, "computes_bf16", lambda has=has: has)
+        settings = JobSettings(model=str(made / "dinov2"), dtype="bf16")
+        assert bool(settings.resolved("cpu").notes) is not has
+        monkeypatch.undo()
