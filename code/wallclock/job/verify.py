@@ -28,7 +28,7 @@ from wallclock.job.dataset import ABOUT, DamagedPartError, Dataset, open_existin
 from wallclock.job.items import Items
 from wallclock.job.listing import list_items
 from wallclock.job.reference import Reference
-from wallclock.job.settings import JobSettings, Resolved, VerifySettings
+from wallclock.job.settings import JobSettings, VerifySettings
 from wallclock.outside import printable
 from wallclock.preprocess import preprocess_of
 from wallclock.stages.forward.networks import digest_of, load_network
@@ -201,7 +201,10 @@ def _embedded_again(
     resolved = settings.resolved("cpu")
     model = resolved.model
     if model.weights != "none":
-        _check_weights(resolved, dataset, settings.model)
+        canvas = preprocess_of(resolved.recipe, model.input_px).canvas
+        if digest_of(load_network(model, canvas)) != identity["weights"]:
+            why = f"the weights of {settings.model} are not those that embedded {dataset.out}"
+            raise UserError(why)
     reference = Reference(
         model, identity["recipe"].get("preprocess", "squash"), is_auto=settings.preprocess == "auto"
     )
@@ -228,12 +231,6 @@ def _settings_of(dataset: Dataset) -> JobSettings:
     there = {field.name for field in fields(JobSettings)}
     said = {name: value for name, value in dataset.about["settings"].items() if name in there}
     return build(JobSettings, said, "")
-
-
-def _check_weights(resolved: Resolved, dataset: Dataset, name: str) -> None:
-    canvas = preprocess_of(resolved.recipe, resolved.model.input_px).canvas
-    if digest_of(load_network(resolved.model, canvas)) != dataset.about["identity"]["weights"]:
-        raise UserError(f"the weights of {name} are not those that embedded {dataset.out}")
 
 
 def _centered_median(ours: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> float | None:
