@@ -82,7 +82,8 @@ class SourceReader(Reader):
         if isinstance(where, bytes):
             return self._check_length(where)
         if callable(where):
-            return where()
+            made = where()
+            return self._check_length(made) if isinstance(made, bytes) else made
         with self._opening:  # a file has one position, and two sources may share it
             if where.seekable():
                 where.seek(0)

@@ -89,7 +89,7 @@ class Outcome:
         if tally.copied:
             notes.append(f"{tally.copied:,} duplicates")
         if tally.fallbacks:
-            notes.append(f"{tally.fallbacks:,} decoded by libjpeg-turbo")
+            notes.append(f"{tally.fallbacks:,} decoded by libjpeg-turbo or Pillow")
         rate = (tally.images + tally.n_failed) / tally.wall_s
         limited = f"limited by the {tally.limited_by}"
         notes += [format_rate(rate), f"{limited}; {tally.faster}" if tally.faster else limited]

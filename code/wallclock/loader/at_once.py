@@ -22,7 +22,7 @@ from wallclock.loader.ring import Chunk
 from wallclock.orientation import UPRIGHT, oriented_size, stored_placement
 from wallclock.preprocess import Preprocess
 from wallclock.stages.augment import Augmentation, augmentation_of, in_pixels
-from wallclock.stages.decode.native import count_fallback
+from wallclock.stages.decode.native import PNG, count_fallback
 from wallclock.stages.pixels import PixelArray
 
 #: Bytes of a file at most, and of those that are read at once, about: they wait in memory.
@@ -199,7 +199,7 @@ class AtOnce:
 
     def decode_fallback(self, image: Image, data: bytes) -> PixelArray:
         """As `InPlaceStages.decode`, without another try of the native module."""
-        if image.plain_jpeg:
+        if image.plain_jpeg or data.startswith(PNG):
             count_fallback()
         return self._decode(image, data)
 

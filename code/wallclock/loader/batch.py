@@ -55,7 +55,7 @@ class Extras:
     Of sources, whose files are inspected when they are loaded: `infos`, what each row's file is;
     `unwanted`, positions and files that the `Hook` did not want decoded; `extracted`, by the hook,
     one for each row. `given`: the user's items, where the feed keeps them, one for each row.
-    `fallbacks`: how many JPEGs the native module left to another decoder.
+    `fallbacks`: how many JPEGs and PNGs the native module left to another decoder.
     """
 
     marks: Sequence[Marks] = ()

@@ -155,11 +155,11 @@ def test_hashes_and_what_a_hook_skips(folder: Path) -> None:
 
 
 def test_fallbacks_are_counted() -> None:
-    """Of JPEGs: here the one that is cut off, by both calls of the module."""
-    files = [BASELINE, FILES["no end"], FILES["png"], FILES["progressive"]]
+    """Of JPEGs and PNGs: here one that is cut off, by both calls, and one of 16 bits."""
+    files = [BASELINE, FILES["no end"], FILES["png"], making.png_16_bit(), FILES["progressive"]]
     with open_images(files, 20) as batches:
         (batch,) = batches
-    assert (len(batch.failures), batch.extras.fallbacks) == (1, 1)
+    assert (len(batch.failures), batch.extras.fallbacks) == (1, 2)
     assert (batch.extras.labels["decoder"], batch.extras.labels["resizer"]) == ("native", "native")
 
 

@@ -13,6 +13,7 @@ from wallclock.stages.decode import simplejpeg
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder
 from wallclock.stages.pixels import PixelArray
 
+PNG = b"\x89PNG"
 #: Modes of `MODES` that it decodes to.
 MADE = ("RGB", "L")
 _of_thread = threading.local()
@@ -81,7 +82,7 @@ def make_png(decode_otherwise: Decode, reuse: bool, mode: str) -> Decode:
     decode_here = _decoder(reuse, mode, True)
 
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
-        if not isinstance(data, bytes) or not data.startswith(b"\x89PNG"):
+        if not isinstance(data, bytes) or not data.startswith(PNG):
             return decode_otherwise(data)
         pixels = decode_here(data, 1)
         if pixels is None:

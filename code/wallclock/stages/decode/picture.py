@@ -44,7 +44,7 @@ class Picture:
         """Uint8 (h, w, c), read-only, c as `mode` of `decode.MODES` has it."""
         opened = self._opened
         if self._is_array and mode != "L" and MODES[mode] <= opened.shape[2]:
-            pixels = opened[..., : MODES[mode]]
+            pixels: PixelArray = opened[..., : MODES[mode]]
             pixels.flags.writeable = False  # it is the user's
             return pixels
         return pixels_of(self._image(), mode)
