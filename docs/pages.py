@@ -32,6 +32,8 @@ BENCHMARKS: Mapping[str, str] = {
     "training.csv": "benchmarks.training",
     "decode.csv": "benchmarks.decode",
     "job.csv": "benchmarks.job",
+    "formats.csv": "benchmarks.formats",
+    "million.csv": "benchmarks.million",
     "remote.csv": "benchmarks.remote",
     "trace.csv": "benchmarks.trace",
     "trace-shares.csv": "benchmarks.trace",
