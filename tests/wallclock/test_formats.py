@@ -16,8 +16,8 @@ from tests import making
 from wallclock import formats
 from wallclock.check import validate
 from wallclock.errors import ImageError
+from wallclock.fetch import s3
 from wallclock.fetch.folder import FolderListing
-from wallclock.job import listing
 from wallclock.job.listing import list_items
 from wallclock.loader.images import open_images
 from wallclock.recipe import Limits
@@ -152,9 +152,9 @@ def test_counts_of_a_mixed_folder_add_up(mixed: Path) -> None:
 def test_the_other_keys_of_a_bucket_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = ["x/", "x/a.JPG", "x/b.heic", "x/notes.txt", "x/._a.jpg", "x/.h/b.jpg", "x/sub/c"]
     objects = [{"Key": key, "ETag": '"1"'} for key in keys]
-    monkeypatch.setattr(listing, "connect", lambda src, **_: None)
-    monkeypatch.setattr(listing, "closing", lambda client: nullcontext(SimpleNamespace(call=None)))
-    monkeypatch.setattr(listing, "list_objects", lambda call, **_: objects)
+    monkeypatch.setattr(s3, "connect", lambda src: nullcontext(SimpleNamespace(call=None)))
+    monkeypatch.setattr(s3, "closing", lambda client: client)
+    monkeypatch.setattr(s3, "list_objects", lambda call, **_: objects)
     items = list_items("s3://bucket/x")
     assert items.ids.to_pylist() == ["x/a.JPG", "x/b.heic"]
     assert items.others == ("x/notes.txt", "x/._a.jpg", "x/.h/b.jpg", "x/sub/c")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock.errors import ImageError, NotReachedError, UserError
-from wallclock.fetch import reach, remote, remote_file, sources, transfers
+from wallclock.fetch import reach, remote, sources, transfers
 from wallclock.fetch.remote_file import RemoteFile
 from wallclock.fetch.retries import JITTER
 from wallclock.fetch.sources import Source, SourceReader
@@ -337,10 +337,9 @@ class TestRemoteFile:
     ) -> None:
         """And is closed at once, though its thread waits to be read."""
         most, step = 100_000, 50_000
-        monkeypatch.setattr(remote_file, "_AHEAD", most)
         monkeypatch.setattr(transfers, "_BUFFER_BYTES", step)
         with self.serving('"e"', []) as server:
-            file, read = RemoteFile(f"{server.endpoint}/a.tar", Limits()), b""
+            file, read = RemoteFile(f"{server.endpoint}/a.tar", Limits(), ahead=most), b""
             while len(read) < (len(self.data) if reads_all else 1):
                 read += file.read(step) or b""
                 assert file._n_waiting < most + step
