@@ -54,7 +54,7 @@ class Fixes:
     def to_write(self) -> list[Predicted]:
         """Whose code comes first: the best that needs no new files, and the best of one line."""
         direct = [each for each in self.recommended if not each.fix.new_files] or self.recommended
-        short = [each for each in direct if "\n" not in each.code]
+        short = [each for each in direct if each.code.count("\n") <= 1]
         return list(dict.fromkeys([*direct[:1], *short[:1]]))
 
 
@@ -126,12 +126,12 @@ def say_size_argument(target: Target | None) -> str:
 def _scaled_code(job: Job) -> str:
     if job.target and any(kind.library == "pillow" for kind in job.decoded):
         return f'image.draft("RGB", {job.target.least})  # right after Image.open'
-    return f"image = wallclock.decode(path, {say_size_argument(job.target)})"
+    return f"import wallclock\nimage = wallclock.decode(path, {say_size_argument(job.target)})"
 
 
 def _loader_for_code(job: Job) -> str:
     size = say_size_argument(job.target)
-    return f"load = wallclock.loader_for({size})  # path → Pillow image, in your dataset"
+    return f"import wallclock\nload = wallclock.loader_for({size})  # path → Pillow image"
 
 
 def _open_images_code(job: Job) -> str:
@@ -143,6 +143,7 @@ def _open_images_code(job: Job) -> str:
         geometry = ("size=" if target.mode == "squash" else "") + say_size_argument(target)
     waiting = f", workers={_workers(job)}" if job.waits else ""
     return (
+        "import wallclock\n"
         f"with wallclock.open_images(paths, {geometry}, batch={batch_of(job)}{waiting})"
         " as batches:\n"
         "    for batch in batches:\n"
@@ -153,16 +154,28 @@ def _open_images_code(job: Job) -> str:
 def _workers_code(job: Job) -> str:
     count = _workers(job)
     if engine_of_workers(job) == "threads":
-        return f"images = ThreadPoolExecutor(max_workers={count}).map(load, paths)"
-    return f"DataLoader(dataset, batch_size={batch_of(job)}, num_workers={count})"
+        return (
+            "from concurrent.futures import ThreadPoolExecutor\n"
+            f"images = ThreadPoolExecutor(max_workers={count}).map(load, paths)"
+        )
+    settings = f"batch_size={batch_of(job)}, num_workers={count}"
+    return f"from torch.utils.data import DataLoader\nloader = DataLoader(dataset, {settings})"
 
 
 def _thumbnails_code(job: Job) -> str:
     px = _thumbnail_px(job)
-    return (
-        'image = Image.open(path).convert("RGB")\n'
-        f'ImageOps.cover(image, ({px}, {px})).save(f"small/{{path.stem}}.jpg", quality=95)'
-    )
+    return f"""\
+from pathlib import Path
+from PIL import Image, ImageOps
+photos, small = Path("photos"), Path("small")
+for path in photos.rglob("*"):
+    if path.suffix.lower() in Image.registered_extensions():
+        image = Image.open(path).convert("RGB")
+        if min(image.size) > {px}:
+            image = ImageOps.cover(image, ({px}, {px}))
+        made = small / f"{{path.relative_to(photos)}}.jpg"
+        made.parent.mkdir(parents=True, exist_ok=True)
+        image.save(made, quality=95, exif=image.getexif())"""
 
 
 #: Name of a fix → the code to write.

@@ -75,10 +75,16 @@ def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
     whose = f"the time{after}" if table is said.shares.main else f"their time{after}, added up"
     yield (title, digits(table.wall_s), "100 %", "", "", "", whose)
     shown = [row for row in table.rows if row.share >= _LEAST_SHARE]
-    longest = sorted(shown, key=lambda row: -row.share)[:_MOST_ROWS]
+    most = _MOST_ROWS + (len(shown) == _MOST_ROWS + 1)  # one row for the rest, or the rest itself
+    longest = sorted(shown, key=lambda row: -row.share)[:most]
     for row in table.rows:
         if row in longest:
             yield (f"  {row.stage}", *stage_cells(row), _functions(row))
+    rest = [row for row in table.rows if row not in longest and row.spent.seconds]
+    share, names = sum(row.share for row in rest), ", ".join(row.stage for row in rest)
+    if share >= _LEAST_SHARE:
+        took_s = digits(sum(row.spent.seconds for row in rest))
+        yield ("  other stages", took_s, percent(share), "", "", "", names)
 
 
 def _functions(row: Row) -> str:
@@ -104,8 +110,8 @@ def _print_fixes(fixes: Fixes, console: "Console", width: int) -> None:
         ]
         _print_table(("what it would bring", "gain", "interval"), rows, console, width, 0)
     for fix in fixes.to_write:
-        lines = (f"# {fix.title}", *fix.code.splitlines())
-        console.print(Text("\n".join(f"    {line}" for line in lines), style="green"), width=width)
+        text = Text(f"# {fix.title}\n{fix.code}", style="green")
+        console.print(text, no_wrap=True, overflow="ignore", crop=False)  # to be pasted
 
 
 def report_trial(trial: Trial, console: "Console") -> None:
@@ -142,11 +148,21 @@ def _print_table(
     for index, row in enumerate(cells):
         parts = []
         for heading, cell, room in zip(headings, row, widths, strict=True):
-            text = cell if len(cell) <= room else f"{cell[: room - 1]}…"
+            text = _cut(cell, room)
             parts.append(text.rjust(room) if heading in _RIGHT else text.ljust(room))
         line = (" " * _GAP).join(parts).rstrip()
         style = "" if index else "bold"
         console.print(Text(line[:width], style=style), width=width, no_wrap=True)
+
+
+def _cut(text: str, room: int) -> str:
+    """`text` in so many columns: without the last entries of a list, or without its middle."""
+    whole, _, _ = text.rpartition(", ")
+    while whole and len(text) > room:
+        text = f"{whole}, …"
+        whole, _, _ = whole.rpartition(", ")
+    head = room // 4  # the end says most: which function of a library
+    return text if len(text) <= room else f"{text[:head]}…{text[head + 1 - room :]}"
 
 
 # --- files --------------------------------------------------------------------------------------

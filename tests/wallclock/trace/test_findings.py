@@ -3,9 +3,11 @@
 import ast
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from PIL import ExifTags, Image
 
 import wallclock
 from tests.wallclock.trace import traces
@@ -304,11 +306,28 @@ def test_workers_where_the_storage_binds() -> None:
     assert "num_workers=32" in more.code
 
 
-def test_files_are_never_written_over() -> None:
-    """A progressive JPEG is a .jpg already."""
-    images = (decoded(200, "progressive JPEG"), resized(200))
-    made = replace(traces.SERIAL_DECODE, images=images)
-    assert '.save(f"small/{path.stem}.jpg"' in named(made, "thumbnails").code
+def test_thumbnails_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of classes and equal names are kept, and a small image stays as it is."""
+    monkeypatch.chdir(tmp_path)
+    sizes = {"cat/1.jpg": (640, 480), "dog/1.jpg": (64, 48), "dog/1.png": (480, 960)}
+    for name, size in sizes.items():
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = 6
+        Image.new("RGB", size).save(path, exif=exif)
+    (tmp_path / "photos" / "labels.csv").touch()
+    exec(named(traces.SERIAL_DECODE, "thumbnails").code, {})
+    made = {}
+    for path in (tmp_path / "small").rglob("*.*"):
+        with Image.open(path) as image:
+            made[path.relative_to(tmp_path / "small").as_posix()] = image.size
+            assert image.getexif()[ExifTags.Base.Orientation] == 6
+    assert made == {
+        "cat/1.jpg.jpg": (373, 280),
+        "dog/1.jpg.jpg": (64, 48),
+        "dog/1.png.jpg": (280, 560),
+    }
 
 
 def test_a_device_normalizes_what_open_images_gives() -> None:

@@ -14,6 +14,7 @@ from tests.wallclock.trace import traces
 from tests.wallclock.trace.traces import decoded, function, process, resized, thread, trace
 from wallclock import native
 from wallclock.predict import pictures
+from wallclock.trace.findings import Findings
 from wallclock.trace.page import report, write_html, write_json
 from wallclock.trace.record import LoaderUse, Spent, Thread, Trace
 
@@ -79,7 +80,22 @@ def test_a_loop_on_a_narrow_terminal() -> None:
 def test_the_terminal_page_is_short_and_narrow(made: Trace, width: int) -> None:
     lines = printed(made, width).splitlines()
     assert len(lines) <= 40 + (width < 80) * 10
-    assert max(map(len, lines)) <= min(width, 100)
+    code = [line for fix in Findings(made).fixes.to_write for line in fix.code.splitlines()]
+    assert set(code) <= set(lines), "whole, so that it can be pasted"
+    assert max(map(len, set(lines) - set(code))) <= min(width, 100)
+
+
+def test_names_are_cut_in_the_middle_and_no_seconds_are_left_out() -> None:
+    names = [f"torchvision.transforms.functional.{name}" for name in ("bicubic", "pad")]
+    spent = {
+        function("resize", name): Spent(seconds)
+        for name, seconds in zip(names, (2, 1), strict=True)
+    }
+    stages = ("read", "decode", "transform", "normalize", "serialize", "forward")
+    spent |= {function(stage): Spent(0.5 + 0.01 * i) for i, stage in enumerate(stages)}
+    text = printed(trace([process([Thread(True, 0.0, 10.0, spent)])], [decoded(10)]), 80)
+    assert re.search(r"^  resize .* torch\S*…\S*bicubic 2 s, …$", text, re.M)
+    assert re.search(r"^  other stages +1\.53 +19 % +read, decode, transform$", text, re.M)
 
 
 def test_a_terminal_sees_no_control_characters_and_no_markup() -> None:
@@ -228,6 +244,7 @@ main process          8  100 %                           the time after start-up
   decode           24.8   78 %    400     400        62  PIL.ImageFile.load
   resize              4   12 %    400     400        10  PIL.Image.resize
   assemble          0.8    2 %    400     400         2  torch default_collate
+  other Python      0.8    2 %
 
 kind       number  stored       made       KB each  by
   JPEG        400  2560 × 1920  in full        900  PIL.ImageFile.load
@@ -239,12 +256,14 @@ what it would bring                               gain  interval
   wallclock.loader_for in your own dataset       3.4 ×  2.8 × to 4.0 ×
   JPEGs decoded at a reduced scale               2.7 ×  2.1 × to 3.5 ×
   8 workers                                     1.78 ×  1.45 × to 2.2 ×
-    # wallclock.open_images, a loader with threads
-    with wallclock.open_images(paths, size=224, batch=32) as batches:
-        for batch in batches:
-            batch.ids, batch.images  # uint8 (n, height, width, 3)
-    # wallclock.loader_for in your own dataset
-    load = wallclock.loader_for(224)  # path → Pillow image, in your dataset"""
+# wallclock.open_images, a loader with threads
+import wallclock
+with wallclock.open_images(paths, size=224, batch=32) as batches:
+    for batch in batches:
+        batch.ids, batch.images  # uint8 (n, height, width, 3)
+# wallclock.loader_for in your own dataset
+import wallclock
+load = wallclock.loader_for(224)  # path → Pillow image"""
 NARROW_LOOP = """\
 Decoding takes 75 % of the main process's time: full-size 2560 × 1920 JPEGs for
 224 px.
@@ -270,9 +289,11 @@ what it would bring                              gain  interval
   8 workers                                     5.9 ×  4.0 × to 8.5 ×
   wallclock.loader_for in your own dataset      4.2 ×  3.3 × to 5.4 ×
   JPEGs decoded at a reduced scale              2.9 ×  2.2 × to 3.8 ×
-    # wallclock.open_images, a loader with threads
-    with wallclock.open_images(paths, size=224, batch=32) as batches:
-        for batch in batches:
-            batch.ids, batch.images  # uint8 (n, height, width, 3)
-    # 8 workers
-    images = ThreadPoolExecutor(max_workers=8).map(load, paths)"""
+# wallclock.open_images, a loader with threads
+import wallclock
+with wallclock.open_images(paths, size=224, batch=32) as batches:
+    for batch in batches:
+        batch.ids, batch.images  # uint8 (n, height, width, 3)
+# 8 workers
+from concurrent.futures import ThreadPoolExecutor
+images = ThreadPoolExecutor(max_workers=8).map(load, paths)"""
