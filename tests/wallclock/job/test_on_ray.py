@@ -241,7 +241,7 @@ def test_the_same_bytes_as_one_process(tmp_path: Path) -> None:
         data = data[:-40] if seed % 100 == 7 else data
         (src / f"{seed:04}.jpg").write_bytes(data)
     tiny_model(model)
-    settings = {"model": model, "shard": 400, "device": "cpu", "dtype": "fp32"}
+    settings = {"model": model, "shard": 400, "device": "cpu", "runtime": "pytorch"}
     outputs = {}
     for out, more in (("one", {}), ("cluster", {"cluster": "local", "workers": 1})):
         outputs[out] = finish(start(src, tmp_path / out, {**settings, **more}))
