@@ -198,15 +198,10 @@ def _thread(file: File, region: memoryview, last_ns: int, zero_ns: int) -> Threa
             ns, calls = ns + max(last_ns - since, 0), calls + 1
         if calls or ns:
             spent[function] = Spent(ns / 1e9, calls, images, least / 1e9)
-    is_main = bool(region[layout.IS_MAIN])
-    if not is_main and not any(spent[function].images for function in spent):
-        # A thread that only moves messages waits nearly all the time; that is nobody's idleness.
-        spent = {f: total for f, total in spent.items() if f.stage not in ("wait", "idle")}
-    runs_on = is_open or (is_main and not region[layout.HAS_ENDED])
     return Thread(
-        is_main=is_main,
+        is_main=bool(region[layout.IS_MAIN]),
         started_s=(region[layout.BEGAN] - zero_ns) / 1e9,
-        ended_s=((last_ns if runs_on else since) - zero_ns) / 1e9,
+        ended_s=((since if region[layout.HAS_ENDED] else last_ns) - zero_ns) / 1e9,
         spent=dict(sorted(spent.items(), key=lambda entry: STAGES.index(entry[0].stage))),
     )
 

@@ -35,7 +35,6 @@ _SUBJECTS = {
     "serialize": "writing the results",
     "wait": "waiting for data",
     "send": "sending batches",
-    "idle": "waiting for work",
     OTHER: "Python code that is not traced",
 }
 #: The same of whose time it is.

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 #: What a traced function does, in the order an image passes them. `wait`: a consumer waits for
-#: data. `idle`: a worker waits for work or for a free slot. `send`: a batch leaves its worker.
+#: data. `send`: a batch leaves its worker.
 #: `transform`: pixels to pixels, except the resize. `assemble`: collate. `d2h` includes the wait
 #: for the device where a copy waits for it. `serialize`: results to files.
 STAGES = (
     "wait",
-    "idle",
     "read",
     "decode",
     "resize",
@@ -107,7 +106,7 @@ class Process:
 
     `role`: `main`, `worker` (loads images for another process) or `other`. `is_complete`: whether
     it ended by itself; the counters of a killed process are as of its last traced call. `cpu_s`:
-    user and system time, of a killed process until it last waited; None where it was not read.
+    user and system time, of a killed process until its last samples; None where it was not read.
     """
 
     pid: int

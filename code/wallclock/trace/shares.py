@@ -22,8 +22,8 @@ OTHER, OTHER_WAITS = "other Python", "other waits"
 LOADING = ("read", "decode", "resize", "transform", "normalize", "assemble")
 #: What a model takes.
 MODEL = ("forward", "backward", "optimizer")
-#: Waits: for data, for work, and perhaps for the storage.
-WAITING = ("wait", "idle", "read")
+#: Waits: for data, for whatever else, and perhaps for the storage.
+WAITING = ("wait", "read", OTHER_WAITS)
 #: Of the cores' time, for other programs.
 _MOST_OTHERS = 0.1
 #: Functions that a row names.
@@ -237,4 +237,4 @@ def _after(thread: Thread, start_s: float) -> float:
 
 def _at_work(thread: Thread) -> Thread:
     spent = {function: s for function, s in thread.spent.items() if function.stage not in WAITING}
-    return replace(thread, spent=spent)
+    return replace(thread, spent=spent, samples=())

@@ -239,12 +239,12 @@ main process          8  100 %                           the time after start-up
   d2h               0.3    4 %    400     400      0.75  Tensor.cpu
   other Python      0.5    6 %
 4 workers            32  100 %                           their time after start-up, added up
-  idle              0.8    2 %    400     400         2  DataLoader worker
   read              0.8    2 %    400     400         2  file read
   decode           24.8   78 %    400     400        62  PIL.ImageFile.load
   resize              4   12 %    400     400        10  PIL.Image.resize
   assemble          0.8    2 %    400     400         2  torch default_collate
   other Python      0.8    2 %
+  other waits       0.8    2 %
 
 kind       number  stored       made       KB each  by
   JPEG        400  2560 × 1920  in full        900  PIL.ImageFile.load

@@ -82,9 +82,32 @@ print(threading.active_count(), [thread.name for thread in threading.enumerate()
     assert done.images("decode") == 20
 
 
-@pytest.mark.slow
-def test_samples_of_a_process_that_is_killed(tmp_path: Path) -> None:
-    source = "import signal\ntime.sleep(2.5)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+def test_a_process_that_is_killed(tmp_path: Path) -> None:
+    source = "import signal\ntime.sleep(0.8)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     script = write(tmp_path, LOAD + source)
-    samples = trace(script, cwd=tmp_path).trace.threads(of_workers=False)[0].samples
+    (process,) = trace(script, cwd=tmp_path).trace.processes
+    samples = process.threads[0].samples
     assert (samples[0].path, samples[0].line) == (str(script), 9)
+    assert process.cpu_s, "as of its last samples"
+
+
+def test_work_and_waits_in_turn(tmp_path: Path) -> None:
+    """Each shorter than the time between two samples."""
+    source = """
+import zlib
+load()
+data = os.urandom(150_000)
+end, waited, worked = time.perf_counter() + 2, 0.0, 0.0
+while time.perf_counter() < end:
+    start = time.perf_counter()
+    time.sleep(0.006)
+    slept = time.perf_counter()
+    zlib.compress(data)
+    waited += slept - start
+    worked += time.perf_counter() - slept
+print(waited / (waited + worked))
+"""
+    done = traced(tmp_path, source)
+    main = Shares(done.trace).main
+    waits = main.share(OTHER_WAITS) / main.share(OTHER, OTHER_WAITS)
+    assert waits == pytest.approx(float(done.stdout), abs=0.25)

@@ -301,16 +301,6 @@ def test_a_file_that_was_cut_is_left_out(traced: Traced) -> None:
     assert len(traced.trace().processes) == 1
 
 
-def test_idleness_of_a_thread_that_takes_no_image_is_not_told(traced: Traced) -> None:
-    def feed() -> None:
-        traced.call("get", 900, "idle")
-        traced.call("pickle", 10, "send")
-
-    in_thread(feed)
-    (_, feeder) = traced.trace().processes[0].threads
-    assert {function.stage for function in feeder.spent} == {"send"}
-
-
 def test_swap_is_that_of_the_programs_time(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([700, 1_000])
     monkeypatch.setattr("wallclock.trace.run.swapped_bytes", lambda: next(readings))

@@ -4,12 +4,20 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from wallclock.trace.record import Function, ImageKind, LoaderUse, Process, Spent, Thread, Trace
+from wallclock.trace.record import (
+    Function,
+    ImageKind,
+    LoaderUse,
+    Process,
+    Sampled,
+    Spent,
+    Thread,
+    Trace,
+)
 
 #: The usual function of each stage.
 NAMES = {
     "wait": "DataLoader wait",
-    "idle": "DataLoader worker",
     "read": "file read",
     "decode": "PIL.ImageFile.load",
     "resize": "PIL.Image.resize",
@@ -39,9 +47,15 @@ def thread(
     started_s: float = 0.0,
     ended_s: float = 10.0,
 ) -> Thread:
-    """A thread that spent so many seconds in each stage, with so many images in each."""
-    spent = {function(stage): Spent(value, images or 1, images) for stage, value in seconds.items()}
-    return Thread(is_main, started_s, ended_s, spent)
+    """A thread that spent so many seconds in each stage, with so many images in each.
+
+    `idle`: what samples tell of the time outside of all stages, after a start-up of 2 s.
+    """
+    stages = {stage: value for stage, value in seconds.items() if stage != "idle"}
+    spent = {function(stage): Spent(value, images or 1, images) for stage, value in stages.items()}
+    outside_s = ended_s - max(started_s, 2.0) - sum(stages.values())
+    waits = Sampled("", 0, "", "queue.get", "", outside_s, seconds.get("idle", 0.0))
+    return Thread(is_main, started_s, ended_s, spent, (waits,) if "idle" in seconds else ())
 
 
 def process(

@@ -23,7 +23,7 @@ IS_WORKER = 2
 STARTED = 3
 #: 0 while the process runs, and where it was killed.
 ENDED = 4
-#: CPU time of the process, as of its end or of the last time it waited for work.
+#: CPU time of the process, as of its end or of its last samples.
 CPU_NS = 5
 #: Start of the first call that read or decoded an image; 0 before.
 FIRST_IMAGE = 6

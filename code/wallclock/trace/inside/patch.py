@@ -1,14 +1,12 @@
 """Replaces functions of a module by counted ones."""
 
-import sys
 from collections.abc import Callable
-from functools import wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from . import notes
-from .targets import FUNCTIONS, PATCHES, WAIT_OR_IDLE, Row
+from .targets import FUNCTIONS, PATCHES, Row
 from .tracer import Call, Tracer, disguise_as
 
 
@@ -39,8 +37,6 @@ def _wrap_row(tracer: Tracer, module: ModuleType, row: Row) -> None:
     name = row.name or f"{module.__name__}.{row.path}"
 
     def wrap(function: Call) -> Call:
-        if row.stage == WAIT_OR_IDLE:
-            return waiting(tracer, name, function)
         slot = tracer.slot(row.stage, name)
         if not row.note:
             return tracer.timed(function, slot)
@@ -93,30 +89,3 @@ def noted(tracer: Tracer, function: Call, slot: int, note: notes.Note) -> Call:
         return result
 
     return disguise_as(function, traced)
-
-
-def waiting(tracer: Tracer, name: str, original: Call) -> Call:
-    """`original`, counted as `wait` or `idle` by who calls it.
-
-    The main thread of the program waits for data: `wait`. Any other thread, and a child of
-    multiprocessing, waits for work or for a free slot: `idle`. One that waits inside another
-    counts as the outer one.
-    """
-    waits, idles = tracer.slot("wait", name), tracer.slot("idle", name)
-
-    @wraps(original)
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        if tracer.open_stage() in ("wait", "idle"):
-            return original(*args, **kwargs)
-        if tracer.is_main() and not _is_child():
-            return tracer.call(waits, original, *args, **kwargs)
-        tracer.note_cpu_time()
-        return tracer.call(idles, original, *args, **kwargs)
-
-    return traced
-
-
-def _is_child() -> bool:
-    """Whether multiprocessing started this process."""
-    process = sys.modules.get("multiprocessing.process")
-    return getattr(process, "_parent_process", None) is not None

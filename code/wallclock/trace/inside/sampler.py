@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -18,14 +19,14 @@ from . import layout
 _INTERVAL_S = 1 / 40
 #: Between two writes of the file: what of a killed process is lost, and how exactly samples are
 #: told from those before the first image.
-_PUBLISH_S = 1.0
+_PUBLISH_S = 0.25
 #: Of the file; what comes after is lost.
 _MOST_BYTES = 1 << 26
 #: Beginnings of the paths of what is not the user's: the standard library, and this package.
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 _MAIN_IDENT = get_ident()
-#: A thread that used less of an interval than this waited, unless there was no core for it.
-_WAITING = 0.1
+#: A thread that used more of an interval than this did not wait; of others, the kernel tells.
+_WAITING = 0.9
 #: Of a thread's clock in Linux: `CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED` (posix-timers.h).
 _THREAD_CLOCK = 4 | 2
 
@@ -51,10 +52,16 @@ class Sampler:
 
     path: the file for the samples; None: there is none, and nothing is sampled.
     threads: identifier of a thread → index of its region, and the region.
+    note_cpu_time: called with every write.
     """
 
-    def __init__(self, path: str | None, threads: dict[int, tuple[int, Any]]) -> None:
-        self._path, self._threads = path, threads
+    def __init__(
+        self,
+        path: str | None,
+        threads: dict[int, tuple[int, Any]],
+        note_cpu_time: Callable[[], None],
+    ) -> None:
+        self._path, self._threads, self._note_cpu_time = path, threads, note_cpu_time
         #: Nanoseconds in all, and of them those in which the thread waited.
         self._rows: dict[Where, list[int]] = {}
         self._cpu: dict[int, tuple[int, int]] = {}
@@ -123,7 +130,10 @@ class Sampler:
             row[1] += wall_ns * waits
 
     def _waits(self, ident: int, number: int | None, wall_ns: int) -> bool:
-        """Whether a thread hardly used a core since the last sample, and wants none now."""
+        """Whether a thread wants no core now, and did not use one nearly all the time until now.
+
+        It may wait for the interpreter alone, which this thread has; reading the state lets it go.
+        """
         if number is None:
             return False
         try:
@@ -161,6 +171,7 @@ class Sampler:
 
     def _publish(self) -> None:
         """Add the samples since the last time to the file, and begin anew."""
+        self._note_cpu_time()
         rows, self._rows = self._rows, {}
         if self._path is None or not rows:
             return

@@ -6,9 +6,6 @@ none), and the name to show where the module's own is private. What a version la
 
 from typing import NamedTuple
 
-#: Stage of a function in which a thread waits for another one: `wait` or `idle`, by who calls it.
-WAIT_OR_IDLE = "wait or idle"
-
 
 class Row(NamedTuple):
     """A function to count."""
@@ -116,10 +113,6 @@ def _processor(*classes: str) -> tuple[Row, ...]:
     )
 
 
-def _waits(*paths: str) -> tuple[Row, ...]:
-    return tuple(Row(path, WAIT_OR_IDLE) for path in paths)
-
-
 #: Module → its functions.
 FUNCTIONS: dict[str, tuple[Row, ...]] = {
     "PIL.Image": _PILLOW,
@@ -195,21 +188,6 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
         )
         for module in ("numpy.lib._npyio_impl", "numpy.lib.npyio")
     },
-    # Conditions are below events, queues, futures and pools of Python.
-    "threading": _waits("Condition.wait", "Thread.join"),
-    "queue": _waits("Queue.get", "Queue.put"),
-    "multiprocessing.queues": _waits("Queue.get", "SimpleQueue.get"),
-    "multiprocessing.process": _waits("BaseProcess.join"),
-    "multiprocessing.pool": _waits("ApplyResult.get", "IMapIterator.next"),
-    "subprocess": _waits("Popen.wait", "Popen.communicate"),
-    # Event loops, and pipes between processes.
-    "selectors": _waits(
-        "EpollSelector.select", "_PollLikeSelector.select", "SelectSelector.select"
-    ),
-    "concurrent.futures._base": (
-        Row("Future.result", WAIT_OR_IDLE, name="concurrent.futures.Future.result"),
-        Row("wait", WAIT_OR_IDLE, name="concurrent.futures.wait"),
-    ),
     "json": (Row("dump", "serialize"), Row("dumps", "serialize")),
     "torch.serialization": (Row("save", "serialize", name="torch.save"),),
     "safetensors.torch": (Row("save_file", "serialize"), Row("save", "serialize")),
@@ -225,13 +203,12 @@ PATCHES: dict[str, str] = {
     "PIL.ImageFile": "decoders:patch_image_file",
     "PIL.JpegImagePlugin": "decoders:patch_jpeg",
     "albumentations.core.transforms_interface": "decoders:patch_albumentations",
-    "concurrent.futures.thread": "waits:patch_thread_pool",
     "torch": "torch_calls:patch_torch",
     "torch._dynamo.trace_rules": "torch_calls:patch_dynamo",
-    "torch.utils.data.dataloader": "waits:patch_dataloader",
-    "torch.utils.data._utils.fetch": "waits:patch_fetch",
-    "torch.utils.data._utils.collate": "waits:patch_collate",
-    "torch.utils.data._utils.worker": "waits:patch_worker",
+    "torch.utils.data.dataloader": "workers:patch_dataloader",
+    "torch.utils.data._utils.fetch": "workers:patch_fetch",
+    "torch.utils.data._utils.collate": "workers:patch_collate",
+    "torch.utils.data._utils.worker": "workers:patch_worker",
 }
 
 #: Class names of transforms → stage; every other transform is `transform`. Of torchvision's two

@@ -81,7 +81,7 @@ class Tracer:
         self.counters = counters
         self.paths = Paths(counters.beside(layout.PATHS) if self._records_paths else None)
         self._threads.clear()
-        self.sampler = Sampler(counters.beside(layout.SAMPLES), self._threads)
+        self.sampler = Sampler(counters.beside(layout.SAMPLES), self._threads, self.note_cpu_time)
         for (stage, name), slot in self._slots.items():
             self.counters.write(layout.FUNCTION, str(slot), stage, name)
         for name, number in self._formats.items():
@@ -119,10 +119,6 @@ class Tracer:
     def stage_of(self, slot: int) -> str:
         """Stage of a function; empty for the program's own code."""
         return self._stages.get(slot, "")
-
-    def open_stage(self) -> str:
-        """Stage of the innermost open function of this thread; empty outside of all."""
-        return self.stage_of(self.view()[layout.OPEN])
 
     def write(self, *fields: str) -> None:
         """A line for the report: a loader, a version, a device."""

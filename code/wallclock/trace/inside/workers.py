@@ -1,12 +1,11 @@
-"""Waits that a row of `targets` cannot describe: threads of executors, torch's DataLoader."""
+"""What a row of `targets` cannot describe of torch's DataLoader and its workers."""
 
-import _queue
 from functools import wraps
 from types import ModuleType
 from typing import Any
 
 from . import notes
-from .patch import noted, replace, waiting
+from .patch import noted, replace
 from .tracer import Call, Tracer
 
 _DATALOADER_SETTINGS = (
@@ -19,32 +18,8 @@ _DATALOADER_SETTINGS = (
 _DATALOADER = "torch.utils.data.DataLoader"
 
 
-def patch_thread_pool(tracer: Tracer, module: ModuleType) -> None:
-    """The threads of an executor get their work from a queue in C; give it one that counts."""
-
-    class SimpleQueue(_queue.SimpleQueue[Any]):
-        """As the class in C, with a clock around `get`."""
-
-    queue: Any = SimpleQueue
-    queue.get = waiting(tracer, "concurrent.futures.ThreadPoolExecutor", _queue.SimpleQueue.get)
-
-    def wrap(original: Call) -> Call:
-        @wraps(original)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            original(self, *args, **kwargs)
-            if type(getattr(self, "_work_queue", None)) is _queue.SimpleQueue:
-                self._work_queue = queue()
-
-        return __init__
-
-    replace(tracer, module, "ThreadPoolExecutor.__init__", wrap)
-
-
-# --- torch's DataLoader -------------------------------------------------------------------------
-
-
 def patch_dataloader(tracer: Tracer, module: ModuleType) -> None:
-    """Note each DataLoader; with worker processes, its consumer waits in `_next_data`."""
+    """Note each DataLoader."""
 
     def wrap(original: Call) -> Call:
         @wraps(original)
@@ -56,11 +31,7 @@ def patch_dataloader(tracer: Tracer, module: ModuleType) -> None:
 
         return __init__
 
-    def wrap_next(original: Call) -> Call:
-        return tracer.timed(original, tracer.slot("wait", _DATALOADER))
-
     replace(tracer, module, "DataLoader.__init__", wrap)
-    replace(tracer, module, "_MultiProcessingDataLoaderIter._next_data", wrap_next)
 
 
 def patch_worker(tracer: Tracer, module: ModuleType) -> None:
