@@ -151,7 +151,7 @@ def check_body(data: bytes, header: Header, *, decodes: bool = True) -> None:
         with _failures("jpeg"):
             jpeg.read_bare(_decode_eighth, data)
     admit_pixels(header.width * header.height)
-    with _failures(header.format), open_image(data, header.format) as image:
+    with _failures(header.format), quiet, open_image(data, header.format) as image:
         _compare_sizes(image, header.width, header.height)
         if decodes and not header.plain_jpeg:
             with _one_large if header.width * header.height > LARGE_PIXELS else nullcontext():
@@ -196,9 +196,10 @@ def read_header(
 
 def _header_of_picture(picture: Picture, limits: Limits, rotate: bool) -> Header:
     with _failures("image"):
-        _check_size(*picture.size(), limits)
+        width, height = picture.size()
+        _check_size(width, height, limits)
         orientation = picture.orientation() if rotate else UPRIGHT
-        return Header("", *picture.size(), orientation=orientation)
+        return Header("", width, height, orientation=orientation)
 
 
 def _check_size(width: int, height: int, limits: Limits) -> None:
@@ -218,7 +219,7 @@ def _other_header(data: bytes, format: str, limits: Limits, rotate: bool) -> Hea
         budget.check_image(Header(format, width, height), coding, len(data), limits)
         size = size or (width, height)
     admit_pixels(limits.max_pixels)
-    with _failures(format), open_image(data, format) as image:
+    with _failures(format), quiet, open_image(data, format) as image:
         width, height = image.size
         _check_size(width, height, limits)
         if format == "tiff" and size is not None:
@@ -244,8 +245,7 @@ def _orientation_of(image: Any, data: bytes) -> int:
 def _failures(format: str) -> Iterator[None]:
     """Turn whatever a library raises about an image into its `ImageError`."""
     try:
-        with quiet:
-            yield
+        yield
     except ImageError:
         raise
     except Exception as error:

@@ -61,12 +61,13 @@ class Picture:
 
     def _image(self) -> Any:
         """Pillow's image, decoded."""
-        from PIL import Image
+        from PIL import Image, ImageFile
 
         if self._is_array:
             return Image.fromarray(self._opened)
-        with quiet, _LOADING[id(self._opened) % len(_LOADING)]:  # an item may come twice at a time
-            self._opened.load()
+        if isinstance(self._opened, ImageFile.ImageFile):
+            with quiet, _LOADING[id(self._opened) % len(_LOADING)]:  # it may come twice at a time
+                self._opened.load()
         return self._opened
 
 
