@@ -213,8 +213,12 @@ class AtOnce:
         """
         began = perf_counter_ns()
         part = _Part(chunk, start, self._n, rows)
+        places = self._places(part)
+        if not any(places):  # pixels in memory: there is nothing to open
+            self._n = _MOST_AT_ONCE
+            return part.results
         try:
-            part.opened = self._open(self._places(part), self._most_bytes)
+            part.opened = self._open(places, self._most_bytes)
         except ValueError:  # a path with a zero byte
             return part.results
         part.headers = headers = part.opened.headers

@@ -13,6 +13,7 @@ from random import Random
 from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import Any
+from urllib.parse import urlsplit
 
 from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
 from wallclock.fetch.filesystems import filesystem_of, is_url, may_name, place_of
@@ -292,15 +293,14 @@ class UrlItems(ListedItems):
     """
 
     def __init__(self, url: str) -> None:
-        names = _list_bucket(url) if url.startswith("s3://") else _list_filesystem(url)
+        if url.startswith("s3://"):
+            root = f"s3://{urlsplit(url).netloc}/"
+            names = Names(root + item["Key"] for item in list_images(url, []))
+        else:
+            names = Names(_list_filesystem(url))
         if not names:
             raise UserError(f"no image under {url}")
-        super().__init__(Names(names))
-
-
-def _list_bucket(url: str) -> list[str]:
-    bucket, _, _ = url.removeprefix("s3://").partition("/")
-    return [f"s3://{bucket}/{item['Key']}" for item in list_images(url, [])]
+        super().__init__(names)
 
 
 def _list_filesystem(url: str) -> list[str]:
