@@ -21,6 +21,7 @@ from wallclock.trace.record import (
     Spent,
     Thread,
     Trace,
+    by_function,
 )
 from wallclock.trace.run import Ended
 
@@ -41,6 +42,10 @@ class File:
     loaders: list[LoaderUse] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     device: str = ""
+    #: Whether its process outlives the program, as the trackers of multiprocessing do for a moment.
+    runs: bool = False
+    #: Identifiers of children that it ended.
+    stopped: set[int] = field(default_factory=set)
     #: Of each sample: when, region, slot, path, line, function, call, nanoseconds, those of waits.
     samples: list[list[str]] = field(default_factory=list)
 
@@ -57,7 +62,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
     files.sort(key=lambda file: file.words[layout.STARTED])
     firsts = [file.words[layout.FIRST_IMAGE] for file in files if file.words[layout.FIRST_IMAGE]]
     since_ns = min(firsts, default=0)
-    processes = _with_main([_process(file, ended, since_ns) for file in files], ended.pid)
+    processes = _with_main(_processes(files, ended, since_ns), ended.pid)
     busy = [file.words[layout.DEVICE_BUSY_NS] for file in files if file.words[layout.HAS_DEVICE]]
     devices = [file.device for file in files if file.device]
     return Trace(
@@ -78,6 +83,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
         },
         swapped_bytes=ended.swapped_bytes,
         others_s=_others_s(ended, processes),
+        untraced_s=max(0.0, ended.cpu_s - sum(process.cpu_s or 0.0 for process in processes)),
     )
 
 
@@ -93,6 +99,7 @@ def read(path: Path) -> File | None:
     """A file of counters; None where its process did not get as far as to write its head."""
     if path.stat().st_size != layout.FILE_BYTES:
         return None
+    runs = _is_running(path.name.partition("-")[0])  # first: it may end while this reads
     with path.open("rb") as opened:  # sparse, and many times as large as what is in it
         words = _words(opened, 0, layout.HEAD_WORDS)
         if words[layout.MAGIC_WORD] != layout.MAGIC:
@@ -100,13 +107,20 @@ def read(path: Path) -> File | None:
         text = opened.read(words[layout.TEXT_USED]).decode("utf-8", "replace")
         used = range(words[layout.REGIONS_USED])
         regions = [_words(opened, layout.region_at(at), layout.REGION_WORDS) for at in used]
-    file = File(words, [region for region in regions if region[layout.BEGAN]])
+    file = File(words, [region for region in regions if region[layout.BEGAN]], runs=runs)
     for line in text.splitlines():
         _read_line(file, line.split("\t"))
     with suppress(OSError):
         lines = path.with_suffix(layout.SAMPLES).read_text("utf-8", "replace").split("\n")
         file.samples = [line.split("\t") for line in lines if line.count("\t") == _N_FIELDS - 1]
     return file
+
+
+def _is_running(pid: str) -> bool:
+    with suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        return state not in (b"Z", b"X")
+    return False
 
 
 def image_paths(folder: Path) -> list[str]:
@@ -142,13 +156,44 @@ def _read_line(file: File, fields: Sequence[str]) -> None:
         file.versions[values[0]] = values[1]
     elif kind == layout.DEVICE:
         file.device = values[0]
+    elif kind == layout.STOPPED:
+        file.stopped.add(int(values[0]))
+
+
+def _processes(files: Sequence[File], ended: Ended, since_ns: int) -> list[Process]:
+    """One process for each identifier, whatever programs it ran one after the other (`exec`)."""
+    programs: dict[int, list[Process]] = defaultdict(list)
+    for file in files:
+        programs[file.words[layout.PID]].append(_process(file, ended, since_ns))
+    stopped = set().union(*(file.stopped for file in files))
+    return [
+        replace(process, is_complete=process.is_complete or process.pid in stopped)
+        for process in map(_joined, programs.values())
+    ]
+
+
+def _joined(programs: Sequence[Process]) -> Process:
+    """Programs of one process: a main thread whose time counts once, and all other threads."""
+    last = programs[-1]
+    if len(programs) == 1:
+        return last
+    threads = [thread for program in programs for thread in program.threads]
+    mains = [thread for thread in threads if thread.is_main]
+    samples = tuple(chain.from_iterable(thread.samples for thread in mains))
+    main = Thread(True, mains[0].started_s, mains[-1].ended_s, by_function(mains), samples)
+    return replace(
+        last,
+        role=max(program.role for program in programs),  # `worker` rather than `other`
+        cpu_s=max(program.cpu_s or 0.0 for program in programs) or None,
+        threads=(main, *(thread for thread in threads if not thread.is_main)),
+    )
 
 
 def _process(file: File, ended: Ended, since_ns: int) -> Process:
     words = file.words
     pid = words[layout.PID]
     is_first = pid == ended.pid
-    is_complete = words[layout.ENDED] != 0
+    is_complete = words[layout.ENDED] != 0 or (file.runs and not is_first)
     # When a killed process ended, only its parent knows, and that is known of the first one alone.
     last_ns = ended.ended_ns if is_first and not is_complete else file.last_ns
     threads = [
@@ -169,17 +214,16 @@ def _process(file: File, ended: Ended, since_ns: int) -> Process:
 
 
 def _with_main(processes: Sequence[Process], first: int) -> tuple[Process, ...]:
-    """The process that was started is `main`; or the first with a model, which it launched."""
-    with_models = [process for process in processes if _runs(process, "forward")]
-    main = first
-    if with_models and not any(
+    """The process that was started is `main`; or those with a model, the ranks that it launched."""
+    launched = [process.pid for process in processes if _runs(process, "forward")]
+    works = any(
         _runs(process, "forward", *_DECODED_OR_RESIZED)
         for process in processes
         if process.pid == first
-    ):
-        main = with_models[0].pid
+    )
+    mains = [first] if works or not launched else launched
     return tuple(
-        replace(process, role="main") if process.pid == main else process for process in processes
+        replace(process, role="main") if process.pid in mains else process for process in processes
     )
 
 

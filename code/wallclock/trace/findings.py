@@ -49,6 +49,9 @@ _FEW_IMAGES = 100
 #: The model's error that is worth a note.
 _WORTH_A_NOTE = 0.1
 
+#: Less than this is what traced processes use while they end.
+_LEAST_UNTRACED_S = 1.0
+
 LOST = "The trace is lost: its counters were removed from the temporary folder (TMPDIR)"
 NO_IMAGES = "No image was read or decoded: nothing here to say about an image job"
 
@@ -254,6 +257,11 @@ def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
         yield (
             f"{count(shares.killed, 'process')} {was} killed:"
             " their times are as of their last traced call."
+        )
+    if trace.untraced_s > max(_LEAST_UNTRACED_S, _WORTH_A_NOTE * trace.wall_s):
+        yield (
+            f"Processes that are not traced used {seconds(trace.untraced_s)} of the cores: programs"
+            " of another language, or Python with -E, -I or -S or without this environment."
         )
     if shares.n_images and shares.startup_s > 0.5 * trace.wall_s:
         yield (

@@ -72,7 +72,7 @@ def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
     after = " after start-up" if said.shares.startup_s else ""
     if said.shares.startup_s and table is said.shares.main:
         yield ("start-up", digits(said.shares.startup_s), "", "", "", "", "before the first image")
-    whose = f"the time{after}" if table is said.shares.main else f"their time{after}, added up"
+    whose = f"the time{after}" if table.title == "main process" else f"their time{after}, added up"
     yield (title, digits(table.wall_s), "100 %", "", "", "", whose)
     shown = [row for row in table.rows if row.share >= _LEAST_SHARE]
     most = _MOST_ROWS + (len(shown) == _MOST_ROWS + 1)  # one row for the rest, or the rest itself

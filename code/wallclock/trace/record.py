@@ -104,9 +104,10 @@ class Thread:
 class Process:
     """One process of the program.
 
-    `role`: `main`, `worker` (loads images for another process) or `other`. `is_complete`: whether
-    it ended by itself; the counters of a killed process are as of its last traced call. `cpu_s`:
-    user and system time, of a killed process until its last samples; None where it was not read.
+    `role`: `main`, of several ranks each; `worker` (loads images for another process) or `other`.
+    `is_complete`: whether it ended by itself, or its parent ended it, as a pool does; the counters
+    of a killed process are as of its last traced call. `cpu_s`: user and system time, of a killed
+    process until its last samples; None where it was not read.
     """
 
     pid: int
@@ -158,7 +159,8 @@ class Trace:
     `device`: name of the accelerator, empty without one; `device_busy_s`: its time in forward and
     backward passes by CUDA events, None without one. `versions`: Python and the traced libraries.
     `swapped_bytes`: to and from the machine's swap while it ran. `others_s`: what other programs
-    used of the cores meanwhile, added up; None where that is unknown.
+    used of the cores meanwhile, added up; None where that is unknown. `untraced_s`: what the
+    program's own processes did that left no counters.
     """
 
     command: tuple[str, ...]
@@ -174,9 +176,10 @@ class Trace:
     versions: Mapping[str, str] = field(default_factory=dict)
     swapped_bytes: int = 0
     others_s: float | None = None
+    untraced_s: float = 0.0
 
     def threads(self, *, of_workers: bool) -> list[Thread]:
-        """The main thread of the main process; or every thread that loads images beside it.
+        """The main thread of the main process or of each rank; or all that load images beside it.
 
         A thread of the main process counts as a worker if it took an image.
         """

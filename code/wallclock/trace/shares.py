@@ -93,11 +93,12 @@ class Shares:
 
     @cached_property
     def main(self) -> Table:
-        """Of the main process's main thread."""
+        """Of the main process's main thread; of several ranks, their times added up."""
         threads = self.trace.threads(of_workers=False)
         # Whatever it calls meanwhile: a main thread beside workers waits for them.
         unknown = "wait" if self.n_workers else OTHER_WAITS
-        return _table("main process", threads, self.steady_s * len(threads), unknown)
+        title = "main process" if len(threads) < 2 else f"{len(threads)} ranks"
+        return _table(title, threads, self.steady_s * len(threads), unknown)
 
     @cached_property
     def workers(self) -> Table:
@@ -130,7 +131,15 @@ class Shares:
         most = 0
         for index, start in enumerate(starts, start=1):
             most = max(most, index - sum(end <= start for end in ends))
-        return most
+        # Loaders of an epoch and of its evaluation keep their workers, and take turns.
+        settings = [use.settings.get("num_workers", "") for use in self.trace.loaders]
+        at_a_time = max((int(number) for number in settings if number.isdigit()), default=0)
+        return min(most, at_a_time * self.n_ranks or most)
+
+    @property
+    def n_ranks(self) -> int:
+        """Processes that run the model side by side; 1 for a program without a launcher."""
+        return max(1, len(self.trace.threads(of_workers=False)))
 
     @property
     def img_per_s(self) -> float:
@@ -169,9 +178,9 @@ class Shares:
         """
         starving = self.main.share("wait", *LOADING)
         busy_s = self.trace.device_busy_s
-        if busy_s is None or self.steady_s <= 0:
+        if busy_s is None or not self.main.wall_s:
             return starving
-        return min(starving, max(0.0, 1 - busy_s / self.steady_s))
+        return min(starving, max(0.0, 1 - busy_s / self.main.wall_s))
 
 
 def _table(title: str, threads: Sequence[Thread], wall_s: float, unknown_waits: str) -> Table:

@@ -47,8 +47,12 @@ def job_of(shares: Shares) -> Job | None:
     beside_s = main_s + seconds["h2d"]
     if engine != "dataloader":
         beside_s += sum(seconds.get(part, 0.0) for part in ("read", "other", *_OF_LOADERS))
+    of_main = {"h2d", "model", "main"} if loads_beside else set(seconds)
+    of_rank = n * shares.n_ranks  # which take images at the same time
+    # Where it loads the images it also makes arrays of them and frees them: half, at most.
+    saved_s = 0.0 if loads_beside else min(main_s, shares.main.seconds(OTHER) / 2)
     return Job(
-        {part: spent / n for part, spent in seconds.items()},
+        {part: spent / (of_rank if part in of_main else n) for part, spent in seconds.items()},
         workers=shares.n_workers,
         engine=engine,
         batch_size=_batch_size(shares),
@@ -56,8 +60,7 @@ def job_of(shares: Shares) -> Job | None:
         model_cores=_model_cores(shares, model_s, beside_s) if on_loaders_cores else 0,
         has_gpu=bool(trace.device),
         has_torch="torch" in trace.versions,
-        # Where it loads the images it also makes arrays of them and frees them: half, at most.
-        saved_by_loader_s=0.0 if loads_beside else min(main_s, shares.main.seconds(OTHER) / 2) / n,
+        saved_by_loader_s=saved_s / of_rank,
         decoded=[_decoded(kind) for kind in trace.kinds("decode") if min(kind.source)],
         resized=[_resized(kind) for kind in trace.kinds("resize") if min(kind.source)],
         target=target_of(trace),
@@ -166,7 +169,8 @@ def _model_cores(shares: Shares, model_s: float, beside_s: float) -> int:
     if used is None or not model_s:
         return 1
     # What start-up used is not known: as much as one core could.
-    cores = (used - shares.startup_s - beside_s) / model_s
+    ranks = shares.n_ranks
+    cores = ranks * (used - ranks * shares.startup_s - beside_s) / model_s
     return round(max(1, min(shares.trace.cores, cores)))
 
 

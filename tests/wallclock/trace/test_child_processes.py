@@ -8,6 +8,7 @@ import pytest
 from tests import making
 from tests.wallclock.trace.programs import Done, trace, write
 from wallclock.trace.record import Function
+from wallclock.trace.shares import Shares
 
 CHILDREN = """
 import multiprocessing, os, signal, subprocess, sys, threading
@@ -133,9 +134,12 @@ if len(sys.argv) == 1:
 def test_a_program_that_replaces_itself(tmp_path: Path) -> None:
     done = trace(write(tmp_path, EXEC), cwd=tmp_path)
     assert done.stdout == "goes on\n" * 2
-    assert [process.role for process in done.trace.processes] == ["main", "main"]
-    assert all(process.is_complete for process in done.trace.processes)
+    (process,) = done.trace.processes
+    assert (process.role, process.is_complete) == ("main", True)
     assert done.images("resize") == 2
+    shares = Shares(done.trace)
+    assert shares.main.wall_s == pytest.approx(shares.steady_s)
+    assert shares.main.title == "main process"
 
 
 def test_a_fork_that_cannot_count(tmp_path: Path) -> None:
@@ -159,7 +163,7 @@ def test_a_fork_that_cannot_count(tmp_path: Path) -> None:
     assert done.images("resize") == 1
 
 
-def test_a_launched_program_is_the_main_one(tmp_path: Path) -> None:
+def test_launched_programs_are_the_main_ones(tmp_path: Path) -> None:
     """As torchrun launches the processes that train: onnxruntime stands in for the model."""
     write(tmp_path, "", "__init__.py")
     package = tmp_path / "onnxruntime" / "capi"
@@ -175,7 +179,34 @@ def test_a_launched_program_is_the_main_one(tmp_path: Path) -> None:
         "Session().run(None, {})",
         "model.py",
     )
-    source = "import subprocess, sys; subprocess.run([sys.executable, 'model.py'], check=True)"
+    source = """
+    import subprocess, sys
+    ranks = [subprocess.Popen([sys.executable, "model.py"]) for _ in range(2)]
+    assert not any(rank.wait() for rank in ranks)
+    """
     done = trace(write(tmp_path, source), cwd=tmp_path)
-    assert [process.role for process in done.trace.processes] == ["other", "main"]
-    assert done.main()[Function("forward", "onnxruntime.InferenceSession.run")].calls == 1
+    assert [process.role for process in done.trace.processes] == ["other", "main", "main"]
+    assert done.main()[Function("forward", "onnxruntime.InferenceSession.run")].calls == 2
+    assert Shares(done.trace).main.title == "2 ranks"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_pool_ends_its_workers(method: str, tmp_path: Path) -> None:
+    source = f"""
+    import multiprocessing
+    from PIL import Image
+    def load(number):
+        return Image.new("RGB", (8, 8)).resize((4, 4)).size
+    if __name__ == "__main__":
+        with multiprocessing.get_context("{method}").Pool(2) as pool:
+            pool.map(load, range(4))
+    """
+    done = trace(write(tmp_path, source), cwd=tmp_path)
+    assert (done.images("resize"), Shares(done.trace).killed) == (4, 0)
+
+
+def test_a_process_that_is_not_traced(tmp_path: Path) -> None:
+    child = "import time\nwhile time.process_time() < 0.6: pass"
+    source = f"import subprocess, sys; subprocess.run([sys.executable, '-I', '-c', {child!r}])"
+    assert trace(write(tmp_path, source), cwd=tmp_path).trace.untraced_s > 0.5
+    assert trace("-c", child, cwd=tmp_path).trace.untraced_s < 0.5

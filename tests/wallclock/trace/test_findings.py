@@ -306,6 +306,27 @@ def test_workers_where_the_storage_binds() -> None:
     assert "num_workers=32" in more.code
 
 
+@pytest.mark.parametrize("n", [1, 2, 8])
+def test_ranks_work_side_by_side(n: int) -> None:
+    """Each takes a share of the images, and as long for one as a rank alone."""
+    rank = process([thread({"decode": 1.5, "forward": 6.0}, 100)], cpu_s=10.0)
+    launcher = process([thread({})], "other", cpu_s=0.5)
+    made = trace([launcher, *[rank] * n], [decoded(100 * n), resized(100 * n)])
+    shares = Shares(made)
+    assert shares.main.wall_s == pytest.approx(8 * n)
+    assert shares.main.share("forward") == pytest.approx(6 / 8)
+    work = job(made)
+    assert work.of("model") == pytest.approx(6.0 / 100 / n)
+    assert work.model_cores == n
+    assert fixes(made).model_error < 0.1
+
+
+def test_what_is_not_traced_is_said() -> None:
+    assert "not traced" not in notes_of(traces.SERIAL_DECODE)
+    note = notes_of(replace(traces.SERIAL_DECODE, untraced_s=4.0))
+    assert "Processes that are not traced used 4 s of the cores" in note
+
+
 def test_thumbnails_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders of classes and equal names are kept, and a small image stays as it is."""
     monkeypatch.chdir(tmp_path)

@@ -203,6 +203,8 @@ PATCHES: dict[str, str] = {
     "PIL.ImageFile": "decoders:patch_image_file",
     "PIL.JpegImagePlugin": "decoders:patch_jpeg",
     "albumentations.core.transforms_interface": "decoders:patch_albumentations",
+    "multiprocess.popen_fork": "workers:patch_popen",
+    "multiprocessing.popen_fork": "workers:patch_popen",
     "torch": "torch_calls:patch_torch",
     "torch._dynamo.trace_rules": "torch_calls:patch_dynamo",
     "torch.utils.data.dataloader": "workers:patch_dataloader",

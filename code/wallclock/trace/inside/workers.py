@@ -1,10 +1,10 @@
-"""What a row of `targets` cannot describe of torch's DataLoader and its workers."""
+"""What a row of `targets` cannot describe of torch's DataLoader, and of workers."""
 
 from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from . import notes
+from . import layout, notes
 from .patch import noted, replace
 from .tracer import Call, Tracer
 
@@ -32,6 +32,20 @@ def patch_dataloader(tracer: Tracer, module: ModuleType) -> None:
         return __init__
 
     replace(tracer, module, "DataLoader.__init__", wrap)
+
+
+def patch_popen(tracer: Tracer, module: ModuleType) -> None:
+    """A pool ends its workers by SIGTERM: nobody killed them."""
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def _send_signal(self: Any, number: int) -> None:
+            tracer.write(layout.STOPPED, str(self.pid))
+            original(self, number)
+
+        return _send_signal
+
+    replace(tracer, module, "Popen._send_signal", wrap)
 
 
 def patch_worker(tracer: Tracer, module: ModuleType) -> None:
