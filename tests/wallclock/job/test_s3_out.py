@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import formatdate
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 from moto.s3.responses import S3Response
@@ -26,6 +30,7 @@ from tests.harness.corpora.abo.conftest import fill
 from tests.killing import Job, kill_at_random
 from tests.wallclock.job import test_on_ray as on_cluster
 from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, World, content
+from tests.wallclock.job.test_growth import SMALL, write
 from tests.wallclock.job.test_killed import PHASED, vectors
 from wallclock.errors import UserError
 from wallclock.job import embed
@@ -259,6 +264,48 @@ def test_a_commit_whose_answer_is_lost(out: str, monkeypatch: pytest.MonkeyPatch
     assert of_one_attempt(dataset, 0) == "5"
 
 
+def test_two_writers_of_one_part(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No change is lost where both replace it at once; who has lost the lease writes nothing."""
+    both, meet, commit = [Dataset(S3.named(out)) for _ in range(2)], threading.Barrier(2), S3.commit
+    tags = list[str]()
+
+    def together(self: S3, staged: Path, row: str, tag: str = "") -> bool:
+        tags.append(tag)
+        if len(tags) <= 2:
+            meet.wait()
+        return commit(self, staged, row, tag)
+
+    def changed(value: int) -> Part:
+        return replace(part(1, value), rows=part(1, value).rows | {"id": [f"{value}"]})
+
+    old = part(2, 7)
+    both[0].commit(0, replace(old, rows=old.rows | {"id": ["0", "1"]}, failures=[]))
+    monkeypatch.setattr(S3, "commit", together)
+    with ThreadPoolExecutor(2) as pool:
+        [*pool.map(lambda at: both[at].replace(0, pa.array([f"{at}"]), changed(at)), range(2))]
+    assert tags[0] == tags[1] != tags[2]
+    rows = zip(both[0].rows(0)["id"].to_pylist(), both[0].vectors(0)[:, 0], strict=True)
+    assert sorted(rows) == [("0", 0), ("1", 1)]
+    both[0].remove_leftovers()
+    assert len(names(out)) == 4
+
+    monkeypatch.setattr(lease, "LASTS_S", -2.0)  # it ends at once
+    with both[0].store.locked(), both[1].store.locked():
+        monkeypatch.setattr(lease, "RENEWED_EACH_S", 0)
+        store, before = both[0].store, everything(out)
+        assert isinstance(store, S3)
+        assert store._lease
+        store._lease._renew()
+        for write in (
+            lambda: both[0].commit(1, part(1, 5)),
+            lambda: both[0].replace(0, pa.array(["0"]), changed(0)),
+        ):
+            with pytest.raises(UserError, match="this job's lease had ended"):
+                write()
+        assert everything(out) == before
+        assert both[1].commit(1, part(1, 5))
+
+
 # --- one job ------------------------------------------------------------------------------------
 
 
@@ -391,6 +438,73 @@ def test_killed_at_random(out: str, images: Path, tmp_path: Path) -> None:
     print(report)
     assert report.exactly_once, report
     assert report.kills.total() >= KILLS // 2, report
+
+
+#: The command, killed before the n-th change of a file or an object by which it replaces a part.
+REPLACING = """
+import os, signal, sys, threading
+from wallclock.__main__ import main
+from wallclock.job.stores import lease
+from wallclock.job.stores.folder import Folder
+from wallclock.job.stores.s3 import S3
+
+lease.LASTS_S, lease.RENEWED_EACH_S = 1.0, 0.25
+left, inside = int(sys.argv.pop(1)), threading.local()
+
+def change(event, _):
+    global left
+    if event in ("os.rename", "os.rmdir", "put_object") and getattr(inside, "replaces", False):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def replacing(commit):
+    def call(self, staged, row, tag=""):
+        inside.replaces = bool(tag)
+        try:
+            return commit(self, staged, row, tag)
+        finally:
+            inside.replaces = False
+    return call
+
+def audited(call):
+    def request(self, action, *arguments, **parameters):
+        sys.audit(action)
+        return call(self, action, *arguments, **parameters)
+    return request
+
+for store in (Folder, S3):
+    store.commit = replacing(store.commit)
+S3._call = audited(S3._call)
+sys.addaudithook(change)
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("in_bucket", [False, True])
+def test_killed_while_it_replaces(in_bucket: bool, out: str, tmp_path: Path) -> None:
+    """Ten kills, each one change further; the next start makes what a new dataset would have."""
+    place = out if in_bucket else tmp_path / "out"
+    src = write(tmp_path / "in", {at: at for at in range(8)})
+    (src / "bad.jpg").write_bytes(b"")
+    settings = {**SMALL, "shard": 9, "keep": "thumbnails"}
+    embed(src, place, **settings)
+    words = [f"{name}={value}" for name, value in settings.items()]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
+    for kill in range(10):
+        write(src, {at: 100 * kill + at + 100 for at in (2, 5)})
+        before, at = content(place), kill % 5 if in_bucket else kill
+        argv = [sys.executable, "-c", REPLACING, f"{at}", "embed", str(src), str(place), *words]
+        ended = subprocess.run(argv, env=env, capture_output=True, check=False)
+        assert ended.returncode == -signal.SIGKILL, ended
+        if in_bucket:  # the row file's PUT is the last; a folder is put right by the next start
+            assert content(place) == before
+        embed(src, place, **settings)
+        assert verify(place, n=9).faults == ()
+        embed(src, tmp_path / f"right-{kill}", **settings)
+        assert content(place) == content(tmp_path / f"right-{kill}")
 
 
 @on_cluster.needs_ray
