@@ -14,6 +14,7 @@ from wallclock.predict.advice import FIXES, Fix, Job, engine_of_workers, workers
 from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, Gain
 from wallclock.predict.pictures import Target
 from wallclock.trace.shares import Shares
+from wallclock.trace.words import times
 from wallclock.trace.work import job_of
 
 #: Images of a loader's batch where the program has no batches.
@@ -76,6 +77,11 @@ def fixes_of(shares: Shares) -> Fixes:
     noticeable = [each for each in predicted if each.gain.speedup >= NOTICEABLE]
     noticeable.sort(key=lambda each: -each.gain.speedup)
     return Fixes(tuple(noticeable), error)
+
+
+def say_interval(fix: Predicted) -> str:
+    """`1.8 × to 2.6 ×`."""
+    return f"{times(fix.gain.low)} to {times(fix.gain.high)}"
 
 
 def model_error_of(shares: Shares, job: Job) -> float:

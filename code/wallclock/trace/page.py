@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from wallclock.files import pretty_json, write_text
 from wallclock.outside import printable, values_without_secrets
-from wallclock.trace.findings import Findings, image_cells, say_interval, stage_cells
-from wallclock.trace.fixes import Fixes, Predicted
+from wallclock.trace.findings import Findings, image_cells, stage_cells
+from wallclock.trace.fixes import Fixes, Predicted, say_interval
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import OTHER, OTHER_WAITS, Row, Table
 from wallclock.trace.sizes import Sizes

@@ -23,10 +23,11 @@ from tests.wallclock.trace.traces import (
 from wallclock.predict.advice import FIXES, Job
 from wallclock.predict.fitted import RESIZE_NS
 from wallclock.predict.intervals import NOTICEABLE, Gain
-from wallclock.trace.findings import say_notes, say_verdict
+from wallclock.trace.findings import say_notes
 from wallclock.trace.fixes import Fixes, Predicted, errors_of, fixes_of
 from wallclock.trace.record import LoaderUse, Trace
 from wallclock.trace.shares import Shares
+from wallclock.trace.verdict import say_verdict
 from wallclock.trace.work import job_of
 
 # --- verdict --------------------------------------------------------------------------------------
