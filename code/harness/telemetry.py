@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ import pynvml as nvml
 
 from harness import provenance
 from harness.processes import ProcessTree, other_cores_busy
-from wallclock.machine import gpu_readings, nvml_handles
+from wallclock.machine import nvml_handles
 
 _PERIOD_S = 0.1
 #: What the sampler reads; the end of its input may come late: forked workers hold the pipe too.
@@ -74,6 +74,24 @@ class Telemetry:
         with suppress(nvml.NVMLError):
             reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
             self._throttled |= {name for bit, name in _THROTTLE.items() if reasons & bit}
+
+
+def gpu_readings(handle: Any) -> dict[str, float]:
+    """What one GPU does now: those of these that it supports (a slice lacks some).
+
+    `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`.
+    """
+    sources: dict[str, Callable[[], float]] = {
+        "gpu_util": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "gpu_mem_mib": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20,
+        "gpu_power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+    }
+    readings = {}
+    for name, read in sources.items():
+        with suppress(nvml.NVMLError):
+            readings[name] = read()
+    return readings
 
 
 class Recording:

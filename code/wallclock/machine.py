@@ -5,11 +5,11 @@ import math
 import os
 import re
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from wallclock.errors import Unavailable, UserError, import_extra
 from wallclock.recipe import Recipe
@@ -147,25 +147,6 @@ def gpus() -> list[dict[str, Any]]:
         ]
 
 
-def gpu_readings(handle: Any) -> dict[str, float]:
-    """What one GPU does now: those of these that it supports (a slice lacks some).
-
-    `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`.
-    """
-    library = nvml()
-    sources: dict[str, Callable[[], float]] = {
-        "gpu_util": lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu,
-        "gpu_mem_mib": lambda: library.nvmlDeviceGetMemoryInfo(handle).used / 2**20,
-        "gpu_power_w": lambda: library.nvmlDeviceGetPowerUsage(handle) / 1e3,
-        "sm_mhz": lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
-    }
-    readings = {}
-    for name, read in sources.items():
-        with suppress(library.NVMLError):
-            readings[name] = read()
-    return readings
-
-
 def _visible_gpus(count: int) -> list[str]:
     """The GPUs that CUDA may use, in its order: numbers, or UUIDs as the environment gives them."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -218,43 +199,6 @@ def require_cuda(what: str = "device=cuda") -> None:
                 f"driver {driver}. Update the driver, or type {_OLDER_WHEELS}"
             )
     raise Unavailable(reason)
-
-
-class ProcessUsage(NamedTuple):
-    """Cores that a process kept busy since the last sample, and its resident memory in MiB."""
-
-    cpu_cores: float
-    rss_mib: float
-
-
-class ProcessTree:
-    """A process, by default this one, and all processes below it, as they are at each call."""
-
-    def __init__(self, pid: int | None = None) -> None:
-        self.psutil = import_extra("psutil", "CPU time and memory of processes", "embed")
-        self._main = self.psutil.Process(pid)
-        self._sampled: dict[int, Any] = {}
-
-    def __iter__(self) -> Iterator[Any]:
-        yield self._main
-        yield from self._main.children(recursive=True)
-
-    def sample(self) -> dict[int, ProcessUsage]:
-        """Process id → its usage since the last call; a new process counts from now.
-
-        Reads /proc once for both values: a second scan would take a millisecond more from what is
-        measured.
-        """
-        for process in self:
-            self._sampled.setdefault(process.pid, process)
-        usage = {}
-        for pid, process in list(self._sampled.items()):
-            try:
-                cores = process.cpu_percent(None) / 100
-                usage[pid] = ProcessUsage(cores, process.memory_info().rss / 2**20)
-            except self.psutil.NoSuchProcess:
-                del self._sampled[pid]
-        return usage
 
 
 @cache

@@ -23,9 +23,10 @@ from harness.corpora.manifest import Manifest
 from harness.ladder import rungs
 from harness.processes import ProcessTree
 from harness.spec import Cell
+from harness.telemetry import gpu_readings
 from harness.testbed import serving
 from harness.testbed.faults import CONTROL
-from wallclock.machine import gpu_readings, nvml_handles, usable_cores
+from wallclock.machine import nvml_handles, usable_cores
 
 #: S3's queues of 300 hold 300 × 3 / 9 = 100 s of rung 2's messages, by its own formula.
 VISIBILITY_S = 120

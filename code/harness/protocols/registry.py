@@ -60,13 +60,7 @@ TIMED = (
 
 _OTHERS_LOADERS = ("harness.engines.third_party",)
 _JOB = ("harness.jobs", "wallclock.job", "wallclock.predict", "wallclock.progress")
-_SERVICE = (
-    "harness.ladder",
-    "harness.testbed",
-    "wallclock.metrics",
-    "wallclock.predict",
-    "wallclock.service",
-)
+_SERVICE = ("harness.ladder", "harness.testbed", "wallclock.predict", "wallclock.service")
 _TRAINING = ("harness.protocols.costs", "harness.protocols.runtimes")
 
 #: Protocol → its module in this package, then what it times beside `TIMED`.

@@ -92,7 +92,6 @@ class JobSettings:
     give_up_s: Annotated[
         float, Range(0), Help("seconds without any answer after which the run stops")
     ] = Limits.give_up_s
-    export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
     prune: Annotated[bool, Help("remove images from OUT that are gone from SRC")] = False
     limit: Annotated[
         Positive | None, Help("number of images from the start of SRC; empty: all")

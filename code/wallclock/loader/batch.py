@@ -142,7 +142,3 @@ class Loader(Protocol):
         return self
 
     def __next__(self) -> Batch: ...
-
-    def ready(self) -> int:
-        """About how many complete batches wait to be requested; 0 where that is unknown."""
-        return 0

@@ -132,10 +132,6 @@ class ForkedLoader(LendingLoader):
         with suppress(OSError):
             self._children[number][0].send(at)
 
-    def ready(self) -> int:
-        """At least how many complete batches wait to be requested."""
-        return sum(pipe.poll() for pipe, _ in self._children)
-
     def stop(self) -> None:
         """See `LendingLoader`: after the batch that a process fills."""
         for pipe, _ in self._children:

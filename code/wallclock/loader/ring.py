@@ -135,12 +135,6 @@ class Ring:
         self._pending[chunk.batch] -= 1
         self._done[chunk.batch].append(chunk)
 
-    def ready(self, unprocessed: int) -> int:
-        """About how many batches are complete, with `unprocessed` chunks in the result queue."""
-        chunks = sum(len(done) for done in [*self._done.values()]) + unprocessed
-        size = len(self.buffers[0]) if self.buffers else 1
-        return chunks // -(-size // self._chunk)
-
     @property
     def exhausted(self) -> bool:
         """Whether every batch was taken; asked after `open`."""

@@ -268,10 +268,6 @@ class ThreadLoader(LendingLoader):
     def release(self, buffer: int) -> None:
         self._ring.release(buffer)
 
-    def ready(self) -> int:
-        """About how many complete batches wait to be requested."""
-        return self._ring.ready(self._results.qsize())
-
     def _dispatch(self) -> None:
         chunks = self._ring.open()
         if self._reader.fetches_ahead:

@@ -10,7 +10,6 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -32,7 +31,6 @@ from wallclock.job.stores.folder import Folder
 from wallclock.job.verify import verify
 
 Run = Callable[..., Any]
-PORT = 29417
 
 
 def test_every_image_once_as_a_vector_or_a_failure(
@@ -243,20 +241,6 @@ def test_the_estimates_sample_is_from_everywhere_in_what_is_to_be_read() -> None
     assert len(set(chosen)) > 250
     half = len(chosen) // 2
     assert abs(chosen[:half].mean() - chosen[half:].mean()) < 10_000
-
-
-def test_live_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of the loop every image that was read has been counted."""
-    scraped = []
-
-    def finish(inference: HostInference) -> None:
-        with urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
-            scraped.append(answer.read().decode())
-
-    monkeypatch.setattr(HostInference, "finish", finish)
-    run(export=PORT)
-    assert "wallclock_images_total 39.0" in scraped[0]
-    assert 'wallclock_failures_total{stage="any"} 2.0' in scraped[0]
 
 
 def test_thumbnails(run: Run, reference: Content, tmp_path: Path) -> None:

@@ -81,16 +81,3 @@ def test_rows_for_every_worker_and_three_batches(workers: int, batch_size: int) 
     chunk = chunk_size(workers, batch_size)
     assert (buffers_for(workers, batch_size) - 3) * batch_size >= workers * chunk
     assert 8 <= chunk <= 16
-
-
-def test_only_whole_batches_are_ready() -> None:
-    """Two chunks each; also of those that wait in the queue of results."""
-    ring = Ring([np.zeros((20, 1))] * 2, [range(20)] * 2, chunk=10)
-    first, second, *_ = ring.open()
-    assert (ring.ready(0), ring.ready(1), ring.ready(2)) == (0, 0, 1)
-    ring.finish(first)
-    assert (ring.ready(0), ring.ready(1)) == (0, 1)
-    ring.finish(second)
-    assert ring.ready(0) == 1
-    ring.take()
-    assert ring.ready(0) == 0

@@ -33,7 +33,7 @@ from rich.console import Console
 from wallclock.errors import UserError, first_line, install_hint
 from wallclock.job.dataset import FAILURES
 from wallclock.job.place.node import MARKER, View, can_read_any, view_of_driver
-from wallclock.job.place.process import export_metrics, print_line, show_progress
+from wallclock.job.place.process import print_line, show_progress
 from wallclock.job.place.team import Done, Team
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
@@ -166,7 +166,7 @@ class Cluster:
             return Tally(), None
         self._say(f"{self._pool}; {len(plan.missing):,} parts to make")
         self._left, work, began = [*plan.missing], Tally(), perf_counter()
-        with export_metrics(self._settings.export, work, {}), self._progress() as show:
+        with self._progress() as show:
             for part in self._calls():
                 _add(work, part)
                 if job.max_failures is not None and work.n_failed > job.max_failures:

@@ -1,7 +1,7 @@
 """Runs a job in this process. On a cluster: `cluster.py`."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -82,11 +82,7 @@ class ThisProcess:
         if measured and not self._settings.workers:
             job = replace(job, recipe=replace(job.recipe, workers=estimate.workers(measured)))
         run = Run(job, plan, processes)
-        with (
-            run.loader() as loader,
-            export_metrics(self._settings.export, run.tally, {"loaded": loader.ready}),
-            show_progress(self._console) as show,
-        ):
+        with run.loader() as loader, show_progress(self._console) as show:
             tally = run.run(loader, self._embedder, show)
         if measured and tally.limited_by == "forward":
             tally.faster = self._offer(job, plan, tally)
@@ -143,21 +139,3 @@ def show_progress(console: Console) -> Iterator[Progress]:
             progress(done, total, "embedding")
 
         yield show
-
-
-@contextmanager
-def export_metrics(
-    port: int, tally: Tally, queues: Mapping[str, Callable[[], int]]
-) -> Iterator[None]:
-    """Live metrics at a port while the block runs; 0 for none."""
-    if not port:
-        yield
-        return
-    from wallclock import metrics as monitor
-
-    loop = monitor.Loop(dict, lambda: tally.images, lambda: {"any": tally.n_failed}, queues)
-    exporter = monitor.serve(port, loop)
-    try:
-        yield
-    finally:
-        exporter.close()
