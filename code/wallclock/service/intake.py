@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wallclock.errors import reason_of
 from wallclock.fetch.retries import backoff_s
-from wallclock.service.envelopes import Envelopes
 from wallclock.service.leases import Lease, Leases, Message
 from wallclock.service.limits import Bound
 from wallclock.service.logs import event
@@ -48,7 +46,7 @@ class Intake:
     """Messages of an open queue.
 
     Args:
-        settings: of these, `wait_s`, `retry_s` and `callback_url`.
+        settings: of these, `wait_s` and `retry_s`.
     """
 
     def __init__(
@@ -61,7 +59,6 @@ class Intake:
     ) -> None:
         self._queue, self._bound = queue, bound
         self._metrics, self._retry_s, self._clock = metrics, settings.retry_s, clock
-        self._envelopes = Envelopes(settings.callback_url, queue.credentials, queue.region)
         self.leases = Leases(queue.visibility_s, clock)
         # Deadlines count from before the call, so waiting must take a small part of the timeout.
         self._wait_s = min(settings.wait_s, queue.visibility_s // 3)
@@ -142,11 +139,9 @@ class Intake:
             self._return(lease)
         else:
             try:
-                request = Request.parse(message.id, self._envelopes.open(message.body))
+                request = Request.parse(message.id, message.body)
             except ItemError as error:
                 self.failed(lease, error, message.id)
-            except Exception as error:  # noqa: BLE001 - of credentials that cannot be had
-                self.failed(lease, ItemError("parse", reason_of(error)), message.id)
             else:
                 accept(Item(lease, request, self._clock()))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import orjson
 
 from wallclock.errors import UserError
 from wallclock.outside import printable
@@ -39,12 +40,18 @@ class Request:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, message_id: str, body: Mapping[str, Any]) -> "Request":
-        """Check the values of a body; keys that are not the service's are ignored.
+    def parse(cls, message_id: str, body: str) -> "Request":
+        """The request in a message's body; keys that are not the service's are ignored.
 
         Raises ItemError: stage parse, permanent.
         """
-        values = {"id": message_id, "parameters": {}, **body}
+        try:
+            given = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise ItemError("parse", f"the body is not JSON: {error}", True) from error
+        if not isinstance(given, dict):
+            raise ItemError("parse", "the body is not a JSON object", True)
+        values = {"id": message_id, "parameters": {}, **given}
         kinds: dict[str, type] = {"id": str, "url": str, "callback_url": str, "parameters": dict}
         for name, kind in kinds.items():
             value = values.get(name)

@@ -55,7 +55,6 @@ class ServiceSettings:
         int, Range(0, 43_200), Help("visibility timeout in seconds; 0: the queue's own")
     ] = 0
     retry_s: Annotated[_Seconds, Help("seconds before the second delivery; then doubled")] = 10.0
-    callback_url: Annotated[str, Help("callback of messages without one, as S3's events are")] = ""
     callback_patience_s: Annotated[
         _Seconds, Help("seconds that a result waits for a receiver that is down")
     ] = 300.0

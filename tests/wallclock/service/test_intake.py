@@ -6,9 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.wallclock.service.test_module import event
 from wallclock.service import intake
-from wallclock.service.envelopes import Envelopes
 from wallclock.service.intake import Intake, Item
 from wallclock.service.leases import Message
 from wallclock.service.limits import Bound
@@ -150,14 +148,6 @@ def test_transient_failure_returns_later(n_received: int, hidden_s: int) -> None
     assert case.run(lambda item: case.intake.failed(item.lease, error, "r")) == 0
     assert case.queue.calls == [("hide", ("a1", hidden_s))]
     assert case.count("retried") == 1
-
-
-def test_an_object_that_cannot_be_had_for_now_returns_later() -> None:
-    """Temporary credentials are renewed by a call, which may fail."""
-    case = Case([Message("a", "a1", event("k"))])
-    case.intake._envelopes = Envelopes("c", credentials=None, region="r")
-    assert case.run() == 0
-    assert case.queue.calls == [("hide", ("a1", 10))]
 
 
 @pytest.mark.parametrize(("n_received", "permanent"), [(3, False), (1, True)])
