@@ -15,7 +15,7 @@ from harness.digests import digest_of, sha256_bytes
 from harness.spec import CorpusSpec, Slice
 from wallclock.check import validate
 from wallclock.errors import ImageError, UsageError, UserError
-from wallclock.fetch import FolderListing, id_of
+from wallclock.fetch.folder import FolderListing, id_of
 from wallclock.recipe import Limits
 
 

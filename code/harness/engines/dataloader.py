@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from harness.corpora.manifest import Manifest
 from harness.engines.dataset import ImageDataset
 from harness.engines.positions import prefetched_batches
-from wallclock.loader import Batch, Loader
+from wallclock.loader.batch import Batch, Loader
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import decode

@@ -16,9 +16,9 @@ from harness.corpora.manifest import Item, Manifest
 from harness.engines.assemble import stack_shared
 from harness.engines.pipeline import LoadStages, load_stages, requested
 from wallclock.errors import ImageError
-from wallclock.loader import Batch, Extras, Marks, augmentation_of
+from wallclock.loader.batch import Batch, Extras, Marks
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages.augment import Augmentation
+from wallclock.stages.augment import Augmentation, augmentation_of
 
 #: Stages of one image inside a worker, in order.
 IMAGE_STAGES = ("read", "decode", "resize", "normalize")

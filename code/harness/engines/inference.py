@@ -11,7 +11,7 @@ from harness.engines.event_clock import Anchor, EventClock
 from harness.engines.writer import Writer
 from wallclock.clock import DEVICE_STAGES
 from wallclock.infer import CudaInference, Embedder, Put, Vectors, in_flight
-from wallclock.loader import Batch
+from wallclock.loader.batch import Batch
 from wallclock.recipe import Recipe
 
 #: Stage, start and duration; ns on the host's clock.

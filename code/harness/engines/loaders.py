@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from harness.corpora.manifest import Manifest
 from harness.engines.pipeline import ManifestFeed
-from wallclock.loader import Batch, BuildInPlace, Loader, ThreadLoader, in_place_stages
+from wallclock.loader.batch import Batch, Loader
+from wallclock.loader.prepare import BuildInPlace, in_place_stages
+from wallclock.loader.threads import ThreadLoader
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe, Statistics
 from wallclock.stages import normalize, transfer

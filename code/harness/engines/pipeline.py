@@ -12,23 +12,16 @@ from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
 from wallclock.clock import in_ranges
 from wallclock.errors import image_errors
-from wallclock.fetch import Reader
+from wallclock.fetch.reader import Reader
 from wallclock.infer import Embedder, Vectors, not_finite, open_embedder, rows_not_finite
-from wallclock.loader import (
-    Arrays,
-    DecodeImage,
-    Failure,
-    Feed,
-    InPlaceStages,
-    PlaceImage,
-    augmentation_of,
-    in_place_stages,
-    loaded_px,
-    preprocess_of,
-)
+from wallclock.loader.batch import Failure
+from wallclock.loader.place import PlaceImage
+from wallclock.loader.prepare import Arrays, DecodeImage, InPlaceStages, in_place_stages, loaded_px
+from wallclock.loader.threads import Feed
+from wallclock.preprocess import preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, normalize, resize
-from wallclock.stages.augment import Augmentation
+from wallclock.stages.augment import Augmentation, augmentation_of
 from wallclock.stages.decode import PixelArray
 
 

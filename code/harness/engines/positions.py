@@ -1,6 +1,7 @@
 """Batches of positions, and how many of them a loader has loaded ahead of their turn."""
 
-from wallclock.loader import LazyBatches, ring_size
+from wallclock.loader.order import LazyBatches
+from wallclock.loader.threads import ring_size
 from wallclock.recipe import ENGINES, Recipe
 
 

@@ -13,7 +13,8 @@ from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import DeviceStages, LoadStages
 from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError, describe
-from wallclock.loader import Arrays, Batch, Failure, Loader
+from wallclock.loader.batch import Batch, Failure, Loader
+from wallclock.loader.prepare import Arrays
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
 

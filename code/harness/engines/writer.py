@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from time import perf_counter_ns
 
 from wallclock.infer import Vectors
-from wallclock.loader import JoinableThread
+from wallclock.loader.joinable_thread import JoinableThread
 
 #: Batches that may wait in the queue to the sink.
 QUEUE_DEPTH = 4

@@ -36,7 +36,8 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.sinks import Vectors
 from harness.spec import Cell
 from wallclock.errors import ImageError, Unavailable, check_name
-from wallclock.loader import Batch, in_place_stages
+from wallclock.loader.batch import Batch
+from wallclock.loader.prepare import in_place_stages
 from wallclock.machine import set_threads, usable_cores
 from wallclock.stages import decode as decode_stage
 from wallclock.stages import transfer

@@ -30,7 +30,8 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler
 from wallclock.errors import UserError
-from wallclock.loader import Batch, Extras, Marks, loaded_px
+from wallclock.loader.batch import Batch, Extras, Marks
+from wallclock.loader.prepare import loaded_px
 from wallclock.machine import set_threads, usable_cores
 
 _WARM_UP_BATCHES = 8

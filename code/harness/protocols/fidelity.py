@@ -35,9 +35,9 @@ from harness.measures import psnr_db
 from harness.protocols.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
 from harness.spec import Cell
 from wallclock.errors import ImageError, Unavailable, UserError, describe, image_errors
-from wallclock.fetch import Reader
-from wallclock.loader import Preprocess, preprocess_of
+from wallclock.fetch.reader import Reader
 from wallclock.machine import set_threads
+from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import decode, forward, normalize, resize, transfer
 from wallclock.stages.decode import PixelArray

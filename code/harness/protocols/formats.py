@@ -27,7 +27,7 @@ from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import ImageError, image_errors
-from wallclock.fetch import Reader
+from wallclock.fetch.reader import Reader
 from wallclock.files import write_bytes
 from wallclock.machine import set_threads
 from wallclock.stages import decode

@@ -13,7 +13,7 @@ from harness.engines.writer import Writer
 from harness.protocols.protocol import Progress
 from wallclock.clock import STAGES
 from wallclock.errors import UserError, describe
-from wallclock.loader import Batch
+from wallclock.loader.batch import Batch
 
 
 @dataclass

@@ -27,8 +27,8 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from harness.testbed import serving
 from wallclock.errors import ImageError, Unavailable
-from wallclock.fetch import Reader
-from wallclock.loader import in_place_stages
+from wallclock.fetch.reader import Reader
+from wallclock.loader.prepare import in_place_stages
 from wallclock.machine import set_threads
 
 FINISHES = ("bytes", "tensor")

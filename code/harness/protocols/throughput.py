@@ -31,7 +31,7 @@ from harness.protocols.loop import PassResult, after, run_pass, steady
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell
-from wallclock.loader import Loader
+from wallclock.loader.batch import Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.decode import PixelArray

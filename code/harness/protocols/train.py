@@ -29,7 +29,7 @@ from harness.spec import Cell
 from wallclock import machine
 from wallclock.clock import StageProfiler
 from wallclock.errors import UserError
-from wallclock.loader import Batch, Extras
+from wallclock.loader.batch import Batch, Extras
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, normalize, transfer

@@ -276,10 +276,10 @@ def test_two_writers_of_one_part(out: str, monkeypatch: pytest.MonkeyPatch) -> N
         return commit(self, staged, row, tag)
 
     def changed(value: int) -> Part:
-        return replace(part(1, value), rows=part(1, value).rows | {"id": [f"{value}"]})
+        return replace(part(1, value), rows={**part(1, value).rows, "id": [f"{value}"]})
 
     old = part(2, 7)
-    both[0].commit(0, replace(old, rows=old.rows | {"id": ["0", "1"]}, failures=[]))
+    both[0].commit(0, replace(old, rows={**old.rows, "id": ["0", "1"]}, failures=[]))
     monkeypatch.setattr(S3, "commit", together)
     with ThreadPoolExecutor(2) as pool:
         [*pool.map(lambda at: both[at].replace(0, pa.array([f"{at}"]), changed(at)), range(2))]

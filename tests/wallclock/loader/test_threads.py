@@ -26,10 +26,10 @@ from wallclock import clock
 from wallclock.check import ImageInfo
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import Source
-from wallclock.loader import BuildInPlace, in_place_stages
 from wallclock.loader.batch import Batch
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.prepare import BuildInPlace, in_place_stages
 from wallclock.loader.ring import buffers_for
 from wallclock.recipe import FAST, ModelSpec, Recipe
 

@@ -22,7 +22,7 @@ from harness.corpora.manifest import Item
 from harness.digests import sha256_bytes
 from wallclock.check import Header, check_body, read_header
 from wallclock.errors import ImageError, UserError
-from wallclock.fetch import PermanentError, TransientError, retry
+from wallclock.fetch.retries import PermanentError, TransientError, retry
 from wallclock.files import sha256_file, why_unwritable, write_bytes
 from wallclock.recipe import Limits
 

@@ -24,7 +24,7 @@ from harness.corpora.manifest import Item, Manifest
 from harness.digests import digest_of
 from harness.spec import CorpusSpec, Slice
 from wallclock.errors import UserError
-from wallclock.fetch import PermanentError
+from wallclock.fetch.retries import PermanentError
 from wallclock.files import write_bytes
 
 #: Bytes an object, on average, over samples of the real bucket (the originals' larger sample), and

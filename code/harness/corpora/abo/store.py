@@ -8,8 +8,8 @@ from urllib.parse import quote, urlsplit
 
 from harness.spec import CorpusSpec
 from wallclock.errors import UserError, first_line
-from wallclock.fetch import TransientError, retry
 from wallclock.fetch.objects import is_verified
+from wallclock.fetch.retries import TransientError, retry
 from wallclock.fetch.s3 import NoBucketError, refusal
 from wallclock.fetch.transfers import Answer, Request, Transfers
 

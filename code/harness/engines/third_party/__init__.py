@@ -15,7 +15,7 @@ from harness import peers
 from harness.corpora.manifest import Manifest
 from harness.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader
 from wallclock.errors import check_name
-from wallclock.loader import Batch, Loader
+from wallclock.loader.batch import Batch, Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
 

@@ -9,7 +9,7 @@ import numpy as np
 from harness.engines.third_party._torch import Load, antialiased
 from harness.engines.third_party.dataloader_scaled import decoder, resize_exactly
 from harness.engines.third_party.thread_pool import thread_pool
-from wallclock.loader import Preprocess
+from wallclock.preprocess import Preprocess
 from wallclock.stages.decode import PixelArray, Scaling
 
 #: Pixels decoded along each side, at least, per pixel of the result.
