@@ -30,7 +30,7 @@ from benchmarks._common import PX, arguments, image_sets, in_turn, save, spread
 from wallclock import Augment, Output, open_images
 from wallclock.fetch.sources import Source
 from wallclock.loader.opener import LoaderOptions, open_loader
-from wallclock.loader.order import EveryNth, LazyBatches
+from wallclock.loader.order import Order
 from wallclock.recipe import FAST
 from wallclock.stages import decode
 from wallclock.stages.decode.decoder import Scaling
@@ -85,26 +85,11 @@ def dataloader(load: Callable[[str], Any], paths: Paths) -> Iterable[Any]:
     return DataLoader(Decoded(paths, load), BATCH, num_workers=os.cpu_count() or 1)
 
 
-class InTurn(LazyBatches):
-    """Batches of consecutive positions."""
-
-    batch_size = BATCH
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    def batch(self, index: int) -> Sequence[int]:
-        """See `LazyBatches`."""
-        return range(index * BATCH, min((index + 1) * BATCH, self._n))
-
-    def __len__(self) -> int:
-        return -(-self._n // BATCH)
-
-
 def reused(paths: Paths) -> Iterator[Any]:
     """The loader of a job: a batch is overwritten once the next one is requested."""
     sources = [Source(path, path) for path in paths]
-    with open_loader(sources, EveryNth(InTurn(len(paths)), 0, 1), LoaderOptions(PX)) as loader:
+    batches = Order(len(paths), BATCH, False, 0, 0, 1, False).batches(0, -(-len(paths) // BATCH))
+    with open_loader(sources, batches, LoaderOptions(PX)) as loader:
         yield from loader
 
 

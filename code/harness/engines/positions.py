@@ -14,13 +14,9 @@ class CyclicPositions(LazyBatches):
 
     def __init__(self, n_items: int, batch_size: int, n: int) -> None:
         self._n_items, self._n = n_items, n
-        self.batch_size = batch_size
+        super().__init__(self._positions, range(-(-n // batch_size)), batch_size)
 
-    def __len__(self) -> int:
-        return -(-self._n // self.batch_size)
-
-    def batch(self, index: int) -> list[int]:
-        """See `LazyBatches`."""
+    def _positions(self, index: int) -> list[int]:
         first = index * self.batch_size
         last = min(first + self.batch_size, self._n)
         return [position % self._n_items for position in range(first, last)]

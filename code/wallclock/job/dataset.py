@@ -46,8 +46,7 @@ from wallclock.errors import UserError, reason_of
 from wallclock.files import pretty_json, sha256_file
 from wallclock.infer.finite import rows_not_finite
 from wallclock.job.part import PARQUET, ROWS, Part, read_rows, table_of
-from wallclock.job.stores import at
-from wallclock.job.stores.interface import Store
+from wallclock.job.stores import Store, at
 from wallclock.outside import path_of, printable, text_of, without_secrets
 from wallclock.recipe import Count, Positive
 from wallclock.stages.pixels import Vectors

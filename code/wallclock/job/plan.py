@@ -17,10 +17,10 @@ class Plan(LazyBatches):
     """The batches of parts, by number the positions of their images; computed when indexed."""
 
     def __init__(self, parts: Mapping[int, range], batch: int) -> None:
-        self.parts, self.batch_size = parts, batch
-        self.missing = [*parts]
+        self.parts, self.missing = parts, [*parts]
         counts = (-(-len(some) // batch) for some in parts.values())
         self._starts = [0, *accumulate(counts)]
+        super().__init__(self._positions, range(self._starts[-1]), batch)
 
     def size(self, *numbers: int) -> int:
         """The images of parts."""
@@ -31,11 +31,7 @@ class Plan(LazyBatches):
         for number, (begin, end) in zip(self.missing, pairwise(self._starts), strict=True):
             yield number, end - begin
 
-    def __len__(self) -> int:
-        return self._starts[-1]
-
-    def batch(self, index: int) -> Sequence[int]:
-        """See `LazyBatches`."""
+    def _positions(self, index: int) -> Sequence[int]:
         at = bisect_right(self._starts, index) - 1
         begin = (index - self._starts[at]) * self.batch_size
         return self.parts[self.missing[at]][begin : begin + self.batch_size]

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow.compute as pc
 from rich.console import Console
@@ -23,7 +23,7 @@ from wallclock.job.items import Items
 from wallclock.job.kept import keep
 from wallclock.job.listing import list_items
 from wallclock.job.part import ROWS, Part
-from wallclock.job.place.process import Place, ThisProcess, print_line
+from wallclock.job.place.process import ThisProcess, print_line
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
 from wallclock.job.settings import RANDOM, JobSettings, Resolved
@@ -34,6 +34,10 @@ from wallclock.machine import SWAPPING, swapped_bytes
 from wallclock.outside import printable, text_of, without_secrets
 from wallclock.progress import format_duration, format_rate
 
+if TYPE_CHECKING:
+    from wallclock.job.place.cluster import Cluster
+
+_Place: TypeAlias = "ThisProcess | Cluster"
 #: Of a source without a vector, the images that the last line shows.
 _SHOWN = 2
 #: Images among which one of another host is looked for.
@@ -137,7 +141,7 @@ def _run(
     src: str,
     out: str | Path,
     settings: JobSettings,
-    opening: AbstractContextManager[Place],
+    opening: AbstractContextManager[_Place],
     console: Console,
 ) -> Outcome:
     """List the images and open OUT; then, where the job runs, embed them."""
@@ -162,7 +166,7 @@ def _run(
 
 
 def _run_there(
-    place: Place, src: str, items: Items, dataset: Dataset, settings: JobSettings, console: Console
+    place: _Place, src: str, items: Items, dataset: Dataset, settings: JobSettings, console: Console
 ) -> Outcome:
     """Find what is missing, and embed it."""
     say = partial(print_line, console)
@@ -230,7 +234,7 @@ def _job(
     items: Items,
     growth: Growth,
     dataset: Dataset,
-    place: Place,
+    place: _Place,
 ) -> Job:
     return Job(
         growth.items,
@@ -269,7 +273,7 @@ def _known(dataset: Dataset, items: Items) -> str:
 
 
 def _embed_missing(
-    place: Place, job: Job, plan: Plan, growth: Growth, about: Mapping[str, Any], *, prune: bool
+    place: _Place, job: Job, plan: Plan, growth: Growth, about: Mapping[str, Any], *, prune: bool
 ) -> Outcome:
     """Run the plan, prune, and describe the dataset."""
     dataset, empty = job.dataset, Part.empty(job.model.dim, job.items.carried)

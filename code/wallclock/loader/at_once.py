@@ -144,12 +144,6 @@ class Ways:
         return Way(plan, None if is_row else (*window, self._rows.shape[2]))
 
 
-class Inspects(Protocol):
-    """What may know images by their headers: see `Feed`."""
-
-    inspector: Inspector | None
-
-
 class _Part:
     """Images of a chunk that are loaded together, from the one at offset `start` on."""
 
@@ -204,7 +198,7 @@ class AtOnce:
         return self._decode(image, data)
 
     def load(
-        self, feed: Inspects, chunk: Chunk, start: int, rows: Sequence[Arrays]
+        self, inspector: Inspector | None, chunk: Chunk, start: int, rows: Sequence[Arrays]
     ) -> list[Result]:
         """Load some images of a chunk, from the one at offset `start` on; at least one.
 
@@ -226,9 +220,9 @@ class AtOnce:
         n_bytes = sum([header[1] for header in headers])
         self._n = max(1, min(_MOST_AT_ONCE, n * _BYTES_AT_ONCE // (n_bytes + 1)))
         for at, header in enumerate(headers):
-            self._judge(feed.inspector, part, at, header)
+            self._judge(inspector, part, at, header)
         inspect_ns = (perf_counter_ns() - was_read) // n
-        self._finish(part, began, inspect_ns, self._fill(part), feed.inspector is not None)
+        self._finish(part, began, inspect_ns, self._fill(part), inspector is not None)
         return part.results
 
     def _places(self, part: _Part) -> list[str | bytes]:

@@ -17,7 +17,7 @@ from wallclock.loader.delivery import NO_BUFFER, Delivery, deliver
 from wallclock.loader.items import ListedItems
 from wallclock.loader.lease import Lender
 from wallclock.loader.opener import LoaderOptions, open_loader
-from wallclock.loader.order import Order, OrderedBatches, Place
+from wallclock.loader.order import Order, Place
 from wallclock.loader.ring import buffers_for
 from wallclock.loader.saved import digest_of, loaded, saved
 from wallclock.loader.stream import StreamedBatches, StreamOrder
@@ -62,7 +62,7 @@ def open_listed(
     n = order.batches_per_epoch
     first = place.epoch * n + place.batches
     places = (Place(number // n, number % n + 1) for number in count(first))
-    batches = OrderedBatches(order, first, end * n)
+    batches = order.batches(first, end * n)
     return open_loader(items, batches, options, processes), partial(next, places)
 
 

@@ -4,7 +4,7 @@ An order is a sequence of batches, a batch a sequence of positions in what is lo
 image they start over, in the next epoch: of n images, those of epoch e are at e × n and on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -40,26 +40,26 @@ class Place(NamedTuple):
 
 
 class LazyBatches(Sequence[Sequence[int]]):
-    """Batches that are computed when they are indexed: `batch` and `__len__` are a subclass's.
+    """Batches that are computed when they are indexed; slices, too.
 
-    `batch_size`: the most images of a batch, so that no caller reads all of them to find it.
+    Args:
+        batch: the positions of the batch of a number.
+        numbers: of these batches, in order.
+        batch_size: the most images of a batch, so that no caller reads all of them to find it.
     """
 
-    batch_size: int
-
-    def batch(self, index: int) -> Sequence[int]:
-        """The positions of batch `index`, from 0."""
-        raise NotImplementedError
+    def __init__(
+        self, batch: Callable[[int], Sequence[int]], numbers: range, batch_size: int
+    ) -> None:
+        self._batch, self._numbers, self.batch_size = batch, numbers, batch_size
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(self._numbers)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self.batch(number) for number in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        return self.batch(index)
+            return LazyBatches(self._batch, self._numbers[index], self.batch_size)
+        return self._batch(self._numbers[index])
 
 
 class BatchSource:
@@ -121,20 +121,6 @@ def largest_batch(batches: Sequence[Sequence[int]] | BatchSource) -> int:
     return batches.batch_size
 
 
-class EveryNth(LazyBatches):
-    """Every `step`-th batch of others, from `first` on."""
-
-    def __init__(self, batches: Sequence[Sequence[int]], first: int, step: int) -> None:
-        self._batches, self._indices = batches, range(first, len(batches), step)
-        self.batch_size = largest_batch(batches)
-
-    def batch(self, index: int) -> Sequence[int]:
-        return self._batches[self._indices[index]]
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-
 @dataclass(frozen=True)
 class Order:
     """Which images each batch of one rank has, in all epochs."""
@@ -170,24 +156,15 @@ class Order:
         positions: list[int] = (shuffled.astype(np.int64) + epoch * self.n).tolist()
         return positions
 
+    def batches(self, first: int, last: int) -> LazyBatches:
+        """Batches `first` to `last` over all epochs, the last one not included."""
+        batches = LazyBatches(self.positions, range(first, last), min(self.batch_size, self.n))
+        if batches:  # processes that are forked share this epoch's permutation
+            batches[0]
+        return batches
+
 
 @lru_cache(maxsize=4)  # batches are opened ahead, into the next epoch
 def _permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.integer[Any]]:
     numbers = np.arange(n, dtype=np.uint32 if n < 1 << 32 else np.int64)
     return np.random.default_rng([seed, epoch]).permutation(numbers)
-
-
-class OrderedBatches(LazyBatches):
-    """Batches `first` to `last` of an order, the last one not included."""
-
-    def __init__(self, order: Order, first: int, last: int) -> None:
-        self._order, self._indices = order, range(first, last)
-        self.batch_size = min(order.batch_size, order.n)
-        if self._indices:  # processes that are forked share this epoch's permutation
-            self.batch(0)
-
-    def batch(self, index: int) -> list[int]:
-        return self._order.positions(self._indices[index])
-
-    def __len__(self) -> int:
-        return len(self._indices)

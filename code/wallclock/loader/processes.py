@@ -24,7 +24,6 @@ import numpy as np
 
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch
-from wallclock.loader.order import EveryNth
 from wallclock.loader.threads import Buffers, LendingLoader, ThreadLoader
 
 #: Batches of a process that wait in its pipe at most, and its buffers: as many, and one that is
@@ -153,7 +152,7 @@ class ForkedLoader(LendingLoader):
         # A pipe ends when its last holder has closed it: this process has those of earlier ones.
         for other in (consumers, *(pipe for pipe, _ in self._children)):
             other.close()
-        batches = EveryNth(self._batches, number, len(self._buffers))
+        batches = self._batches[number :: len(self._buffers)]
         threads = len(range(number, self.workers, len(self._buffers)))
         buffers = replace(self._each, made=[*self._buffers[number]])
         with suppress(EOFError, ConnectionError):

@@ -371,7 +371,8 @@ class _Worker:
         """What became of each image, where they are loaded at once."""
         offset, n = 0, len(chunk.items)
         while offset < n and self._at_once:
-            results = self._at_once.load(self._feed, chunk, offset, self._rows[chunk.buffer][0])
+            rows = self._rows[chunk.buffer][0]
+            results = self._at_once.load(self._feed.inspector, chunk, offset, rows)
             yield from results
             offset += len(results)
         yield from repeat(Left(), n - offset)

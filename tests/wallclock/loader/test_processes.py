@@ -204,22 +204,15 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_batches_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
-    class Counted(LazyBatches):
-        batch_size = 2
+    asked = list[int]()
 
-        def __init__(self) -> None:
-            self.asked: list[int] = []
+    def batch(number: int) -> range:
+        asked.append(number)
+        return range(2 * number, 2 * number + 2)
 
-        def __len__(self) -> int:
-            return 6
-
-        def batch(self, index: int) -> range:
-            self.asked.append(index)
-            return range(2 * index, 2 * index + 2)
-
-    sources, batches = sources_in(tmp_path, 12), Counted()
+    sources, batches = sources_in(tmp_path, 12), LazyBatches(batch, range(6), 2)
     assert len(load(sources, batches, processes=2)) == 6
-    assert not batches.asked
+    assert not asked
 
 
 def test_what_a_process_raises(tmp_path: Path) -> None:

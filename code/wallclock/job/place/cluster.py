@@ -115,7 +115,7 @@ def _ray(address: str) -> Iterator[Any]:
 
 
 class Cluster:
-    """A Ray cluster that is connected; see `Place`."""
+    """A Ray cluster that is connected, with what `ThisProcess` has."""
 
     across = False
 
@@ -140,7 +140,7 @@ class Cluster:
         self.device = "cuda" if gpus else "cpu"
 
     def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:
-        """See `Place`. The first node that can do the job measures, on as much as it has."""
+        """See `ThisProcess`. The first node that can do the job measures, on as much as it has."""
         self._job, token = job, secrets.token_hex(16)
         self._view = view_of_driver(job)
         positions = [*self._view.images]
@@ -161,7 +161,7 @@ class Cluster:
         return job, started.weights, started.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
-        """See `Place`."""
+        """See `ThisProcess`."""
         if not plan.missing:  # actors of a killed driver made the last ones
             return Tally(), None
         self._say(f"{self._pool}; {len(plan.missing):,} parts to make")

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from rich.console import Console
@@ -25,27 +24,11 @@ from wallclock.progress import CorpusProgress, bars, format_duration
 _CHECKED, _TIMED, _WORTH = 8, 32, 1.1
 
 
-class Place(Protocol):
-    """`device`: cpu or cuda. `across`: whether equal bytes are found in other shards."""
-
-    device: str
-    across: bool
-
-    def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:
-        """The job with its runtime, the digest of the model's weights, and what runs.
-
-        Raises UserError: it cannot be had.
-        """
-
-    def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
-        """Embed and commit; what was done, and the images per second that the estimate said.
-
-        Raises UserError: more images failed than may, or the disk is full.
-        """
-
-
 class ThisProcess:
-    """This process."""
+    """This process.
+
+    `device`: cpu or cuda. `across`: whether equal bytes are found in other shards.
+    """
 
     across = True
 
@@ -54,7 +37,11 @@ class ThisProcess:
         self._settings, self._console = settings, console
 
     def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:
-        """See `Place`. With `runtime=auto` the first start decides, and OUT keeps it."""
+        """The job with its runtime, the digest of the model's weights, and what runs.
+
+        With `runtime=auto` the first start decides, and OUT keeps it. Raises UserError: it cannot
+        be had.
+        """
         say = partial(print_line, self._console)
         sample = partial(estimate.sample_images, job, plan, _CHECKED)
         if self._settings.runtime == "auto" and not job.dataset.about:
@@ -68,7 +55,10 @@ class ThisProcess:
         return job, self._embedder.weights_digest, self._embedder.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
-        """See `Place`."""
+        """Embed and commit; what was done, and the images per second that the estimate said.
+
+        Raises UserError: more images failed than may, or the disk is full.
+        """
         measured = estimate.estimate(job, plan, self._embedder)
         expected = measured.predict() if measured else None
         if expected:

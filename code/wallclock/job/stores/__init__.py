@@ -1,13 +1,14 @@
-"""Where the files of a dataset are: a folder, or a bucket."""
+"""Where the files of a dataset are: a folder, or a bucket, which has the methods of a folder."""
 
 import os
 from pathlib import Path
+from typing import TypeAlias
 
 from wallclock.job.stores.folder import Folder
-from wallclock.job.stores.interface import FOLDERS, Store
 from wallclock.job.stores.s3 import S3
 
-__all__ = ["FOLDERS", "Store", "at"]
+#: It can be pickled; the copy does not hold the lock.
+Store: TypeAlias = Folder | S3
 
 
 def at(out: str | Path) -> Store:

@@ -1,10 +1,14 @@
-"""A dataset in a folder; its lock is the kernel's."""
+"""A dataset in a folder; its lock is the kernel's.
+
+Names are relative, with slashes. A part is its row file and, beside that or in `FOLDERS`, its other
+files, all named after the part; those count where the row file is there.
+"""
 
 import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +18,12 @@ from uuid import uuid4
 import pyarrow as pa
 
 from wallclock.errors import UserError
-from wallclock.files import write_bytes
-from wallclock.job.stores.interface import FOLDERS, Say, full_disk
+from wallclock.files import why_unwritable, write_bytes
 
+#: The folders of a part's other files.
+FOLDERS = ("_checksums", "_failures", "_thumbnails", "_unreached")
+#: Shows a line to the user.
+Say = Callable[[str], None]
 LOCK, PUBLISHING = ".lock", ".publishing"
 #: How the names of a dataset's files and folders begin.
 _OWN = ("part-", "_", ".")
@@ -24,7 +31,7 @@ _OWN = ("part-", "_", ".")
 
 @dataclass(frozen=True)
 class Folder:
-    """A `Store` whose parts are written below a hidden name, flushed, and renamed.
+    """Its parts are written below a hidden name, flushed, and renamed.
 
     No link in it is followed: it may lead anywhere.
     """
@@ -33,7 +40,11 @@ class Folder:
 
     @contextmanager
     def locked(self, say: Say | None = None) -> Iterator[None]:
-        """The kernel releases the lock, also of a process killed -9."""
+        """Keep other jobs out; `say` gets a line where that takes a while.
+
+        The kernel releases the lock, also of a process killed -9. Raises UserError: another job has
+        it, or it cannot be written.
+        """
         try:
             self.out.mkdir(parents=True, exist_ok=True)
             for name in os.listdir(self.out):
@@ -53,12 +64,15 @@ class Folder:
             yield
 
     def read(self, name: str) -> bytes:
+        """A file. Raises FileNotFoundError."""
         return self._at(name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
+        """Replace a file."""
         write_bytes(self._at(name), data)
 
     def create(self, name: str, data: bytes) -> bool:
+        """Write a file that is not there; False: it is, and stays."""
         with self._publishing():
             if is_new := not self._at(name).exists():
                 self._at(name).parent.mkdir(exist_ok=True)
@@ -66,20 +80,25 @@ class Folder:
             return is_new
 
     def remove(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
         self._at(name).unlink(missing_ok=True)
 
     def names(self, prefix: str) -> Iterator[str]:
+        """The files that begin so, in any order."""
         self._at(prefix.rpartition("/")[0])
         return (path.relative_to(self.out).as_posix() for path in self.out.glob(f"{prefix}*"))
 
     def open(self, row: str) -> Any:
+        """A row file, as pyarrow reads it."""
         return pa.OSFile(os.fsencode(self._at(row)))  # of a str it takes UTF-8 alone
 
     @contextmanager
     def piece(self, row: str, name: str) -> Iterator[Path | None]:
+        """A file of a part and those beside it, on this machine; None where it has no such file."""
         yield self._path(name)
 
     def size(self, row: str, name: str) -> int | None:
+        """The bytes of a file of a part; None where it has no such file."""
         path = self._path(name)
         return path.stat().st_size if path else None
 
@@ -113,12 +132,14 @@ class Folder:
 
     @contextmanager
     def staging(self, part: str) -> Iterator[Path]:
+        """A folder of this machine for the files of a part. Raises UserError: its disk is full."""
         work = self.out / f".{part}-{uuid4().hex}.tmp"
         with full_disk(self.out):
             yield work
             shutil.rmtree(work, ignore_errors=True)
 
     def tag(self, row: str) -> str:
+        """Changes when a part is replaced. Raises UserError: there is no such part."""
         try:
             status = self._at(row).stat()
         except FileNotFoundError as error:
@@ -126,6 +147,10 @@ class Folder:
         return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def commit(self, staged: Path, row: str, tag: str = "") -> bool:
+        """Take a part's files: all of them; none, and False, where the part is there already.
+
+        With a tag, in the place of the part that has it; none where it has another one.
+        """
         for path in staged.rglob("*"):
             _sync(path)
         with self._publishing():
@@ -186,3 +211,14 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def full_disk(where: Path) -> Iterator[None]:
+    """Raise UserError where the block finds the disk of a folder full, or a file too large."""
+    try:
+        yield
+    except OSError as error:
+        if why := why_unwritable(error, where):
+            raise UserError(f"{why}: whole parts are kept") from error
+        raise

@@ -1,4 +1,4 @@
-"""A dataset in a bucket, `s3://bucket/prefix`: see `interface.py` for what is asked of it.
+"""A dataset in a bucket, `s3://bucket/prefix`: with the methods of `folder.Folder`.
 
 A part is there once its row file is, which is one PUT with `If-None-Match: *`: of two, the server
 refuses one; it is replaced by one with `If-Match`. The part's other files are uploaded before it,
@@ -25,7 +25,7 @@ from uuid import uuid4
 from wallclock.errors import UserError
 from wallclock.fetch.retries import RefusedError, RequestError
 from wallclock.fetch.s3 import NO_CREDENTIALS, Client, NoBucketError, connect, list_objects
-from wallclock.job.stores.interface import FOLDERS, Say, full_disk
+from wallclock.job.stores.folder import FOLDERS, Say, full_disk
 from wallclock.job.stores.lease import BucketLease
 
 #: The folders of a part's files, each with its slash.
@@ -44,7 +44,7 @@ _FIXES = {
 
 
 class S3:
-    """A `Store` below a prefix, which ends with a slash or is empty."""
+    """Below a prefix, which ends with a slash or is empty."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket = bucket
