@@ -53,7 +53,7 @@ class Job:
     `workers`: 0 where the main thread loads. `model_cores`: of the loaders' cores, those that the
     model takes; 0 without a model on them. `saved_by_loader_s`: of `main`, what it would at most
     not do if others loaded the images, or loaded them faster. `loader`: what this package's own
-    loader decodes and resizes with.
+    loader decodes and resizes with. `source`: where the images lie: `files`, `zip` or `urls`.
     """
 
     seconds: Mapping[str, float]
@@ -63,7 +63,8 @@ class Job:
     cores: int
     model_cores: int = 0
     has_gpu: bool = False
-    has_torch: bool = False
+    has_dataloader: bool = False
+    source: str = "files"
     saved_by_loader_s: float = 0.0
     decoded: Sequence[Decoded] = ()
     resized: Sequence[Resized] = ()
@@ -120,7 +121,7 @@ class Fix:
     `title`: what to do, with a place for a number. `cost`: what it takes. `stages`: whose time it
     shortens. `applies`, `apply`: whether a job has what it changes, and the job with it, at an end
     of the interval; of a fix without them, the costs can only be measured. `new_files`: whether it
-    takes a pass over all images.
+    takes a pass over all images; `is_short`: whether it changes a line or two.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Fix:
     applies: Callable[[Job], bool] = field(default=lambda job: False)
     apply: Callable[[Job, Bound], Job] = field(default=lambda job, bound: job)
     new_files: bool = False
+    is_short: bool = False
 
     def gain(self, job: Job, errors: Sequence[float]) -> Gain:
         """Times as many images per second with it; `errors`: of any prediction, relative."""
@@ -214,10 +216,10 @@ def _open_images(job: Job, bound: Bound) -> Job:
 
 
 def engine_of_workers(job: Job) -> str:
-    """What the workers of a job are; of one without them, what its libraries have."""
+    """What the workers of a job are; of one without them, what it would have."""
     if job.workers:
         return job.engine
-    return "dataloader" if job.has_torch else "threads"
+    return "dataloader" if job.has_dataloader else "threads"
 
 
 def _with_workers(job: Job, bound: Bound, engine: str) -> Job:
@@ -268,6 +270,7 @@ FIXES: Mapping[str, Fix] = {
             ("decode", "resize"),
             _can_shrink,
             lambda job, bound: _decoding(job, bound, *_shrunk(job)),
+            is_short=True,
         ),
         Fix(
             "loader_for",
@@ -276,6 +279,7 @@ FIXES: Mapping[str, Fix] = {
             ("decode", "resize"),
             _resizes_whole_jpegs,
             _loader_for,
+            is_short=True,
         ),
         Fix(
             "open_images",
@@ -292,6 +296,7 @@ FIXES: Mapping[str, Fix] = {
             LOADING_STAGES,
             lambda job: _most_workers(job) > job.workers,
             lambda job, bound: _with_workers(job, bound, engine_of_workers(job)),
+            is_short=True,
         ),
         Fix("batch", "batches of {}", "memory on the device", ("forward",)),
         Fix("dtype", "{} forward pass", "check the vectors on your task", ("forward",)),

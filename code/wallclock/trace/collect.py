@@ -15,12 +15,12 @@ from wallclock.trace.record import (
     STAGES,
     Function,
     ImageKind,
-    LoaderUse,
     Process,
     Sampled,
     Spent,
     Thread,
     Trace,
+    Use,
     by_function,
 )
 from wallclock.trace.run import Ended
@@ -39,7 +39,7 @@ class File:
     regions: list[memoryview]
     functions: dict[int, Function] = field(default_factory=dict)
     formats: dict[int, str] = field(default_factory=lambda: {0: ""})
-    loaders: list[LoaderUse] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     device: str = ""
     #: Whether its process outlives the program, as the trackers of multiprocessing do for a moment.
@@ -74,7 +74,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
         cores=len(os.sched_getaffinity(0)),
         processes=processes,
         images=_images(files),
-        loaders=_distinct(loader for file in files for loader in file.loaders),
+        uses=_distinct(use for file in files for use in file.uses),
         device=devices[0] if devices else "",
         device_busy_s=sum(busy) / 1e9 if busy else None,
         versions={
@@ -149,9 +149,9 @@ def _read_line(file: File, fields: Sequence[str]) -> None:
         file.functions[int(slot)] = Function(stage, name)
     elif kind == layout.FORMAT:
         file.formats[int(values[0])] = values[1]
-    elif kind == layout.LOADER:
+    elif kind == layout.USE:
         settings = dict(zip(values[1::2], values[2::2], strict=True))
-        file.loaders.append(LoaderUse(values[0], settings))
+        file.uses.append(Use(values[0], settings))
     elif kind == layout.VERSION:
         file.versions[values[0]] = values[1]
     elif kind == layout.DEVICE:
@@ -288,6 +288,6 @@ def _images(files: Iterable[File]) -> tuple[ImageKind, ...]:
     return tuple(ImageKind(*key, count, n_bytes) for key, (count, n_bytes) in ordered)
 
 
-def _distinct(loaders: Iterable[LoaderUse]) -> tuple[LoaderUse, ...]:
-    """Each loader once."""
-    return tuple({(use.name, *use.settings.items()): use for use in loaders}.values())
+def _distinct(uses: Iterable[Use]) -> tuple[Use, ...]:
+    """Each once."""
+    return tuple({(use.name, *use.settings.items()): use for use in uses}.values())

@@ -9,7 +9,7 @@ from wallclock.trace.fixes import MOST_MODEL_ERROR, Fixes, fixes_of
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Row, Shares, Table
 from wallclock.trace.sizes import Sizes, say_size, tabulate_sizes
-from wallclock.trace.verdict import say_verdict
+from wallclock.trace.verdict import Verdict, find_verdict
 from wallclock.trace.words import count, digits, percent, seconds
 
 #: Fewer images than this are too few to judge by.
@@ -34,9 +34,9 @@ class Findings:
         return fixes_of(self.shares)
 
     @cached_property
-    def verdict(self) -> str:
-        """One sentence."""
-        return say_verdict(self.shares, self.fixes)
+    def verdict(self) -> Verdict:
+        """What binds, where, and what to change."""
+        return find_verdict(self.shares, self.fixes)
 
     @cached_property
     def notes(self) -> list[str]:
@@ -86,7 +86,9 @@ def stage_cells(row: Row) -> tuple[str, ...]:
 
 def image_cells(sizes: Sizes) -> tuple[str, ...]:
     """Format or stage, number, size before, size after, KB each, function."""
-    name = sizes.format or ("resized" if sizes.function.stage == "resize" else "decoded")
+    name = sizes.format or "decoded"
+    if sizes.function.stage == "resize":
+        name = f"resized {sizes.format}".rstrip()
     median = "" if sizes.is_typical else " median"
     made = "in full" if sizes.made == sizes.source else say_size(sizes.made)
     kb = "" if sizes.kb is None else digits(sizes.kb)

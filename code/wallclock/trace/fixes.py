@@ -13,10 +13,21 @@ from math import inf
 from wallclock.predict.advice import FIXES, Fix, Job, engine_of_workers, workers_for
 from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, Gain
 from wallclock.predict.pictures import Target
+from wallclock.trace.record import Trace
 from wallclock.trace.shares import Shares
 from wallclock.trace.words import times
 from wallclock.trace.work import job_of
 
+#: Where the program reads → the same images as `items` of `open_images`.
+_ITEMS = {
+    "files": 'from pathlib import Path\nitems = sorted(Path("photos").rglob("*.jpg"))',
+    "zip": (
+        'from zipfile import ZipFile\narchive = ZipFile("photos.zip")\n'
+        'names = [name for name in archive.namelist() if not name.endswith("/")]\n'
+        "items = ((name, archive.read(name)) for name in names)"
+    ),
+    "urls": 'from pathlib import Path\nitems = Path("urls.txt").read_text().split()',
+}
 #: Images of a loader's batch where the program has no batches.
 _USUAL_BATCH = 32
 _USUAL_PX = 224
@@ -38,25 +49,38 @@ class Predicted:
 class Fixes:
     """The fixes of a program whose gain is noticeable, the highest first.
 
-    `model_error`: of the model's rate for the program as it is, relative, at least 0. `are_known`:
-    whether that error, and the machine's other programs, leave anything to say.
+    `predicted`: all of them; `model_error`: of the model's rate for the program as it is, relative,
+    at least 0. `are_known`: whether that error, and the machine's other programs, leave anything to
+    say of their gains. `is_own_loop`: whether lines of the program load the images, no library's.
     """
 
-    all: tuple[Predicted, ...]
+    predicted: tuple[Predicted, ...]
     model_error: float
     are_known: bool = True
+    is_own_loop: bool = True
+
+    @property
+    def all(self) -> tuple[Predicted, ...]:
+        """Those whose gains may be said."""
+        return self.predicted if self.are_known else ()
 
     @property
     def recommended(self) -> list[Predicted]:
-        """Those of which all of the interval is a gain."""
+        """Of these, those of which all of the interval is a gain."""
         return [each for each in self.all if each.gain.is_recommended]
 
     @property
     def to_write(self) -> list[Predicted]:
-        """Whose code comes first: the best that needs no new files, and the best of one line."""
-        direct = [each for each in self.recommended if not each.fix.new_files] or self.recommended
-        short = [each for each in direct if each.code.count("\n") <= 1]
-        return list(dict.fromkeys([*direct[:1], *short[:1]]))
+        """What comes first: the best of a line or a setting; and the best that needs no new files.
+
+        Those are all of its own loop.
+        """
+        best = [each for each in self.predicted if each.gain.is_recommended]
+        if not self.is_own_loop:
+            best = [each for each in best if each.fix.name != "open_images"]
+        direct = [each for each in best if not each.fix.new_files] or best
+        short = [each for each in direct if each.fix.is_short]
+        return list(dict.fromkeys([*short[:1], *direct[:1]]))
 
 
 def fixes_of(shares: Shares) -> Fixes:
@@ -66,22 +90,21 @@ def fixes_of(shares: Shares) -> Fixes:
     if job is None or rate == inf:
         return Fixes((), 0.0)
     error = model_error_of(shares, job)
-    if shares.is_busy_machine or error > MOST_MODEL_ERROR:
-        return Fixes((), error, are_known=False)
     errors = errors_of(shares, job)
     predicted = [
-        Predicted(fix, say_title(fix, job), fix.gain(job, errors), _CODE[fix.name](job))
+        Predicted(fix, say_title(fix, job, shares.trace), fix.gain(job, errors), code_of(fix, job))
         for fix in FIXES.values()
         if fix.applies(job)
     ]
     noticeable = [each for each in predicted if each.gain.speedup >= NOTICEABLE]
     noticeable.sort(key=lambda each: -each.gain.speedup)
-    return Fixes(tuple(noticeable), error)
+    are_known = not shares.is_busy_machine and error <= MOST_MODEL_ERROR
+    return Fixes(tuple(noticeable), error, are_known, shares.loads_itself)
 
 
-def say_interval(fix: Predicted) -> str:
-    """`1.8 × to 2.6 ×`."""
-    return f"{times(fix.gain.low)} to {times(fix.gain.high)}"
+def say_gain(gain: Gain) -> str:
+    """`2.1 × (1.8 to 2.6 ×)`."""
+    return f"{times(gain.speedup)} ({times(gain.low).removesuffix(' ×')} to {times(gain.high)})"
 
 
 def model_error_of(shares: Shares, job: Job) -> float:
@@ -96,9 +119,19 @@ def errors_of(shares: Shares, job: Job) -> tuple[float, ...]:
     return GAIN_ERROR, model_error_of(shares, job), shares.n_images**-0.5
 
 
-def say_title(fix: Fix, job: Job) -> str:
-    """What to do, with the job's number of workers or pixels."""
-    number = _workers(job) if fix.name == "workers" else _thumbnail_px(job)
+def say_title(fix: Fix, job: Job, trace: Trace) -> str:
+    """What to do, with the job's number of pixels, or the program's own way to set its workers."""
+    if fix.name != "workers":
+        return fix.title.format(_thumbnail_px(job))
+    number = _workers(job)
+    loaders = [use.settings for use in trace.uses if "num_workers" in use.settings]
+    options = [use.settings for use in trace.uses if use.name == "option"]
+    for option in options:
+        if not loaders or option["value"] in (made["num_workers"] for made in loaders):
+            return f"{option['flag'] or 'argument'} {number}"
+    if loaders:
+        line = loaders[0].get("line", "")
+        return f"num_workers={number} in the DataLoader{f' of {line}' if line else ''}"
     return fix.title.format(number)
 
 
@@ -129,15 +162,25 @@ def say_size_argument(target: Target | None) -> str:
     return f'preprocess="{target.mode}:{crop},crop:{crop}x{crop}"'
 
 
+def code_of(fix: Fix, job: Job) -> str:
+    """Lines that run as they are, beside the images; empty where a setting is changed."""
+    return _CODE[fix.name](job)
+
+
 def _scaled_code(job: Job) -> str:
     if job.target and any(kind.library == "pillow" for kind in job.decoded):
-        return f'image.draft("RGB", {job.target.least})  # right after Image.open'
-    return f"import wallclock\nimage = wallclock.decode(path, {say_size_argument(job.target)})"
+        return (
+            "from PIL import Image\n"
+            'image = Image.open("photo.jpg")\n'
+            f'image.draft("RGB", {job.target.least})  # right after Image.open'
+        )
+    size = say_size_argument(job.target)
+    return f'import wallclock\nimage = wallclock.decode("photo.jpg", {size})'
 
 
 def _loader_for_code(job: Job) -> str:
     size = say_size_argument(job.target)
-    return f"import wallclock\nload = wallclock.loader_for({size})  # path → Pillow image"
+    return f"import wallclock\nload = wallclock.loader_for({size})  # path or bytes → Pillow image"
 
 
 def _open_images_code(job: Job) -> str:
@@ -149,23 +192,26 @@ def _open_images_code(job: Job) -> str:
         geometry = ("size=" if target.mode == "squash" else "") + say_size_argument(target)
     waiting = f", workers={_workers(job)}" if job.waits else ""
     return (
-        "import wallclock\n"
-        f"with wallclock.open_images(paths, {geometry}, batch={batch_of(job)}{waiting})"
+        f"import wallclock\n{_ITEMS[job.source]}\n"
+        f"with wallclock.open_images(items, {geometry}, batch={batch_of(job)}{waiting})"
         " as batches:\n"
         "    for batch in batches:\n"
-        "        batch.ids, batch.images  # uint8 (n, height, width, 3)"
+        "        print(batch.ids, batch.images.shape)  # uint8 (n, height, width, 3)"
     )
 
 
 def _workers_code(job: Job) -> str:
-    count = _workers(job)
-    if engine_of_workers(job) == "threads":
-        return (
-            "from concurrent.futures import ThreadPoolExecutor\n"
-            f"images = ThreadPoolExecutor(max_workers={count}).map(load, paths)"
-        )
-    settings = f"batch_size={batch_of(job)}, num_workers={count}"
-    return f"from torch.utils.data import DataLoader\nloader = DataLoader(dataset, {settings})"
+    if engine_of_workers(job) == "dataloader":
+        return ""
+    return f"""\
+from concurrent.futures import ThreadPoolExecutor
+from PIL import Image
+{_ITEMS["files"]}
+def load(path):
+    return Image.open(path).convert("RGB")  # and what your loop does with it
+with ThreadPoolExecutor({_workers(job)}) as pool:
+    for path, image in zip(items, pool.map(load, items)):
+        print(path, image.size)"""
 
 
 def _thumbnails_code(job: Job) -> str:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from wallclock.files import pretty_json, write_text
 from wallclock.outside import printable, values_without_secrets
 from wallclock.trace.findings import Findings, image_cells, stage_cells
-from wallclock.trace.fixes import Fixes, Predicted, say_interval
+from wallclock.trace.fixes import Predicted, say_gain
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import OTHER, OTHER_WAITS, Row, Table
 from wallclock.trace.sizes import Sizes
@@ -45,7 +45,7 @@ def report(trace: Trace, console: "Console") -> None:
     """Print the verdict, where the time goes, the images, and what each change would bring."""
     said = Findings(trace)
     width = min(_WIDTH, console.width)
-    _print_text(said.verdict, console, width, "bold")
+    _print_text(said.verdict.text, console, width, "bold")
     for note in said.notes:
         _print_text(note, console, width)
     console.print()
@@ -59,7 +59,7 @@ def report(trace: Trace, console: "Console") -> None:
         _print_table(_IMAGE_HEADINGS, images, console, width)
     if said.shares.n_images:
         console.print()
-        _print_fixes(said.fixes, console, width)
+        _print_fixes(said, console, width)
 
 
 _HEADINGS = ("", "seconds", "share", "calls", "images", "ms/image", "functions")
@@ -100,16 +100,13 @@ def _image_row(sizes: Sizes) -> Sequence[str]:
     return (f"  {name}", number, *rest)
 
 
-def _print_fixes(fixes: Fixes, console: "Console", width: int) -> None:
+def _print_fixes(said: Findings, console: "Console", width: int) -> None:
     from rich.text import Text
 
-    if fixes.recommended:
-        rows = [
-            (f"  {each.title}", times(each.gain.speedup), say_interval(each))
-            for each in fixes.recommended
-        ]
-        _print_table(("what it would bring", "gain", "interval"), rows, console, width, 0)
-    for fix in fixes.to_write:
+    if said.fixes.recommended:
+        rows = [(f"  {each.title}", say_gain(each.gain)) for each in said.fixes.recommended]
+        _print_table(("what it would bring", "gain"), rows, console, width, 0)
+    for fix in filter(lambda each: each.code, said.verdict.fixes):
         text = Text(f"# {fix.title}\n{fix.code}", style="green")
         console.print(text, no_wrap=True, overflow="ignore", crop=False)  # to be pasted
 
@@ -186,7 +183,9 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
     shares = said.shares
     return {
         "schema": SCHEMA,
-        "verdict": said.verdict,
+        "verdict": said.verdict.text,
+        "cause": said.verdict.cause,
+        "line": said.verdict.line,
         "notes": said.notes,
         "wall_s": trace.wall_s,
         "start_up_s": shares.startup_s,
@@ -205,7 +204,7 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
             "command": list(trace.command),
             "exit_code": trace.exit_code,
             "killed_processes": shares.killed,
-            "loaders": [{"name": use.name, **use.settings} for use in trace.loaders],
+            "uses": [{"name": use.name, **use.settings} for use in trace.uses],
         },
         "machine": {
             "cores": trace.cores,
@@ -277,7 +276,7 @@ def _template() -> "Template":
     )
     cells = (stage_cells, image_cells)
     jinja.filters |= {words.__name__: words for words in (digits, percent, seconds, times, *cells)}
-    jinja.filters["interval"] = say_interval
+    jinja.filters["gain"] = say_gain
     jinja.globals["count"] = count
     return jinja.from_string(_text_of("page.html.jinja"))
 

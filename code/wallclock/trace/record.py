@@ -140,10 +140,12 @@ class ImageKind:
 
 
 @dataclass(frozen=True)
-class LoaderUse:
-    """A DataLoader that the program made, with its settings as text.
+class Use:
+    """What the program used, with its settings as text, and the `line` of its own code.
 
-    `settings` of a DataLoader: `num_workers`, `batch_size`, `prefetch_factor`, `pin_memory`.
+    A `DataLoader` with `num_workers`, `batch_size`, `prefetch_factor`, `pin_memory`; an `option` of
+    its command line for numbers of workers, with `flag` and `value`; a function that writes images,
+    with `format` and what the encoder was told.
     """
 
     name: str
@@ -170,7 +172,7 @@ class Trace:
     cores: int
     processes: tuple[Process, ...]
     images: tuple[ImageKind, ...] = ()
-    loaders: tuple[LoaderUse, ...] = ()
+    uses: tuple[Use, ...] = ()
     device: str = ""
     device_busy_s: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)

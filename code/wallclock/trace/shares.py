@@ -8,7 +8,7 @@ counts as if it came after. Where the seconds exceed the time, the share is of t
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -24,6 +24,18 @@ LOADING = ("read", "decode", "resize", "transform", "normalize", "assemble")
 MODEL = ("forward", "backward", "optimizer")
 #: Waits: for data, for whatever else, and perhaps for the storage.
 WAITING = ("wait", "read", OTHER_WAITS)
+#: Packages that fetch: what they do outside of traced functions is `read`, too.
+_NETWORK: tuple[str, ...] = (
+    "requests",
+    "urllib",
+    "urllib3",
+    "http",
+    "httpx",
+    "httpcore",
+    "aiohttp",
+    "fsspec",
+)
+_NETWORK += ("boto3", "botocore", "s3fs", "gcsfs")
 #: Of the cores' time, for other programs.
 _MOST_OTHERS = 0.1
 #: Functions that a row names.
@@ -132,7 +144,7 @@ class Shares:
         for index, start in enumerate(starts, start=1):
             most = max(most, index - sum(end <= start for end in ends))
         # Loaders of an epoch and of its evaluation keep their workers, and take turns.
-        settings = [use.settings.get("num_workers", "") for use in self.trace.loaders]
+        settings = [use.settings.get("num_workers", "") for use in self.trace.uses]
         at_a_time = max((int(number) for number in settings if number.isdigit()), default=0)
         return min(most, at_a_time * self.n_ranks or most)
 
@@ -140,6 +152,13 @@ class Shares:
     def n_ranks(self) -> int:
         """Processes that run the model side by side; 1 for a program without a launcher."""
         return max(1, len(self.trace.threads(of_workers=False)))
+
+    @property
+    def loads_itself(self) -> bool:
+        """Whether lines of its own load the images, as far as samples tell, no library's loop."""
+        threads = [t for process in self.trace.processes for t in process.threads]
+        found = [s for thread in threads for s in thread.samples if s.stage in LOADING]
+        return not found or any(sample.path for sample in found)
 
     @property
     def img_per_s(self) -> float:
@@ -190,31 +209,48 @@ def _table(title: str, threads: Sequence[Thread], wall_s: float, unknown_waits: 
     wall_s = max(wall_s, traced_s)
     if threads:
         rest_s = wall_s - traced_s
-        waits_s = rest_s * _waiting_share(samples)
-        stages[OTHER] = Spent(rest_s - waits_s)
-        if waits_s:
-            stages[unknown_waits] = stages.get(unknown_waits, Spent()) + Spent(waits_s)
+        for stage, share in _outside(samples, unknown_waits).items():
+            stages[stage] = stages.get(stage, Spent()) + Spent(rest_s * share)
     rows = []
     for stage, spent in stages.items():
         of_stage = [(f.name, s) for f, s in functions.items() if f.stage == stage]
-        place, call = _place_of(stage, samples)
+        place, call = _place_of(stage, samples, unknown_waits)
         share = _share(spent.seconds, wall_s)
         rows.append(Row(stage, spent, share, tuple(of_stage[:_MOST_FUNCTIONS]), place, call))
     return Table(title, len(threads), wall_s, tuple(rows))
 
 
-def _waiting_share(samples: Sequence[Sampled]) -> float:
-    """The part of the time outside of all traced functions in which threads waited."""
-    outside = [each for each in samples if not each.stage]
-    seconds = sum(each.seconds for each in outside)
-    return sum(each.waited_s for each in outside) / seconds if seconds else 0.0
+def _split(each: Sampled, unknown_waits: str) -> Mapping[str, float]:
+    """Stage → seconds of a sample."""
+    if each.stage:
+        return {each.stage: each.seconds}
+    if is_of_network(each.call):
+        return {"read": each.seconds}
+    return {OTHER: each.seconds - each.waited_s, unknown_waits: each.waited_s}
 
 
-def _place_of(stage: str, samples: Sequence[Sampled]) -> tuple[str, str]:
+def is_of_network(name: str) -> bool:
+    """Whether a function, as `module.name`, fetches over a network."""
+    return name.partition(".")[0] in _NETWORK
+
+
+def _outside(samples: Sequence[Sampled], unknown_waits: str) -> Mapping[str, float]:
+    """Stage → its part of the time outside of all traced functions."""
+    totals = {OTHER: 0.0}
+    for each in samples:
+        for stage, seconds in _split(each, unknown_waits).items():
+            if not each.stage and seconds:
+                totals[stage] = totals.get(stage, 0.0) + seconds
+    whole_s = sum(totals.values())
+    return {stage: s / whole_s for stage, s in totals.items()} if whole_s else {OTHER: 1.0}
+
+
+def _place_of(stage: str, samples: Sequence[Sampled], unknown_waits: str) -> tuple[str, str]:
     """The line that was in a stage most, and what it had called; empty where none was."""
     totals: dict[str, float] = defaultdict(float)
     calls: dict[tuple[str, str], float] = defaultdict(float)
-    for each, seconds in _sampled_in(stage, samples):
+    for each in samples:
+        seconds = _split(each, unknown_waits).get(stage, 0.0)
         if each.path and seconds:
             place = f"{os.path.basename(each.path)}:{each.line}"
             totals[place] += seconds
@@ -224,16 +260,6 @@ def _place_of(stage: str, samples: Sequence[Sampled]) -> tuple[str, str]:
     place = max(totals, key=totals.__getitem__)
     of_place = {call: seconds for (at, call), seconds in calls.items() if at == place}
     return place, max(of_place, key=of_place.__getitem__)
-
-
-def _sampled_in(stage: str, samples: Sequence[Sampled]) -> Iterator[tuple[Sampled, float]]:
-    for each in samples:
-        if stage == OTHER:
-            yield each, 0.0 if each.stage else each.seconds - each.waited_s
-        elif stage == OTHER_WAITS:
-            yield each, 0.0 if each.stage else each.waited_s
-        elif stage == each.stage:
-            yield each, each.seconds
 
 
 def _share(seconds: float, wall_s: float) -> float:

@@ -19,10 +19,10 @@ from typing import Any
 from wallclock.errors import UserError
 from wallclock.predict.advice import FIXES, Job, gain_of, workers_for
 from wallclock.predict.pictures import Target
-from wallclock.trace.fixes import batch_of, errors_of
+from wallclock.trace.fixes import batch_of, errors_of, say_gain
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Shares
-from wallclock.trace.words import count, digits, percent, times
+from wallclock.trace.words import count, digits, percent
 from wallclock.trace.work import job_of
 
 #: Files at most, and seconds until a measurement is given up.
@@ -118,7 +118,7 @@ def conclude(shares: Shares, job: Job, measured: Measured) -> Trial:
         "predicted_gain": _LOADER.gain(job, errors),
     }
     use, n_passes = measured.busy_cores / job.cores, len(measured.rates)
-    said = [f"{times(g.speedup)} ({times(g.low)} to {times(g.high)})" for g in gains.values()]
+    said = [say_gain(gain) for gain in gains.values()]
     busy = f", {percent(use)} of them used" if use < _BUSY else ""
     failed = (
         f"; {count(measured.failures, 'file')} could not be loaded" if measured.failures else ""

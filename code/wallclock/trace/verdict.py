@@ -1,10 +1,13 @@
-"""What binds a traced program, in a sentence."""
+"""What binds a traced program: the cause, the line, and the change, in a sentence."""
 
-from wallclock.trace.fixes import Fixes, say_interval
-from wallclock.trace.shares import LOADING, MODEL, OTHER, OTHER_WAITS, Row, Shares
+from dataclasses import dataclass
+
+from wallclock.trace.fixes import Fixes, Predicted, say_gain
+from wallclock.trace.shares import LOADING, MODEL, OTHER, OTHER_WAITS, Row, Shares, is_of_network
 from wallclock.trace.sizes import full_size_share, say_size, say_target, tabulate_sizes, target_of
 from wallclock.trace.words import digits, percent, times
 from wallclock.trace.work import job_of
+from wallclock.trace.writing import change_of_writing
 
 #: Stage → the subject of a sentence.
 _SUBJECTS = {
@@ -29,85 +32,185 @@ _MAIN = "the main process waits", "the main process's"
 _WORKERS = "the workers wait", "the workers'"
 #: A model that takes this share of the time is what there is to say.
 _MODEL_BINDS = 0.5
+#: A stage that takes this part of loading is named alone.
+_NEARLY_ALL = 0.75
+#: Requests at a time that servers take.
+_AT_ONCE = 16
 #: What most images share is said of all.
 _MOST = 0.5
-LOST = "The trace is lost: its counters were removed from the temporary folder (TMPDIR)"
+LOST = (
+    "The program was not traced: it left no counters. Its temporary folder (TMPDIR) was emptied,"
+    " or its Python runs with -E, -I or -S"
+)
 NO_IMAGES = "No image was read or decoded: nothing here to say about an image job"
 
 
-def say_verdict(shares: Shares, fixes: Fixes) -> str:
-    """One sentence: what takes the time, and why."""
+@dataclass(frozen=True)
+class Verdict:
+    """What binds: `cause`, `line` of the user's code, and the fixes that `text` names.
+
+    `cause`: of `_CAUSES`, `fetching`, `untraced` or `no images`. `line`: empty where unknown.
+    """
+
+    cause: str
+    text: str
+    line: str = ""
+    fixes: tuple[Predicted, ...] = ()
+
+
+#: Cause → the stages of the main thread that it is compared by.
+_CAUSES = {
+    "waiting": ("wait",),
+    "loading": LOADING,
+    "model": MODEL,
+    "writing": ("serialize",),
+    "copying": ("h2d", "d2h"),
+    "python": (OTHER,),
+    "pausing": (OTHER_WAITS,),
+}
+
+
+def find_verdict(shares: Shares, fixes: Fixes) -> Verdict:
+    """What takes most of the main process's time, why, and what to change."""
     if not any(process.role == "main" for process in shares.trace.processes):
-        return f"{LOST}."
+        return Verdict("untraced", f"{LOST}.")
     if not shares.n_images:
-        return f"{NO_IMAGES}."
+        return Verdict("no images", f"{NO_IMAGES}.")
     main = shares.main
-    model = main.share(*MODEL)
-    waiting = main.share("wait")
-    loading = main.share(*LOADING)
-    rest = [row for row in main.rows if row.stage not in (*MODEL, *LOADING, "wait")]
-    longest = max(rest, key=lambda row: row.share, default=None)
-    largest_rest = longest.share if longest else 0.0
-    if waiting >= max(model, loading, largest_rest):
-        return _starving(shares)
-    if loading >= max(model, largest_rest):
-        return _loading(shares)
-    if model >= largest_rest:
-        return _model_binds(model, fixes)
-    return _rest_binds(longest)
+    totals = {cause: main.share(*stages) for cause, stages in _CAUSES.items()}
+    cause = max(totals, key=totals.__getitem__)
+    row = main.largest(*_CAUSES[cause])
+    if cause == "loading":
+        row = main.largest(*LOADING, OTHER)
+    if cause == "waiting":
+        row = shares.workers.largest(*LOADING, "serialize", "send", OTHER, OTHER_WAITS)
+    if cause == "model":
+        text = _model_binds(totals["model"], fixes)
+    elif cause == "waiting":
+        text = _starving(shares, fixes, row)
+    else:
+        text = _in_main(shares, fixes, row, totals["loading"] if cause == "loading" else 0.0)
+    if row is None:
+        return Verdict(cause, f"{text}.")
+    if row.stage == OTHER:
+        cause = "python"
+    if row.stage == "read" and _fetches(row):
+        cause = "fetching"
+    sharing = _say_sharing(shares) if cause in ("waiting", "model") else ""
+    if sharing:
+        text = f"{sharing}: {text[:1].lower()}{text[1:]}"
+    return Verdict(cause, f"{text}.", row.place, _fixes_for(fixes, row))
 
 
-def _starving(shares: Shares) -> str:
+def _starving(shares: Shares, fixes: Fixes, row: Row | None) -> str:
     device = _device(shares)
     share = shares.device_waits if device else shares.main.share("wait")
     subject = f"The {device}" if device else "The main process"
     if not round(100 * share):
         subject, share = "The main process", shares.main.share("wait")
     head = f"{subject} waits for data {percent(share)} of the time"
-    row = shares.workers.largest(*LOADING, "send", OTHER, OTHER_WAITS)
-    if row is None:
-        return f"{head}."
-    return f"{head}; {_say_row(row, _WORKERS)}{_reason(shares, row)}."
+    return f"{head}; {_say_row(row, _WORKERS)}{_end(shares, fixes, row)}" if row else head
 
 
-def _loading(shares: Shares) -> str:
-    row = shares.main.largest(*LOADING, OTHER)
+def _in_main(shares: Shares, fixes: Fixes, row: Row | None, loading: float) -> str:
+    """`loading`: its share, where one of its stages is the longest."""
     if row is None:
-        return f"{NO_IMAGES}."
+        return NO_IMAGES
     head = _capital(_say_row(row, _MAIN))
-    device = _device(shares)
-    meanwhile = shares.device_waits
-    if device and meanwhile >= _MODEL_BINDS:
+    device, meanwhile = _device(shares), shares.device_waits
+    if row.stage in LOADING and row.share < _NEARLY_ALL * loading:
+        head = f"Loading takes {percent(loading)} of the main process's time,"
+        head += f" most of it {_subject(row)}: {percent(row.share)}{_where(row)}"
+    if device and row.stage in LOADING and meanwhile >= _MODEL_BINDS:
         head = f"The {device} waits for data {percent(meanwhile)} of the time;"
-        head += f" {_SUBJECTS[row.stage]} alone takes {percent(row.share)}"
-    return f"{head}{_reason(shares, row)}."
+        head += f" {_subject(row)} alone takes {percent(row.share)}{_where(row)}"
+    return f"{head}{_end(shares, fixes, row)}"
+
+
+def _end(shares: Shares, fixes: Fixes, row: Row) -> str:
+    """Why the longest stage takes so long, and what to change, as far as that is known."""
+    change = _change(shares, fixes, row)
+    return f"{_reason(shares, row)}{f'; {change}' if change else ''}"
+
+
+def _change(shares: Shares, fixes: Fixes, row: Row) -> str:
+    if row.stage == "serialize":
+        what, gain = change_of_writing(shares, row)
+        return f"{what}: {say_gain(gain)}" if gain else what
+    named = _fixes_for(fixes, row)
+    if row.stage == "read" and _fetches(row):
+        return "; ".join(
+            (f"fetch {_AT_ONCE} at a time", *(_say_fix(fixes, each) for each in named))
+        )
+    if row.stage == OTHER and any(
+        kind.format.startswith(("float", "bfloat")) and kind.source > kind.made
+        for kind in shares.trace.kinds("resize")
+    ):
+        return "whole images become floats before they are resized: resize uint8, then convert"
+    return ", or ".join(_say_fix(fixes, each) for each in named)
+
+
+def _fixes_for(fixes: Fixes, row: Row) -> tuple[Predicted, ...]:
+    """What shortens a stage: of fetching, what fetches ahead."""
+    if row.stage not in LOADING:
+        return ()
+    fetches = row.stage == "read" and _fetches(row)
+    return tuple(e for e in fixes.to_write if not fetches or e.fix.name == "open_images")
+
+
+def _say_fix(fixes: Fixes, each: Predicted) -> str:
+    return f"{each.title}: {say_gain(each.gain)}" if fixes.are_known else f"try {each.title}"
+
+
+def _fetches(row: Row) -> bool:
+    """Whether a stage of reads is one of a network."""
+    return any(map(is_of_network, (row.call, *(name for name, _ in row.functions[:1]))))
+
+
+def _say_sharing(shares: Shares) -> str:
+    """Whose work the cores do, where loaders and a model take turns on them; else empty."""
+    job = job_of(shares)
+    if job is None or not job.model_cores or not job.workers:
+        return ""
+    loading, model = job.load_s + job.of("send"), job.of("model") * job.model_cores
+    if job.workers + job.model_cores <= job.cores or not loading + model:
+        return ""
+    part = loading / (loading + model)
+    return (
+        f"Loaders and model share the {job.cores} cores, loading {percent(part)} of the work and"
+        f" the model {percent(1 - part)}"
+    )
 
 
 def _model_binds(share: float, fixes: Fixes) -> str:
     head = f"The model takes {percent(share)} of the time"
     if not fixes.are_known:
-        return f"{head}."
+        return head
     if not fixes.all:
-        return f"{head}; no loader will help."
+        return f"{head}; no loader will help"
     if not fixes.recommended:
-        return f"{head}; no loader will bring more than {times(fixes.all[0].gain.speedup)}."
+        return f"{head}; no loader will bring more than {times(fixes.all[0].gain.speedup)}"
     best = fixes.recommended[0]
-    return f"{head}; {best.fix.name} still brings {say_interval(best)}."
-
-
-def _rest_binds(row: Row | None) -> str:
-    return f"{_capital(_say_row(row, _MAIN))}." if row else f"{NO_IMAGES}."
+    return f"{head}; {best.fix.name} still brings {say_gain(best.gain)}"
 
 
 def _say_row(row: Row, whose: tuple[str, str]) -> str:
     """`decoding takes 63 % of the workers' time (embed.py:14)`."""
     waits, owner = whose
     if row.stage == OTHER_WAITS:
-        where = f" ({row.place})" if row.place else ""
-        return f"{waits} {percent(row.share)} of the time in {row.call or 'a library'}{where}"
+        return f"{waits} {percent(row.share)} of the time in {row.call or 'a library'}{_where(row)}"
+    return f"{_subject(row)} takes {percent(row.share)} of {owner} time{_where(row)}"
+
+
+def _subject(row: Row) -> str:
+    if row.stage == OTHER and row.place:
+        return "the program's own code"
+    return "fetching" if row.stage == "read" and _fetches(row) else _SUBJECTS[row.stage]
+
+
+def _where(row: Row) -> str:
     called = f", which calls {row.call}" if row.call and row.stage == OTHER else ""
-    where = f" ({row.place}{called})" if row.place else ""
-    return f"{_SUBJECTS[row.stage]} takes {percent(row.share)} of {owner} time{where}"
+    return f" ({row.place}{called})" if row.place else ""
 
 
 def _capital(text: str) -> str:
@@ -116,10 +219,10 @@ def _capital(text: str) -> str:
 
 def _reason(shares: Shares, row: Row) -> str:
     """What stands behind the longest stage, from a colon on; empty where nothing is sure."""
-    if row.stage == "read":
+    if row.stage == "read" and not _fetches(row):
         job = job_of(shares)
         return ": the storage binds" if job and job.of("wait") > job.of("read") else ""
-    if row.stage != "decode" or not shares.trace.kinds("decode"):
+    if row.stage not in ("decode", "resize") or not shares.trace.kinds("decode"):
         return ""
     return f": {_say_pictures(shares)}"
 

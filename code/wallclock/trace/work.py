@@ -10,7 +10,7 @@ from wallclock import native
 from wallclock.predict.advice import Job
 from wallclock.predict.pictures import Decoded, Library, Resized
 from wallclock.trace.record import ImageKind, Process, Trace, by_function
-from wallclock.trace.shares import LOADING, MODEL, OTHER, WAITING, Shares
+from wallclock.trace.shares import LOADING, MODEL, OTHER, WAITING, Shares, is_of_network
 from wallclock.trace.sizes import scale_of, target_of
 
 #: Reads slower than this wait for the storage; faster ones copy from memory. Bytes per second.
@@ -59,13 +59,27 @@ def job_of(shares: Shares) -> Job | None:
         cores=max(1, trace.cores),
         model_cores=_model_cores(shares, model_s, beside_s) if on_loaders_cores else 0,
         has_gpu=bool(trace.device),
-        has_torch="torch" in trace.versions,
+        has_dataloader=any("num_workers" in use.settings for use in trace.uses),
+        source=_source(shares),
         saved_by_loader_s=saved_s / of_rank,
         decoded=[_decoded(kind) for kind in trace.kinds("decode") if min(kind.source)],
         resized=[_resized(kind) for kind in trace.kinds("resize") if min(kind.source)],
         target=target_of(trace),
         loader=_loader(trace),
     )
+
+
+def _source(shares: Shares) -> str:
+    """Where the images lie: `files`, `zip` or `urls`."""
+    row = max(
+        (row for table in (shares.main, shares.workers) if (row := table.largest("read"))),
+        key=lambda row: row.spent.seconds,
+        default=None,
+    )
+    names = [name for name, _ in row.functions] if row else []
+    if "zipfile read" in names:
+        return "zip"
+    return "urls" if row and any(map(is_of_network, (row.call, *names[:1]))) else "files"
 
 
 def _loader(trace: Trace) -> Library:
@@ -175,7 +189,7 @@ def _model_cores(shares: Shares, model_s: float, beside_s: float) -> int:
 
 
 def _batch_size(shares: Shares) -> int:
-    sizes = [use.settings.get("batch_size", "") for use in shares.trace.loaders]
+    sizes = [use.settings.get("batch_size", "") for use in shares.trace.uses]
     numbers = [int(size) for size in sizes if size.isdigit() and int(size) > 0]
     if numbers:
         return max(numbers)

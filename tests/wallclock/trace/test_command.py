@@ -96,7 +96,7 @@ def test_the_exit_status_is_the_programs(how: str, status: int, folder: Path) ->
 def test_a_program_that_empties_its_folder_of_temporary_files(folder: Path) -> None:
     status, stdout, stderr = finish(start(folder, "program.py", "empty"))
     assert (status, stdout) == (0, "ready [] \n")
-    assert "The trace is lost" in stderr
+    assert "The program was not traced" in stderr
 
 
 @pytest.mark.parametrize(

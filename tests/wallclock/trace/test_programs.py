@@ -54,6 +54,29 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return trace(write(folder, LOOP), images, folder / "out.png", cwd=folder)
 
 
+def test_what_a_program_uses(tmp_path: Path) -> None:
+    """Its options for workers, how it writes, and where."""
+    source = """
+    import argparse, io, sys
+    from PIL import Image
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-j", "--workers", type=int, default=4)
+    parser.add_argument("--name", default="workers")
+    parser.parse_args()
+    for level in (9, 9, 1):
+        image = Image.new("RGB", (8, 8))
+        image.save(io.BytesIO(), "png", compress_level=level)
+    image.save("a.webp")
+    """
+    used = trace(write(tmp_path, source), "-j", "3", cwd=tmp_path).trace.uses
+    assert [(use.name, dict(use.settings)) for use in used] == [
+        ("option", {"flag": "--workers", "value": "3", "line": "program.py:7"}),
+        ("PIL.Image.save", {"format": "PNG", "compress_level": "9", "line": "program.py:10"}),
+        ("PIL.Image.save", {"format": "PNG", "compress_level": "1", "line": "program.py:10"}),
+        ("PIL.Image.save", {"format": "WEBP", "line": "program.py:11"}),
+    ]
+
+
 def test_counts_are_those_by_hand(loop: Done) -> None:
     counts = json.loads(loop.stdout)
     assert loop.images("read") == counts["read"] == 6

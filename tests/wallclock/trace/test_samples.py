@@ -33,7 +33,7 @@ def test_the_line_of_other_python(tmp_path: Path) -> None:
     assert row is not None
     assert (row.stage, row.call) == (OTHER, "")
     assert row.place in ("program.py:10", "program.py:11")
-    assert row.place in Findings(done.trace).verdict
+    assert row.place in Findings(done.trace).verdict.text
 
 
 def test_a_wait_by_any_call(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_wait_by_any_call(tmp_path: Path) -> None:
     row = Shares(done.trace).main.largest(OTHER, OTHER_WAITS)
     assert row is not None
     assert (row.stage, row.place) == (OTHER_WAITS, "program.py:11")
-    assert "The main process waits" in Findings(done.trace).verdict
+    assert "The main process waits" in Findings(done.trace).verdict.text
 
 
 def test_a_main_thread_beside_workers_waits_for_them(tmp_path: Path) -> None:

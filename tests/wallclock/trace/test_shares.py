@@ -15,7 +15,7 @@ from wallclock.predict.pictures import MARGIN, Target
 from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import FAST
 from wallclock.trace.fixes import say_size_argument
-from wallclock.trace.record import ImageKind, LoaderUse, Sampled, Trace
+from wallclock.trace.record import ImageKind, Sampled, Trace, Use
 from wallclock.trace.shares import OTHER, OTHER_WAITS, Shares
 from wallclock.trace.sizes import MOST_ROWS, full_size_share, scale_of, tabulate_sizes, target_of
 from wallclock.trace.words import count, digits, keep_together, percent, times
@@ -68,8 +68,8 @@ def test_epochs_workers_are_not_counted_twice() -> None:
 
 def test_loaders_that_take_turns_keep_their_workers() -> None:
     made = traces.dataloader({"wait": 7.0}, {"decode": 3.0}, n_workers=4)
-    uses = [LoaderUse("torch.utils.data.DataLoader", {"num_workers": "2"}) for _ in range(2)]
-    assert Shares(replace(made, loaders=tuple(uses))).n_workers == 2
+    uses = [Use("torch.utils.data.DataLoader", {"num_workers": "2"}) for _ in range(2)]
+    assert Shares(replace(made, uses=tuple(uses))).n_workers == 2
     assert Shares(made).n_workers == 4
 
 

@@ -3,6 +3,7 @@
 torchvision and albumentations cannot be had here: modules of the same names stand in for them.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -185,7 +186,7 @@ def test_workers_and_their_consumer(training: Done) -> None:
 
 
 def test_settings_of_the_loaders(training: Done) -> None:
-    uses = [loader for loader in training.trace.loaders if "DataLoader" in loader.name]
+    uses = [loader for loader in training.trace.uses if "DataLoader" in loader.name]
     assert [(use.settings["num_workers"], use.settings["batch_size"]) for use in uses] == [
         ("0", "4"),
         ("2", "4"),
@@ -193,6 +194,18 @@ def test_settings_of_the_loaders(training: Done) -> None:
     ]
     assert uses[1].settings["prefetch_factor"] == "2"
     assert uses[0].settings["pin_memory"] == "False"
+    assert all(re.fullmatch(r"\w+\.py:\d+", use.settings["line"]) for use in uses)
+
+
+def test_images_that_become_floats_before_the_resize(tmp_path: Path) -> None:
+    source = """
+    import torch
+    images = torch.zeros(1, 3, 40, 60, dtype=torch.uint8)
+    for tensor in (images, images.float()):
+        torch.nn.functional.interpolate(tensor, size=(8, 8))
+    """
+    kinds = trace(write(tmp_path, source), cwd=tmp_path).trace.kinds("resize")
+    assert {kind.format for kind in kinds} == {"", "float32"}
 
 
 def test_only_the_outermost_module_is_the_model(training: Done) -> None:

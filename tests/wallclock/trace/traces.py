@@ -4,16 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from wallclock.trace.record import (
-    Function,
-    ImageKind,
-    LoaderUse,
-    Process,
-    Sampled,
-    Spent,
-    Thread,
-    Trace,
-)
+from wallclock.trace.record import Function, ImageKind, Process, Sampled, Spent, Thread, Trace, Use
 
 #: The usual function of each stage.
 NAMES = {
@@ -94,7 +85,7 @@ def trace(
     wall_s: float = 10.0,
     first_image_s: float | None = 2.0,
     cores: int = 8,
-    loaders: Iterable[LoaderUse] = (),
+    uses: Iterable[Use] = (),
     device: str = "",
     device_busy_s: float | None = None,
     versions: Mapping[str, str] | None = None,
@@ -108,7 +99,7 @@ def trace(
         cores,
         tuple(processes),
         tuple(images),
-        tuple(loaders),
+        tuple(uses),
         device,
         device_busy_s,
         {"python": "3.11"} if versions is None else versions,
@@ -193,13 +184,11 @@ def dataloader(
         process([thread(worker, each, started_s=2.0)], "worker", cpu_s=worker_cpu_s)
         for _ in range(n_workers)
     ]
-    use = LoaderUse(
-        "torch.utils.data.DataLoader", {"num_workers": str(n_workers), "batch_size": "32"}
-    )
+    use = Use("torch.utils.data.DataLoader", {"num_workers": str(n_workers), "batch_size": "32"})
     kinds = [decoded(n), resized(n)] if images is None else images
     versions = {"python": "3.11", "torch": "2.13.0"}
     processes = [process([thread(main, n)], cpu_s=9.0), *workers]
-    return trace(processes, kinds, loaders=[use], versions=versions, **options)  # type: ignore[arg-type]
+    return trace(processes, kinds, uses=[use], versions=versions, **options)  # type: ignore[arg-type]
 
 
 SERIAL_DECODE = serial({"read": 0.1, "decode": 6.0, "resize": 1.5, "serialize": 0.1})
@@ -238,7 +227,7 @@ THREADS = trace(
     ],
     [decoded(200), resized(200)],
     cores=8,
-    loaders=[LoaderUse("concurrent.futures.ThreadPoolExecutor", {"max_workers": "2"})],
+    uses=[Use("concurrent.futures.ThreadPoolExecutor", {"max_workers": "2"})],
 )
 NO_IMAGES = trace([process([thread({"serialize": 0.5})], cpu_s=9.0)], first_image_s=None)
 KILLED = trace(

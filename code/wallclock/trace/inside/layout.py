@@ -36,10 +36,10 @@ MAGIC = 0x57434B54
 
 # --- text: lines of tab-separated fields --------------------------------------------------------
 TEXT_BYTES = 1 << 17
-#: First field of a line. function: its slot, stage, name. format: its number, name. loader: its
-#: name, then name and value of each setting. version: library, version. device: name. stopped: a
-#: child that the process ended.
-FUNCTION, FORMAT, LOADER, VERSION, DEVICE = "function", "format", "loader", "version", "device"
+#: First field of a line. function: its slot, stage, name. format: its number, name. use: name of
+#: what was used, then name and value of each setting. version: library, version. device: name.
+#: stopped: a child that the process ended.
+FUNCTION, FORMAT, USE, VERSION, DEVICE = "function", "format", "use", "version", "device"
 STOPPED = "stopped"
 
 # --- words of a region --------------------------------------------------------------------------

@@ -24,6 +24,8 @@ Note = Callable[[Tracer, Done], None]
 
 #: cv2.IMREAD_REDUCED_*: bits of the flags, and how often smaller they decode.
 _REDUCED = ((16, 2), (32, 4), (64, 8))
+#: What encoders are told that takes time.
+_TOLD = ("optimize", "compress_level", "progressive", "lossless", "method", "speed")
 #: First bytes → format. WebP, AVIF and HEIC have theirs after a length.
 _MAGICS = (
     (b"\xff\xd8\xff", "JPEG"),
@@ -56,6 +58,14 @@ def opened_image(tracer: Tracer, done: Done) -> None:
     tracer.paths.note_source(done.result, done.args[0] if done.args else done.kwargs["fp"])
 
 
+def saved_image(tracer: Tracer, done: Done) -> None:
+    """A Pillow image in a file: its format, and what the encoder was told."""
+    given = dict(zip(("self", "fp", "format"), done.args, strict=False)) | done.kwargs
+    form = (given.get("format") or format_by_name(given["fp"])).upper()
+    told = {key: given[key] for key in _TOLD if given.get(key) is not None}
+    tracer.write_use("PIL.Image.save", {"format": form, **told})
+
+
 def resized_image(tracer: Tracer, done: Done) -> None:
     """A Pillow image that became another one."""
     tracer.count(done.slot, 1)
@@ -76,7 +86,8 @@ def resized_batch(tracer: Tracer, done: Done) -> None:
         images = source.shape[0]
         tracer.count(done.slot, images)
         sizes = (source.shape[3], source.shape[2]), (done.result.shape[3], done.result.shape[2])
-        tracer.count_kind(done.slot, "", *sizes, images=images)
+        form = str(source.dtype).removeprefix("torch.") if source.is_floating_point() else ""
+        tracer.count_kind(done.slot, form, *sizes, images=images)
 
 
 def resized_into(tracer: Tracer, done: Done) -> None:

@@ -157,6 +157,13 @@ class Sampler:
         code = at.f_code
         return Where(index, slot, code.co_filename, at.f_lineno or 0, _name(at), call)
 
+    def users_line(self) -> str:
+        """The line of the user's own files that is running in this thread: `train.py:30`."""
+        at: FrameType | None = sys._getframe(1)
+        while at is not None and not self._is_users(at):
+            at = at.f_back
+        return f"{os.path.basename(at.f_code.co_filename)}:{at.f_lineno}" if at else ""
+
     def _is_users(self, frame: FrameType) -> bool:
         code = frame.f_code
         is_users = self._codes.get(code)

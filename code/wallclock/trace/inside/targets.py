@@ -27,7 +27,7 @@ _PILLOW = (
         for method in ("transpose", "rotate", "transform", "crop", "point", "filter", "tobytes")
     ),
     Row("fromarray", "transform"),
-    Row("Image.save", "serialize", name="PIL.Image.save"),
+    Row("Image.save", "serialize", "saved_image", "PIL.Image.save"),
 )
 
 _PILLOW_OPS = (
@@ -146,6 +146,7 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
         Row("HTTPResponse.readinto", "read", name="http.client readinto"),
         Row("HTTPResponse.read1", "read", name="http.client read1"),
     ),
+    "zipfile": (Row("ZipExtFile.read", "read", "read_image", "zipfile read"),),
     "fsspec.spec": (
         Row("AbstractBufferedFile.read", "read", "read_image", "fsspec read"),
         Row("AbstractFileSystem.cat_file", "read", "read_image", "fsspec cat_file"),
@@ -198,6 +199,7 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
 
 #: Module → `module:function` of this package that patches what a row cannot say.
 PATCHES: dict[str, str] = {
+    "argparse": "workers:patch_argparse",
     "io": "files:patch_io",
     "PIL.Image": "decoders:patch_image",
     "PIL.ImageFile": "decoders:patch_image_file",

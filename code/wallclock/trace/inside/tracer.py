@@ -70,7 +70,7 @@ class Tracer:
         self._complained = False
         #: Called when the process ends by itself.
         self.at_end: list[Callable[[], None]] = []
-        self._loaders: set[str] = set()
+        self._uses: set[str] = set()
         self._threads: dict[int, tuple[int, memoryview]] = {}
         self._begin(Counters(folder, clock()))
 
@@ -131,13 +131,15 @@ class Tracer:
             self._versions[library] = version
             self.write(layout.VERSION, library, version)
 
-    def write_loader(self, name: str, settings: dict[str, str]) -> None:
-        """Note a loader with its settings, once."""
+    def write_use(self, name: str, settings: dict[str, Any]) -> None:
+        """Note what is used here with these settings, and the user's line, once."""
+        settings = {key: str(value) for key, value in settings.items()}
         line = f"{name} {settings}"
-        if line not in self._loaders:
-            self._loaders.add(line)
+        if line not in self._uses:
+            self._uses.add(line)
+            settings["line"] = self.sampler.users_line()
             fields = (field for entry in settings.items() for field in entry)
-            self.write(layout.LOADER, name, *fields)
+            self.write(layout.USE, name, *fields)
 
     # --- threads --------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ _DATALOADER_SETTINGS = (
     "pin_memory",
     "persistent_workers",
 )
+#: In the names of options for numbers of workers.
+_OF_WORKERS = ("workers", "jobs", "num_proc", "threads", "processes")
 _DATALOADER = "torch.utils.data.DataLoader"
 
 
@@ -25,13 +27,31 @@ def patch_dataloader(tracer: Tracer, module: ModuleType) -> None:
         @wraps(original)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             original(self, *args, **kwargs)
-            tracer.write_loader(
-                _DATALOADER, {name: str(getattr(self, name, "")) for name in _DATALOADER_SETTINGS}
-            )
+            settings = {name: getattr(self, name, "") for name in _DATALOADER_SETTINGS}
+            tracer.write_use(_DATALOADER, settings)
 
         return __init__
 
     replace(tracer, module, "DataLoader.__init__", wrap)
+
+
+def patch_argparse(tracer: Tracer, module: ModuleType) -> None:
+    """Note the program's own options for numbers of workers."""
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def parse_known_args(self: Any, *args: Any, **kwargs: Any) -> Any:
+            parsed = original(self, *args, **kwargs)
+            for action in self._actions:
+                value = getattr(parsed[0], str(action.dest), None)
+                if type(value) is int and any(word in action.dest for word in _OF_WORKERS):
+                    flag = max(action.option_strings, key=len, default="")
+                    tracer.write_use("option", {"flag": flag, "value": value})
+            return parsed
+
+        return parse_known_args
+
+    replace(tracer, module, "ArgumentParser.parse_known_args", wrap)
 
 
 def patch_popen(tracer: Tracer, module: ModuleType) -> None:
