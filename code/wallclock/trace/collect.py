@@ -1,7 +1,6 @@
 """From the counters that a program's processes left to a `Trace`."""
 
 import os
-import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -40,12 +39,7 @@ class File:
     functions: dict[int, Function] = field(default_factory=dict)
     formats: dict[int, str] = field(default_factory=lambda: {0: ""})
     uses: list[Use] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
     device: str = ""
-    #: Whether its process outlives the program, as the trackers of multiprocessing do for a moment.
-    runs: bool = False
-    #: Identifiers of children that it ended.
-    stopped: set[int] = field(default_factory=set)
     #: Of each sample: when, region, slot, path, line, function, call, nanoseconds, those of waits.
     samples: list[list[str]] = field(default_factory=list)
 
@@ -77,10 +71,6 @@ def collect(folder: Path, ended: Ended) -> Trace:
         uses=_distinct(use for file in files for use in file.uses),
         device=devices[0] if devices else "",
         device_busy_s=sum(busy) / 1e9 if busy else None,
-        versions={
-            "python": platform.python_version(),
-            **{name: text for file in files for name, text in file.versions.items()},
-        },
         swapped_bytes=ended.swapped_bytes,
         others_s=_others_s(ended, processes),
         untraced_s=max(0.0, ended.cpu_s - sum(process.cpu_s or 0.0 for process in processes)),
@@ -99,7 +89,6 @@ def read(path: Path) -> File | None:
     """A file of counters; None where its process did not get as far as to write its head."""
     if path.stat().st_size != layout.FILE_BYTES:
         return None
-    runs = _is_running(path.name.partition("-")[0])  # first: it may end while this reads
     with path.open("rb") as opened:  # sparse, and many times as large as what is in it
         words = _words(opened, 0, layout.HEAD_WORDS)
         if words[layout.MAGIC_WORD] != layout.MAGIC:
@@ -107,20 +96,13 @@ def read(path: Path) -> File | None:
         text = opened.read(words[layout.TEXT_USED]).decode("utf-8", "replace")
         used = range(words[layout.REGIONS_USED])
         regions = [_words(opened, layout.region_at(at), layout.REGION_WORDS) for at in used]
-    file = File(words, [region for region in regions if region[layout.BEGAN]], runs=runs)
+    file = File(words, [region for region in regions if region[layout.BEGAN]])
     for line in text.splitlines():
         _read_line(file, line.split("\t"))
     with suppress(OSError):
         lines = path.with_suffix(layout.SAMPLES).read_text("utf-8", "replace").split("\n")
         file.samples = [line.split("\t") for line in lines if line.count("\t") == _N_FIELDS - 1]
     return file
-
-
-def _is_running(pid: str) -> bool:
-    with suppress(OSError):
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-        return state not in (b"Z", b"X")
-    return False
 
 
 def image_paths(folder: Path) -> list[str]:
@@ -152,12 +134,8 @@ def _read_line(file: File, fields: Sequence[str]) -> None:
     elif kind == layout.USE:
         settings = dict(zip(values[1::2], values[2::2], strict=True))
         file.uses.append(Use(values[0], settings))
-    elif kind == layout.VERSION:
-        file.versions[values[0]] = values[1]
     elif kind == layout.DEVICE:
         file.device = values[0]
-    elif kind == layout.STOPPED:
-        file.stopped.add(int(values[0]))
 
 
 def _processes(files: Sequence[File], ended: Ended, since_ns: int) -> list[Process]:
@@ -165,11 +143,7 @@ def _processes(files: Sequence[File], ended: Ended, since_ns: int) -> list[Proce
     programs: dict[int, list[Process]] = defaultdict(list)
     for file in files:
         programs[file.words[layout.PID]].append(_process(file, ended, since_ns))
-    stopped = set().union(*(file.stopped for file in files))
-    return [
-        replace(process, is_complete=process.is_complete or process.pid in stopped)
-        for process in map(_joined, programs.values())
-    ]
+    return list(map(_joined, programs.values()))
 
 
 def _joined(programs: Sequence[Process]) -> Process:
@@ -193,9 +167,8 @@ def _process(file: File, ended: Ended, since_ns: int) -> Process:
     words = file.words
     pid = words[layout.PID]
     is_first = pid == ended.pid
-    is_complete = words[layout.ENDED] != 0 or (file.runs and not is_first)
     # When a killed process ended, only its parent knows, and that is known of the first one alone.
-    last_ns = ended.ended_ns if is_first and not is_complete else file.last_ns
+    last_ns = ended.ended_ns if is_first and not words[layout.ENDED] else file.last_ns
     threads = [
         replace(
             _thread(file, region, last_ns, ended.started_ns),
@@ -209,7 +182,6 @@ def _process(file: File, ended: Ended, since_ns: int) -> Process:
         role="worker" if words[layout.IS_WORKER] or loads else "other",
         cpu_s=words[layout.CPU_NS] / 1e9 or None,
         threads=tuple(threads),
-        is_complete=is_complete,
     )
 
 

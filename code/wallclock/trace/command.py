@@ -19,7 +19,7 @@ from wallclock.trace.run import Ended, run
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        valid = "valid before the script: --json, --html, --seconds, --try, -m"
+        valid = "valid before the script: --json, --html, --try, -m"
         raise UsageError(f"trace: {message}; {valid}")
 
 
@@ -28,8 +28,6 @@ def _parser() -> _Parser:
     add = parser.add_argument_group("options, before the script").add_argument
     add("--json", type=Path, metavar="FILE", help="write the trace and the verdict as JSON")
     add("--html", type=Path, metavar="FILE", help="write the report as a page of HTML")
-    text = "interrupt the program after N seconds, as Ctrl-C does"
-    add("--seconds", type=float, default=0.0, metavar="N", help=text)
     text = "then measure open_images on the program's own images"
     add("--try", action="store_true", dest="tries", help=text)
     add("-h", "--help", action="store_true", help=argparse.SUPPRESS)
@@ -47,8 +45,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     given.program = ("-m", *given.module) if given.module else (*given.script,)
     if given.help:
         return given
-    if not 0 <= given.seconds < float("inf"):
-        raise UsageError(f"--seconds needs a positive number, not {given.seconds:g}")
     if not given.program:
         raise UsageError("trace needs a program: script.py args, or -m module args")
     if given.script and not os.path.exists(given.script[0]):
@@ -74,7 +70,7 @@ def trace(words: Sequence[str]) -> int:
     page = import_extra("wallclock.trace.page", "wallclock trace", "embed")
     console = import_extra("rich.console", "wallclock trace", "embed").Console(stderr=True)
     with _temporary_folder() as folder:
-        ended = run(request.program, folder, request.seconds, records_paths=request.tries)
+        ended = run(request.program, folder, records_paths=request.tries)
         traced, paths = collect(folder, ended), image_paths(folder)
     page.report(traced, console)
     trial = None
@@ -114,9 +110,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _end_alike(ended: Ended) -> int:
-    """The program's exit status; 0 for one that ended because its `--seconds` were over."""
-    if ended.is_cut and ended.exit_code == 128 + signal.SIGINT:
-        return 0
+    """The program's exit status; this process ends by the signal that ended the program."""
     if ended.status < 0:
         sys.stdout.flush()
         sys.stderr.flush()

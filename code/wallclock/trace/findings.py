@@ -71,10 +71,6 @@ class Findings:
             parts.append(f"{self.trace.device}{busy}")
         return "; ".join(parts)
 
-    def title_of(self, table: Table) -> str:
-        """`main process`, `4 workers`: whose time a table is of."""
-        return table.title if table is self.shares.main else count(self.shares.n_workers, "worker")
-
 
 def stage_cells(row: Row) -> tuple[str, ...]:
     """Seconds, share, calls, images, milliseconds per image."""
@@ -102,12 +98,6 @@ def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
     if trace.exit_code:
         how = _say_exit(trace.exit_code)
         yield f"The program ended {how} after {seconds(trace.wall_s)}; the times are until then."
-    if shares.killed:
-        was = "was" if shares.killed == 1 else "were"
-        yield (
-            f"{count(shares.killed, 'process')} {was} killed:"
-            " their times are as of their last traced call."
-        )
     if trace.untraced_s > max(_LEAST_UNTRACED_S, _WORTH_A_NOTE * trace.wall_s):
         yield (
             f"Processes that are not traced used {seconds(trace.untraced_s)} of the cores: programs"

@@ -1,6 +1,7 @@
 """What a trace says: on the terminal, as JSON, and as a page."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from textwrap import wrap
@@ -12,7 +13,7 @@ from markupsafe import Markup
 from wallclock.files import pretty_json, write_text
 from wallclock.outside import printable, values_without_secrets
 from wallclock.trace.findings import Findings, image_cells, stage_cells
-from wallclock.trace.fixes import Predicted, say_gain
+from wallclock.trace.fixes import say_gain
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import OTHER, OTHER_WAITS, Row, Table
 from wallclock.trace.sizes import Sizes
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 #: Of the JSON: a number that grows with a change that a reader must know of.
-SCHEMA = 1
+SCHEMA = 2
 #: Columns of the page on a terminal at most.
 _WIDTH = 100
 #: Of them between two columns of a table, and in a column that is not cut to fit.
@@ -68,12 +69,11 @@ _RIGHT = {"seconds", "share", "calls", "images", "ms/image", "number", "KB each"
 
 
 def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
-    title = said.title_of(table)
     after = " after start-up" if said.shares.startup_s else ""
     if said.shares.startup_s and table is said.shares.main:
         yield ("start-up", digits(said.shares.startup_s), "", "", "", "", "before the first image")
     whose = f"the time{after}" if table.title == "main process" else f"their time{after}, added up"
-    yield (title, digits(table.wall_s), "100 %", "", "", "", whose)
+    yield (table.title, digits(table.wall_s), "100 %", "", "", "", whose)
     shown = [row for row in table.rows if row.share >= _LEAST_SHARE]
     most = _MOST_ROWS + (len(shown) == _MOST_ROWS + 1)  # one row for the rest, or the rest itself
     longest = sorted(shown, key=lambda row: -row.share)[:most]
@@ -181,6 +181,7 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
     """
     said = Findings(trace)
     shares = said.shares
+    tables = {"main": shares.main.rows, "workers": shares.workers.rows}
     return {
         "schema": SCHEMA,
         "verdict": said.verdict.text,
@@ -189,21 +190,31 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
         "notes": said.notes,
         "wall_s": trace.wall_s,
         "start_up_s": shares.startup_s,
-        "main": _seconds_of(shares.main),
-        "workers": _seconds_of(shares.workers),
-        "lines": {table.title: _lines_of(table) for table in said.tables},
+        **{name: {r.stage: r.spent.seconds for r in rows} for name, rows in tables.items()},
+        "lines": {n: {r.stage: r.place for r in rows if r.place} for n, rows in tables.items()},
         "n_workers": shares.n_workers,
         "images": {
             "number": shares.n_images,
             "img_per_s": shares.img_per_s,
-            "kinds": [_kind_of(sizes) for sizes in said.sizes],
+            "kinds": [asdict(sizes) for sizes in said.sizes],
         },
-        "fixes": [_fix_of(fix) for fix in said.fixes.all],
+        "fixes": [
+            {
+                "name": each.fix.name,
+                "title": each.title,
+                "gain": each.gain.speedup,
+                "low": each.gain.low,
+                "high": each.gain.high,
+                "is_recommended": each.gain.is_recommended,
+                "code": each.code,
+                "cost": each.fix.cost,
+            }
+            for each in said.fixes.all
+        ],
         "model_error": said.fixes.model_error,
         "program": {
             "command": list(trace.command),
             "exit_code": trace.exit_code,
-            "killed_processes": shares.killed,
             "uses": [{"name": use.name, **use.settings} for use in trace.uses],
         },
         "machine": {
@@ -211,41 +222,7 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
             "cpu_use": shares.cpu_use,
             "device": trace.device,
             "device_busy_s": trace.device_busy_s,
-            "versions": dict(trace.versions),
         },
-    }
-
-
-def _seconds_of(table: Table) -> Mapping[str, float]:
-    return {row.stage: row.spent.seconds for row in table.rows}
-
-
-def _lines_of(table: Table) -> Mapping[str, str]:
-    return {row.stage: row.place for row in table.rows if row.place}
-
-
-def _kind_of(sizes: Sizes) -> Mapping[str, Any]:
-    return {
-        "stage": sizes.function.stage,
-        "function": sizes.function.name,
-        "format": sizes.format,
-        "number": sizes.count,
-        "stored": list(sizes.source),
-        "made": list(sizes.made),
-        "is_median": not sizes.is_typical,
-        "kb": sizes.kb,
-    }
-
-
-def _fix_of(predicted: Predicted) -> Mapping[str, Any]:
-    return {
-        "name": predicted.fix.name,
-        "gain": predicted.gain.speedup,
-        "low": predicted.gain.low,
-        "high": predicted.gain.high,
-        "is_recommended": predicted.gain.is_recommended,
-        "code": predicted.code,
-        "cost": predicted.fix.cost,
     }
 
 

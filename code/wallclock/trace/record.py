@@ -9,7 +9,7 @@ seconds of a thread therefore add up to at most the thread's wall time.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 #: What a traced function does, in the order an image passes them. `wait`: a consumer waits for
 #: data. `send`: a batch leaves its worker.
@@ -105,16 +105,14 @@ class Process:
     """One process of the program.
 
     `role`: `main`, of several ranks each; `worker` (loads images for another process) or `other`.
-    `is_complete`: whether it ended by itself, or its parent ended it, as a pool does; the counters
-    of a killed process are as of its last traced call. `cpu_s`: user and system time, of a killed
-    process until its last samples; None where it was not read.
+    `cpu_s`: user and system time, of a killed process until its last samples; None where it was not
+    read.
     """
 
     pid: int
     role: str
     cpu_s: float | None
     threads: tuple[Thread, ...]
-    is_complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ class Trace:
     `exit_code`: as a shell reports it, 128 + n for signal n. `first_image_s`: when the first image
     was read or decoded; before that the program imports and loads its model. None without images.
     `device`: name of the accelerator, empty without one; `device_busy_s`: its time in forward and
-    backward passes by CUDA events, None without one. `versions`: Python and the traced libraries.
+    backward passes by CUDA events, None without one.
     `swapped_bytes`: to and from the machine's swap while it ran. `others_s`: what other programs
     used of the cores meanwhile, added up; None where that is unknown. `untraced_s`: what the
     program's own processes did that left no counters.
@@ -175,7 +173,6 @@ class Trace:
     uses: tuple[Use, ...] = ()
     device: str = ""
     device_busy_s: float | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
     swapped_bytes: int = 0
     others_s: float | None = None
     untraced_s: float = 0.0

@@ -16,8 +16,6 @@ FORWARDED = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
-#: What ends a program after `--seconds`: signal, and seconds until the next one.
-_ENDINGS = ((signal.SIGINT, 15.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, 60.0))
 #: Python ignores these in itself; a program gets them as from a shell.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 #: siginfo's code of a signal that the kernel sent, to the terminal's whole process group.
@@ -28,10 +26,9 @@ _BY_KERNEL = 0x80
 class Ended:
     """How the program ran, as its parent saw it; times of the monotonic clock.
 
-    `status`: as `os.waitstatus_to_exitcode` gives it, -n for signal n. `is_cut`: whether it was
-    still running after `--seconds`. `swapped_bytes`: to and from the machine's swap meanwhile.
-    `cpu_s`: of the program and the processes that it waited for; `busy_s`: of the machine's cores
-    meanwhile, None where that is unknown.
+    `status`: as `os.waitstatus_to_exitcode` gives it, -n for signal n. `swapped_bytes`: to and from
+    the machine's swap meanwhile. `cpu_s`: of the program and the processes that it waited for;
+    `busy_s`: of the machine's cores meanwhile, None where that is unknown.
     """
 
     command: tuple[str, ...]
@@ -39,7 +36,6 @@ class Ended:
     status: int
     started_ns: int
     ended_ns: int
-    is_cut: bool = False
     swapped_bytes: int = 0
     cpu_s: float = 0.0
     busy_s: float | None = None
@@ -50,13 +46,8 @@ class Ended:
         return self.status if self.status >= 0 else 128 - self.status
 
 
-def run(
-    words: Sequence[str], folder: Path, seconds: float = 0.0, *, records_paths: bool = False
-) -> Ended:
-    """Run `python words…` with counters in `folder` until it ends, or for so many seconds.
-
-    `seconds`: 0 for no limit. Then the program gets SIGINT, as by Ctrl-C; its children do not.
-    """
+def run(words: Sequence[str], folder: Path, *, records_paths: bool = False) -> Ended:
+    """Run `python words…` with counters in `folder` until it ends."""
     awaited = {signal.SIGCHLD, *FORWARDED}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     try:
@@ -69,14 +60,14 @@ def run(
             setsigmask=before,
             setsigdef=_RESTORED,
         )
-        status, is_cut = _attend(pid, awaited, seconds)
+        status = _attend(pid, awaited)
         ended_ns = time.perf_counter_ns()
         swapped = swapped_bytes() - swapped
         used, busy_after = _cpu_of_children_s() - used, busy_s()
         busy = None if busy is None or busy_after is None else busy_after - busy
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Ended(tuple(words), pid, status, started_ns, ended_ns, is_cut, swapped, used, busy)
+    return Ended(tuple(words), pid, status, started_ns, ended_ns, swapped, used, busy)
 
 
 def _cpu_of_children_s() -> float:
@@ -96,24 +87,13 @@ def _environment(folder: Path, *, records_paths: bool) -> dict[str, str]:
     }
 
 
-def _attend(pid: int, awaited: set[signal.Signals], seconds: float) -> tuple[int, bool]:
-    """Send signals on until the program ends; its status, and whether its time was over."""
-    endings = iter(_ENDINGS)
-    limit_s = seconds or float("inf")
-    deadline = time.monotonic() + limit_s
-    is_cut = False
+def _attend(pid: int, awaited: set[signal.Signals]) -> int:
+    """Send signals on until the program ends; its status."""
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            return os.waitstatus_to_exitcode(status), is_cut
-        # Woken once a minute in any case; a wait of infinite length is another call.
-        left_s = min(max(deadline - time.monotonic(), 0.0), 60.0)
-        arrived = signal.sigtimedwait(awaited, left_s)
-        if arrived is not None:
-            if arrived.si_signo != signal.SIGCHLD and arrived.si_code != _BY_KERNEL:
-                os.kill(pid, arrived.si_signo)
-        elif time.monotonic() >= deadline:
-            is_cut = True
-            number, limit_s = next(endings, _ENDINGS[-1])
-            deadline = time.monotonic() + limit_s
-            os.kill(pid, number)
+            return os.waitstatus_to_exitcode(status)
+        # Woken once a minute in any case: SIGCHLD may have come before.
+        arrived = signal.sigtimedwait(awaited, 60)
+        if arrived and arrived.si_signo != signal.SIGCHLD and arrived.si_code != _BY_KERNEL:
+            os.kill(pid, arrived.si_signo)

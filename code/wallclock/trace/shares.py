@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import chain
 
 from wallclock.trace.record import Sampled, Spent, Thread, Trace, by_function, by_stage
+from wallclock.trace.words import count
 
 #: What no traced function took, by samples: at work in the program's own code and in libraries
 #: that are not traced, or waiting there.
@@ -124,7 +125,7 @@ class Shares:
         helpers = [_at_work(thread) for thread in threads if thread not in loaders]
         wall_s = sum(_after(thread, self.startup_s) for thread in loaders)
         wall_s += sum(spent.seconds for spent in by_stage(helpers).values())
-        return _table("workers", [*loaders, *helpers], wall_s, OTHER_WAITS)
+        return _table(count(self.n_workers, "worker"), [*loaders, *helpers], wall_s, OTHER_WAITS)
 
     @cached_property
     def n_images(self) -> int:
@@ -182,11 +183,6 @@ class Shares:
     def is_busy_machine(self) -> bool:
         """Whether other programs used so much that no gain follows from the times."""
         return self.others > _MOST_OTHERS
-
-    @property
-    def killed(self) -> int:
-        """Processes that did not end by themselves."""
-        return sum(not process.is_complete for process in self.trace.processes)
 
     @property
     def device_waits(self) -> float:

@@ -83,9 +83,7 @@ def _source(shares: Shares) -> str:
 
 
 def _loader(trace: Trace) -> Library:
-    if native.find():
-        return "native"
-    return "turbo" if "torch" in trace.versions else "pillow"
+    return "native" if native.find() else "turbo"
 
 
 def _split_main(shares: Shares, *, loads_beside: bool) -> tuple[float, float]:

@@ -135,21 +135,11 @@ def test_killed_it_leaves_no_folder(kill: Callable[[int, int], None], folder: Pa
     running.communicate()
 
 
-def test_seconds(folder: Path) -> None:
-    """The program is interrupted as by Ctrl-C, and the request was met."""
-    status, _, stderr = finish(start(folder, "--seconds", "1.5", "program.py", "sleep"))
-    assert status == 0
-    assert "KeyboardInterrupt" in stderr
-    assert not list((folder / "temporary").iterdir())
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--jsn", "a", "program.py"], "unrecognized arguments: --jsn; valid before the script"),
         (["--json"], "argument --json: expected one argument"),
-        (["--seconds", "x", "program.py"], "argument --seconds: invalid float value"),
-        (["--seconds=-1", "program.py"], "a positive number, not -1"),
         (["--try=1", "program.py"], "argument --try: ignored explicit argument"),
         (["--html", "x"], "a program: script.py args, or -m module args"),
         (["-m"], "a program: script.py args, or -m module args"),
@@ -177,18 +167,16 @@ def test_mistakes(
 def test_help_lists_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "--json", "x", "--help"]) == 0
     printed = capsys.readouterr().out
-    assert all(
-        option in printed for option in ("--json FILE", "--html FILE", "--seconds N", "--try")
-    )
+    assert all(option in printed for option in ("--json FILE", "--html FILE", "--try"))
 
 
 def test_words_behind_the_script_are_the_scripts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    request = parse(["--seconds=2", "program.py", "--json", "x", "-h"])
+    request = parse(["--try", "program.py", "--json", "x", "-h"])
     assert request.program == ("program.py", "--json", "x", "-h")
-    assert (request.seconds, request.json) == (2.0, None)
+    assert (request.tries, request.json) == (True, None)
     assert parse(["-m", "package.module", "--help"]).program == ("-m", "package.module", "--help")
     assert parse(["--try", "--json", "t.json", "program.py", "--try"]).tries
     assert not parse(["program.py", "--try"]).tries

@@ -286,7 +286,6 @@ def test_notes(changes: dict[str, object], note: str) -> None:
 def test_notes_of_a_killed_program() -> None:
     notes = notes_of(traces.KILLED)
     assert "ended by SIGKILL after 3.2 s" in notes
-    assert "1 process was killed: their times are as of their last traced call." in notes
     assert "This rests on 20 images" in notes
 
 

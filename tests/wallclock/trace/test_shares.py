@@ -126,7 +126,6 @@ def test_samples_tell_work_from_waits() -> None:
 def test_cpu_use() -> None:
     assert Shares(traces.SERIAL_DECODE).cpu_use == pytest.approx(9.9 / (8 * 10))
     assert Shares(traces.KILLED).cpu_use is None
-    assert Shares(traces.KILLED).killed == 1
 
 
 @given(traces.any_traces())

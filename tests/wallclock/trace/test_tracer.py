@@ -121,16 +121,6 @@ def test_a_call_that_is_open_when_its_process_is_killed(traced: Traced) -> None:
     assert traced.main().spent == thread.spent
 
 
-def test_a_process_is_complete_once_it_has_ended_by_itself(traced: Traced) -> None:
-    (before,) = traced.trace().processes
-    traced.spend(90)
-    traced.tracer.finish()
-    (after,) = traced.trace().processes
-    assert (before.is_complete, before.cpu_s) == (False, None)
-    assert after.is_complete
-    assert after.cpu_s is not None
-
-
 def test_a_dropped_call_is_its_callers(traced: Traced) -> None:
     tracer = traced.tracer
     outer, inner = tracer.slot("forward", "model"), tracer.slot("h2d", "to")

@@ -50,13 +50,9 @@ def thread(
 
 
 def process(
-    threads: Iterable[Thread],
-    role: str = "main",
-    *,
-    cpu_s: float | None = None,
-    is_complete: bool = True,
+    threads: Iterable[Thread], role: str = "main", *, cpu_s: float | None = None
 ) -> Process:
-    return Process(100, role, cpu_s, tuple(threads), is_complete)
+    return Process(100, role, cpu_s, tuple(threads))
 
 
 def decoded(
@@ -88,7 +84,6 @@ def trace(
     uses: Iterable[Use] = (),
     device: str = "",
     device_busy_s: float | None = None,
-    versions: Mapping[str, str] | None = None,
     command: tuple[str, ...] = ("embed.py", "photos"),
 ) -> Trace:
     return Trace(
@@ -102,7 +97,6 @@ def trace(
         tuple(uses),
         device,
         device_busy_s,
-        {"python": "3.11"} if versions is None else versions,
     )
 
 
@@ -125,9 +119,7 @@ def any_traces(draw: st.DrawFn) -> Trace:
     processes = [process([a_thread(is_main=True), *beside], cpu_s=draw(_cpu(wall_s)))]
     for _ in range(draw(st.integers(0, 3))):
         worker = a_thread(is_main=True)
-        processes.append(
-            process([worker], "worker", cpu_s=draw(_cpu(wall_s)), is_complete=draw(st.booleans()))
-        )
+        processes.append(process([worker], "worker", cpu_s=draw(_cpu(wall_s))))
     device = draw(st.sampled_from(["", "NVIDIA T4"]))
     busy = draw(st.none() | st.floats(0, wall_s)) if device else None
     return trace(
@@ -139,7 +131,6 @@ def any_traces(draw: st.DrawFn) -> Trace:
         cores=draw(st.integers(1, 128)),
         device=device,
         device_busy_s=busy,
-        versions=draw(st.sampled_from([{}, {"torch": "2.13.0"}])),
     )
 
 
@@ -186,9 +177,8 @@ def dataloader(
     ]
     use = Use("torch.utils.data.DataLoader", {"num_workers": str(n_workers), "batch_size": "32"})
     kinds = [decoded(n), resized(n)] if images is None else images
-    versions = {"python": "3.11", "torch": "2.13.0"}
     processes = [process([thread(main, n)], cpu_s=9.0), *workers]
-    return trace(processes, kinds, uses=[use], versions=versions, **options)  # type: ignore[arg-type]
+    return trace(processes, kinds, uses=[use], **options)  # type: ignore[arg-type]
 
 
 SERIAL_DECODE = serial({"read": 0.1, "decode": 6.0, "resize": 1.5, "serialize": 0.1})
@@ -233,9 +223,7 @@ NO_IMAGES = trace([process([thread({"serialize": 0.5})], cpu_s=9.0)], first_imag
 KILLED = trace(
     [
         process([thread({"wait": 1.0}, ended_s=3.2)]),
-        process(
-            [thread({"decode": 1.1}, 20, started_s=2.0, ended_s=3.2)], "worker", is_complete=False
-        ),
+        process([thread({"decode": 1.1}, 20, started_s=2.0, ended_s=3.2)], "worker"),
     ],
     [decoded(20), resized(20)],
     exit_code=137,

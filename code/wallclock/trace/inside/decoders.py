@@ -60,7 +60,6 @@ def patch_image_file(tracer: Tracer, module: ModuleType) -> None:
             vars(self)[_DECODED] = self.size
             tracer.count(slot, 1, entered[1])
             tracer.count_kind(slot, _format_of(self), stored, self.size, n_bytes=n_bytes)
-            tracer.paths.add_image(self)
             if not is_raw:
                 files.count_read(tracer, file)
             return result

@@ -7,7 +7,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from .notes import format_of
+from .notes import format_by_name, format_of
 from .tracer import Call, Tracer
 
 #: Name of the reads of a file, and of `open` itself.
@@ -38,6 +38,8 @@ def _open(tracer: Tracer, original: Call, reader: Any) -> Call:
     ) -> Any:
         is_plain = encoding is None and errors is None and newline is None
         if mode in ("rb", "br") and buffering not in (0, 1) and is_plain:
+            if format_by_name(file):
+                tracer.paths.add(file)
             return timed(reader, file, buffering, closefd, opener)
         return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
@@ -83,7 +85,6 @@ def _reader(tracer: Tracer) -> Any:
         data: bytes = timed_read(self, size)
         if (size is None or size < 0) and len(data) > 64 and format_of(data):
             count(slot, 1, tracer.clock())
-            tracer.paths.add_read(getattr(self, "name", None), len(data))
         return data
 
     inner = io.BufferedReader

@@ -68,7 +68,6 @@ def install() -> None:
 
     def patch(module: ModuleType) -> None:
         patch_module(made, module)
-        _note_version(made, module.__name__)
 
     sys.meta_path.insert(0, Finder(patch))
     for name in (*FUNCTIONS, *PATCHES):
@@ -123,10 +122,3 @@ def _replacing(tracer: Tracer, original: Callable[..., Any]) -> Callable[..., An
             tracer.sampler.start()
 
     return traced
-
-
-def _note_version(tracer: Tracer, module: str) -> None:
-    root = module.partition(".")[0]
-    version = getattr(sys.modules.get(root), "__version__", None)
-    if version is not None and root not in sys.stdlib_module_names:
-        tracer.write_version(root, str(version))

@@ -37,10 +37,8 @@ MAGIC = 0x57434B54
 # --- text: lines of tab-separated fields --------------------------------------------------------
 TEXT_BYTES = 1 << 17
 #: First field of a line. function: its slot, stage, name. format: its number, name. use: name of
-#: what was used, then name and value of each setting. version: library, version. device: name.
-#: stopped: a child that the process ended.
-FUNCTION, FORMAT, USE, VERSION, DEVICE = "function", "format", "use", "version", "device"
-STOPPED = "stopped"
+#: what was used, then name and value of each setting. device: name.
+FUNCTION, FORMAT, USE, DEVICE = "function", "format", "use", "device"
 
 # --- words of a region --------------------------------------------------------------------------
 #: Slot of the innermost open function, and since when its time is not yet in its slot.

@@ -53,11 +53,6 @@ def count_image(tracer: Tracer, done: Done) -> None:
     tracer.count(done.slot, shape[0] if len(shape) == 4 else 1)
 
 
-def opened_image(tracer: Tracer, done: Done) -> None:
-    """A Pillow image: no pixels yet, but what it is of."""
-    tracer.paths.note_source(done.result, done.args[0] if done.args else done.kwargs["fp"])
-
-
 def saved_image(tracer: Tracer, done: Done) -> None:
     """A Pillow image in a file: its format, and what the encoder was told."""
     given = dict(zip(("self", "fp", "format"), done.args, strict=False)) | done.kwargs
@@ -112,7 +107,6 @@ def decoded_data(tracer: Tracer, done: Done) -> None:
     tracer.count(done.slot, 1, done.started)
     n_bytes = 0 if data is None else data.nbytes
     tracer.count_kind(done.slot, form, source or made, made, n_bytes=n_bytes)
-    tracer.paths.add_bytes(n_bytes)
 
 
 def decoded_file(tracer: Tracer, done: Done) -> None:
@@ -151,12 +145,12 @@ def loaded_at_once(tracer: Tracer, done: Done) -> None:
         form = "progressive JPEG" if image.process == "progressive" else "JPEG"
         source, made = (image.width, image.height), size_of(rows[0].shape)
         tracer.count_kind(done.slot, form, source, made, n_bytes=image.bytes)
-        tracer.paths.add_bytes(image.bytes)
+        tracer.paths.add(image.id)
 
 
 def read_file(tracer: Tracer, done: Done) -> None:
     """A tensor of a file's bytes, by its path."""
-    tracer.paths.add_read(done.args[0] if done.args else done.kwargs["path"], len(done.result))
+    tracer.paths.add(done.args[0] if done.args else done.kwargs["path"])
 
 
 def read_image(tracer: Tracer, done: Done) -> None:

@@ -1,17 +1,13 @@
-"""Which files the decoded images are: for `--try`, which loads them again.
+"""Which files the program reads as images, by their names: for `--try`, which loads them again.
 
 A file per process beside its counters: absolute paths, each followed by a zero byte.
 """
 
-import io
 import os
-from _thread import RLock, _local
+from _thread import RLock
 from typing import Any
 
 from . import layout
-
-#: Attribute of an image of Pillow's: the name of its file, or the length of its bytes.
-_SOURCE = "_wallclock_source"
 
 
 class Paths:
@@ -24,63 +20,14 @@ class Paths:
         self._path = path
         self._seen: set[str] = set()
         self._lock = RLock()
-        #: Of the thread: `read`, path and length of the last image that it read as bytes.
-        self._local: Any = _local()
 
     def add(self, name: Any) -> None:
-        """An image of this file was decoded. `name`: a path; anything else is left out."""
-        if self._path is None:
-            return
-        path = _absolute(name)
-        if path:
-            self._write(path)
-
-    def add_read(self, name: Any, n_bytes: int) -> None:
-        """This thread has read all bytes of an image from this file."""
-        if self._path is not None:
-            path = _absolute(name)
-            self._local.read = (path, n_bytes) if path else None
-
-    def add_bytes(self, n_bytes: int) -> None:
-        """Bytes were decoded: they are the file that this thread read last, if as long.
-
-        `n_bytes`: 0 where the length is unknown.
-        """
-        if self._path is None:
-            return
-        read = getattr(self._local, "read", None)
-        if read is not None and n_bytes in (0, read[1]):
-            self._local.read = None
-            self._write(read[0])
-
-    def note_source(self, image: Any, file: Any) -> None:
-        """Pillow has opened an image: of a file's name, or of so many bytes.
-
-        Where a plugin reads all of a file at once, it does not keep the file.
-        """
-        if self._path is None:
-            return
-        if isinstance(file, io.BytesIO):
-            vars(image)[_SOURCE] = file.getbuffer().nbytes
-        elif type(file).__module__ == "_io":  # members of archives have names that are no paths
-            name = getattr(file, "name", None)
-            vars(image)[_SOURCE] = None if isinstance(name, int) else name
-
-    def add_image(self, image: Any) -> None:
-        """Pillow decoded an image."""
-        if self._path is None:
-            return
-        source = getattr(image, "filename", "") or vars(image).get(_SOURCE)
-        if isinstance(source, int):
-            self.add_bytes(source)
-        elif source:
-            self.add(source)
-
-    def _write(self, path: str) -> None:
-        if path in self._seen or self._path is None:
+        """An image is read from this file. `name`: a path; anything else is left out."""
+        path = _absolute(name) if self._path is not None else ""
+        if not path or path in self._seen:
             return
         with self._lock:
-            if path in self._seen or len(self._seen) >= layout.N_PATHS:
+            if path in self._seen or len(self._seen) >= layout.N_PATHS or self._path is None:
                 return
             self._seen.add(path)
             try:

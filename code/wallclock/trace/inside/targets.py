@@ -17,7 +17,7 @@ class Row(NamedTuple):
 
 
 _PILLOW = (
-    Row("open", "decode", "opened_image"),
+    Row("open", "decode"),
     Row("Image.draft", "decode", name="PIL.Image.draft"),
     Row("Image.resize", "resize", "resized_image", "PIL.Image.resize"),
     Row("Image.reduce", "resize", "resized_image", "PIL.Image.reduce"),
@@ -205,8 +205,6 @@ PATCHES: dict[str, str] = {
     "PIL.ImageFile": "decoders:patch_image_file",
     "PIL.JpegImagePlugin": "decoders:patch_jpeg",
     "albumentations.core.transforms_interface": "decoders:patch_albumentations",
-    "multiprocess.popen_fork": "workers:patch_popen",
-    "multiprocessing.popen_fork": "workers:patch_popen",
     "torch": "torch_calls:patch_torch",
     "torch._dynamo.trace_rules": "torch_calls:patch_dynamo",
     "torch.utils.data.dataloader": "workers:patch_dataloader",

@@ -66,7 +66,6 @@ class Tracer:
         self._slots: dict[tuple[str, str], int] = {}
         self._stages = {layout.OUTSIDE: ""}
         self._formats: dict[str, int] = {}
-        self._versions: dict[str, str] = {}
         self._complained = False
         #: Called when the process ends by itself.
         self.at_end: list[Callable[[], None]] = []
@@ -121,15 +120,9 @@ class Tracer:
         return self._stages.get(slot, "")
 
     def write(self, *fields: str) -> None:
-        """A line for the report: a loader, a version, a device."""
+        """A line for the report: a function, what is used, a device."""
         with self._lock:
             self.counters.write(*fields)
-
-    def write_version(self, library: str, version: str) -> None:
-        """Note a library's version, once."""
-        if self._versions.get(library) != version:
-            self._versions[library] = version
-            self.write(layout.VERSION, library, version)
 
     def write_use(self, name: str, settings: dict[str, Any]) -> None:
         """Note what is used here with these settings, and the user's line, once."""

@@ -4,7 +4,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from . import layout, notes
+from . import notes
 from .patch import noted, replace
 from .tracer import Call, Tracer
 
@@ -52,20 +52,6 @@ def patch_argparse(tracer: Tracer, module: ModuleType) -> None:
         return parse_known_args
 
     replace(tracer, module, "ArgumentParser.parse_known_args", wrap)
-
-
-def patch_popen(tracer: Tracer, module: ModuleType) -> None:
-    """A pool ends its workers by SIGTERM: nobody killed them."""
-
-    def wrap(original: Call) -> Call:
-        @wraps(original)
-        def _send_signal(self: Any, number: int) -> None:
-            tracer.write(layout.STOPPED, str(self.pid))
-            original(self, number)
-
-        return _send_signal
-
-    replace(tracer, module, "Popen._send_signal", wrap)
 
 
 def patch_worker(tracer: Tracer, module: ModuleType) -> None:
