@@ -40,6 +40,7 @@ class File:
     formats: dict[int, str] = field(default_factory=lambda: {0: ""})
     uses: list[Use] = field(default_factory=list)
     device: str = ""
+    paths: list[str] = field(default_factory=list)
     #: Of each sample: when, region, slot, path, line, function, call, nanoseconds, those of waits.
     samples: list[list[str]] = field(default_factory=list)
 
@@ -73,6 +74,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
         device_busy_s=sum(busy) / 1e9 if busy else None,
         swapped_bytes=ended.swapped_bytes,
         others_s=_others_s(ended, processes),
+        paths=_in_turn([file.paths for file in files]),
         untraced_s=max(0.0, ended.cpu_s - sum(process.cpu_s or 0.0 for process in processes)),
     )
 
@@ -105,20 +107,6 @@ def read(path: Path) -> File | None:
     return file
 
 
-def image_paths(folder: Path) -> list[str]:
-    """The files that the processes decoded, each once: the first of every process, then the second.
-
-    Data loaders' workers have the program's files in turn.
-    """
-    lists = []
-    for path in sorted(folder.glob(f"*{layout.PATHS}")):
-        # What has no zero byte behind it was being written when its process was killed.
-        *names, _ = path.read_bytes().split(b"\0")
-        lists.append([os.fsdecode(name) for name in names])
-    turns = chain.from_iterable(zip_longest(*lists))
-    return list(dict.fromkeys(name for name in turns if name is not None))
-
-
 def _words(opened: IO[bytes], start: int, count: int) -> memoryview:
     opened.seek(start * layout.WORD)
     return memoryview(opened.read(count * layout.WORD)).cast("q")
@@ -136,6 +124,8 @@ def _read_line(file: File, fields: Sequence[str]) -> None:
         file.uses.append(Use(values[0], settings))
     elif kind == layout.DEVICE:
         file.device = values[0]
+    elif kind == layout.PATH:
+        file.paths.append(values[0])
 
 
 def _processes(files: Sequence[File], ended: Ended, since_ns: int) -> list[Process]:
@@ -263,3 +253,9 @@ def _images(files: Iterable[File]) -> tuple[ImageKind, ...]:
 def _distinct(uses: Iterable[Use]) -> tuple[Use, ...]:
     """Each once."""
     return tuple({(use.name, *use.settings.items()): use for use in uses}.values())
+
+
+def _in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The first of every process, then the second: workers of a loader have the files in turn."""
+    names = chain.from_iterable(zip_longest(*lists))
+    return tuple(dict.fromkeys(name for name in names if name is not None))

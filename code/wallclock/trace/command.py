@@ -4,16 +4,14 @@ import argparse
 import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from wallclock.errors import UsageError, UserError, import_extra
-from wallclock.trace.collect import collect, image_paths
+from wallclock.trace.collect import collect
 from wallclock.trace.run import Ended, run
 
 
@@ -69,38 +67,21 @@ def trace(words: Sequence[str]) -> int:
         _check_writable(path)
     page = import_extra("wallclock.trace.page", "wallclock trace", "embed")
     console = import_extra("rich.console", "wallclock trace", "embed").Console(stderr=True)
-    with _temporary_folder() as folder:
-        ended = run(request.program, folder, records_paths=request.tries)
-        traced, paths = collect(folder, ended), image_paths(folder)
+    with tempfile.TemporaryDirectory(prefix="wallclock-trace-", ignore_cleanup_errors=True) as made:
+        ended = run(request.program, Path(made), records_paths=request.tries)
+        traced = collect(Path(made), ended)
     page.report(traced, console)
     trial = None
     if request.tries:
         from wallclock.trace.trial import try_loader
 
-        trial = try_loader(traced, paths)
+        trial = try_loader(traced)
         page.report_trial(trial, console)
     if request.json is not None:
         page.write_json(traced, request.json, trial)
     if request.html is not None:
         page.write_html(traced, request.html, trial)
     return _end_alike(ended)
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    """A folder that is removed when the block ends, or this process, were it by `kill -9`."""
-    folder = tempfile.mkdtemp(prefix="wallclock-trace-")
-    # It waits for the end of its input. A process of the program may be making a file.
-    script = 'read -r _; rm -rf "$0" || { sleep 1; rm -rf "$0"; }'
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(
-        ["/bin/sh", "-c", script, folder],
-        stdin=subprocess.PIPE,
-        stdout=quiet,
-        stderr=quiet,
-        start_new_session=True,
-    ):
-        yield Path(folder)
 
 
 def _check_writable(path: Path) -> None:

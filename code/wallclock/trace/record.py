@@ -160,7 +160,8 @@ class Trace:
     backward passes by CUDA events, None without one.
     `swapped_bytes`: to and from the machine's swap while it ran. `others_s`: what other programs
     used of the cores meanwhile, added up; None where that is unknown. `untraced_s`: what the
-    program's own processes did that left no counters.
+    program's own processes did that left no counters. `paths`: with `--try`, of image files that it
+    read, for no report.
     """
 
     command: tuple[str, ...]
@@ -176,6 +177,7 @@ class Trace:
     swapped_bytes: int = 0
     others_s: float | None = None
     untraced_s: float = 0.0
+    paths: tuple[str, ...] = ()
 
     def threads(self, *, of_workers: bool) -> list[Thread]:
         """The main thread of the main process or of each rank; or all that load images beside it.

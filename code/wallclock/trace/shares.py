@@ -49,6 +49,7 @@ class Row:
 
     `place`: the user's line that was there most, as `embed.py:14`; empty where none is known.
     `call`: what that line had called, as `module.name`, for time that is in no traced function.
+    `waits`: the part of it in which samples found no use of a core.
     """
 
     stage: str
@@ -57,6 +58,7 @@ class Row:
     functions: tuple[tuple[str, Spent], ...] = ()
     place: str = ""
     call: str = ""
+    waits: float = 0.0
 
     @property
     def ms_per_image(self) -> float | None:
@@ -212,7 +214,8 @@ def _table(title: str, threads: Sequence[Thread], wall_s: float, unknown_waits: 
         of_stage = [(f.name, s) for f, s in functions.items() if f.stage == stage]
         place, call = _place_of(stage, samples, unknown_waits)
         share = _share(spent.seconds, wall_s)
-        rows.append(Row(stage, spent, share, tuple(of_stage[:_MOST_FUNCTIONS]), place, call))
+        names = tuple(of_stage[:_MOST_FUNCTIONS])
+        rows.append(Row(stage, spent, share, names, place, call, _waits_of(stage, samples)))
     return Table(title, len(threads), wall_s, tuple(rows))
 
 
@@ -239,6 +242,11 @@ def _outside(samples: Sequence[Sampled], unknown_waits: str) -> Mapping[str, flo
                 totals[stage] = totals.get(stage, 0.0) + seconds
     whole_s = sum(totals.values())
     return {stage: s / whole_s for stage, s in totals.items()} if whole_s else {OTHER: 1.0}
+
+
+def _waits_of(stage: str, samples: Sequence[Sampled]) -> float:
+    found = [each for each in samples if _split(each, OTHER_WAITS).get(stage)]
+    return _share(sum(s.waited_s for s in found), sum(s.seconds for s in found))
 
 
 def _place_of(stage: str, samples: Sequence[Sampled], unknown_waits: str) -> tuple[str, str]:

@@ -62,19 +62,17 @@ class Trial:
     numbers: Mapping[str, Any]
 
 
-def try_loader(trace: Trace, paths: Sequence[str]) -> Trial:
-    """Measure `open_images` on these files as the report proposes it."""
+def try_loader(trace: Trace) -> Trial:
+    """Measure `open_images` on the program's files as the report proposes it."""
     try:
         shares = Shares(trace)
-        job, files, options = _what_to_try(shares, paths)
+        job, files, options = _what_to_try(shares)
         return conclude(shares, job, measure_apart(files, options))
     except UserError as error:
         return Trial([str(error)], {"reason": str(error)})
 
 
-def _what_to_try(
-    shares: Shares, paths: Sequence[str]
-) -> tuple[Job, Sequence[str], Mapping[str, Any]]:
+def _what_to_try(shares: Shares) -> tuple[Job, Sequence[str], Mapping[str, Any]]:
     """The program, files to load, and how. Raises UserError: there is nothing to try."""
     job = job_of(shares)
     if job is None or job.img_per_s() == inf:
@@ -84,7 +82,7 @@ def _what_to_try(
             "Nothing to try: the program has no size to which it resizes most of its images."
             " Resize them in a function that is counted."
         )
-    files = [path for path in paths if os.path.isfile(path)][:_MOST_FILES]
+    files = [path for path in shares.trace.paths if os.path.isfile(path)][:_MOST_FILES]
     if not files:
         raise UserError(
             "Nothing to try: no file of the program's images is known here. They came from the"

@@ -13,11 +13,6 @@ from wallclock.trace.record import ImageKind, Process, Trace, by_function
 from wallclock.trace.shares import LOADING, MODEL, OTHER, WAITING, Shares, is_of_network
 from wallclock.trace.sizes import scale_of, target_of
 
-#: Reads slower than this wait for the storage; faster ones copy from memory. Bytes per second.
-_STORAGE_BYTES_PER_S = 3e8
-#: The same in seconds of an image, where its bytes are unknown.
-_STORAGE_S = 2e-3
-
 #: Stages of the loading threads whose wall seconds are multiplied by their share of the cores.
 _OF_LOADERS = ("decode", "resize", "normalize", "transform", "assemble")
 
@@ -33,7 +28,9 @@ def job_of(shares: Shares) -> Job | None:
     loaders = [process for process in trace.processes if process.role == role]
     core_share = _core_share(shares, loaders) if loads_beside else 1.0
     seconds = {stage: core_share * table.seconds(stage) for stage in _OF_LOADERS}
-    seconds |= _split_read(shares, loaders, core_share, loads_beside=loads_beside)
+    read = table.largest("read")
+    waits_s = read.spent.seconds * read.waits if read else 0.0
+    seconds |= {"wait": waits_s, "read": table.seconds("read") - waits_s}
     if loads_beside:
         seconds["other"] = core_share * table.seconds(OTHER)
         seconds["send"] = core_share * table.seconds("send")
@@ -141,28 +138,6 @@ def _core_share(shares: Shares, processes: Sequence[Process]) -> float:
         return 1.0
     turns = shares.trace.cores * shares.steady_s / busy
     return min(1.0, max(used / busy, turns))
-
-
-def _split_read(
-    shares: Shares, processes: Sequence[Process], core_share: float, *, loads_beside: bool
-) -> dict[str, float]:
-    """Seconds of reading that a core spends, `read`, and that it waits for the storage, `wait`."""
-    table = shares.workers if loads_beside else shares.main
-    read_s = table.seconds("read")
-    used = _cpu_s(processes)
-    # Threads of a model on the CPU use more cores than one, so that nothing follows for a read.
-    if used is not None and not (shares.main.seconds(*MODEL) and not _in_processes(shares.trace)):
-        busy = core_share * (table.wall_s - table.seconds(*WAITING))
-        # Start-up imports, which takes the main process one core.
-        used -= 0.0 if _in_processes(shares.trace) else shares.startup_s
-        core_s = min(read_s, max(0.0, used - busy))
-        return {"read": core_s, "wait": read_s - core_s}
-    n_bytes = sum(kind.n_bytes for kind in shares.trace.kinds("decode"))
-    if n_bytes:
-        waits = n_bytes < _STORAGE_BYTES_PER_S * read_s
-    else:
-        waits = read_s > _STORAGE_S * shares.n_images
-    return {"wait" if waits else "read": read_s}
 
 
 def _cpu_s(processes: Sequence[Process]) -> float | None:

@@ -6,9 +6,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -117,22 +114,6 @@ def test_a_signal_goes_to_the_program(how: str, number: int, status: int, folder
     assert "3 images" in stderr
     assert stderr.count("Traceback") == (1 if number == signal.SIGINT else 0)
     assert not list((folder / "temporary").iterdir())
-
-
-@pytest.mark.parametrize("kill", [os.kill, os.killpg])
-def test_killed_it_leaves_no_folder(kill: Callable[[int, int], None], folder: Path) -> None:
-    running = start(folder, "program.py", "sleep")
-    assert running.stdout is not None
-    assert running.stdout.readline() == "ready [] \n"
-    assert list((folder / "temporary").iterdir())
-    kill(running.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while list((folder / "temporary").iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    with suppress(ProcessLookupError):
-        os.killpg(running.pid, signal.SIGKILL)  # the program outlives its trace
-    running.communicate()
 
 
 @pytest.mark.parametrize(

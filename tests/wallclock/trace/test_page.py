@@ -253,7 +253,7 @@ what it would bring                                               gain
   thumbnails of 280 px, kept for the next runs    3.4 × (2.9 to 4.0 ×)
   wallclock.loader_for in your own dataset        3.4 × (2.8 to 4.0 ×)
   JPEGs decoded at a reduced scale                2.7 × (2.1 to 3.5 ×)
-  num_workers=8 in the DataLoader               1.78 × (1.45 to 2.2 ×)
+  num_workers=8 in the DataLoader               1.76 × (1.45 to 2.1 ×)
 # wallclock.loader_for in your own dataset
 import wallclock
 load = wallclock.loader_for(224)  # path or bytes → Pillow image
@@ -266,7 +266,7 @@ with wallclock.open_images(items, size=224, batch=32) as batches:
         print(batch.ids, batch.images.shape)  # uint8 (n, height, width, 3)"""
 NARROW_LOOP = """\
 Decoding takes 75 % of the main process's time: full-size 2560 × 1920 JPEGs for
-224 px; 8 workers: 5.9 × (4.0 to 8.5 ×), or wallclock.open_images, a loader with
+224 px; 8 workers: 5.8 × (4.0 to 8.4 ×), or wallclock.open_images, a loader with
 threads: 25 × (15 to 34 ×).
 
 10 s in all; 200 images, 25 per second; 8 cores, 12 % of them used.
@@ -287,7 +287,7 @@ kind       number  stored       made       KB each  by
 what it would bring                                             gain
   wallclock.open_images, a loader with threads     25 × (15 to 34 ×)
   thumbnails of 280 px, kept for the next runs    12 × (9.6 to 15 ×)
-  8 workers                                     5.9 × (4.0 to 8.5 ×)
+  8 workers                                     5.8 × (4.0 to 8.4 ×)
   wallclock.loader_for in your own dataset      4.2 × (3.3 to 5.4 ×)
   JPEGs decoded at a reduced scale              2.9 × (2.2 to 3.8 ×)
 # 8 workers

@@ -1,6 +1,5 @@
 """Which files `--try` loads again: the paths that a program's decodes leave."""
 
-import os
 import tarfile
 from pathlib import Path
 
@@ -8,10 +7,10 @@ import pytest
 
 from tests import making
 from tests.wallclock.trace.programs import ENVIRONMENT, write
-from wallclock.trace.collect import image_paths
+from wallclock.trace.collect import collect, read
 from wallclock.trace.inside import layout
-from wallclock.trace.inside.paths import Paths
-from wallclock.trace.run import run
+from wallclock.trace.inside.tracer import Tracer
+from wallclock.trace.run import Ended, run
 
 PRELUDE = """
 import io, os, sys
@@ -71,7 +70,11 @@ def paths_of(
     program = write(folder, PRELUDE + source)
     ended = run([str(program)], counters, records_paths=records)
     assert ended.status == 0
-    return image_paths(counters)
+    return list(collect(counters, ended).paths)
+
+
+def paths_in(folder: Path) -> tuple[str, ...]:
+    return collect(folder, Ended(("program.py",), 1, 0, 0, 100)).paths
 
 
 def test_each_way_to_open_an_image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,38 +101,27 @@ def test_each_way_to_open_an_image(folder: Path, monkeypatch: pytest.MonkeyPatch
     kept = {}
     for number in folder.glob("pid-*"):
         pid = number.name.removeprefix("pid-")
-        kept[int(number.read_text())] = bool(
-            list((folder / "counters").glob(f"{pid}-*{layout.PATHS}"))
-        )
+        (counters,) = (folder / "counters").glob(f"{pid}-*{layout.COUNTERS}")
+        of_child = read(counters)
+        assert of_child is not None
+        kept[int(number.read_text())] = bool(of_child.paths)
     assert {way: kept[number] for number, way in enumerate(OPENINGS)} == OPENINGS
 
 
 def test_nothing_is_kept_unless_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = "Image.open('a.jpg').load()"
     assert paths_of(folder, source, monkeypatch, records=False) == []
-    assert not list((folder / "counters").glob(f"*{layout.PATHS}"))
 
 
-def test_the_first_ones_of_a_process_each_once(tmp_path: Path) -> None:
-    paths = Paths(str(tmp_path / f"1{layout.PATHS}"))
-    for _ in range(2):
-        for number in range(layout.N_PATHS + 10):
-            paths.add(f"/photos/{number}.jpg")
-    expected = [f"/photos/{number}.jpg" for number in range(layout.N_PATHS)]
-    assert image_paths(tmp_path) == expected
-
-
-def test_processes_take_turns(tmp_path: Path) -> None:
-    """Names of any bytes; what a killed process had not finished is left out."""
-    odd = os.fsdecode(b"/c\xff\n.jpg")
-    (tmp_path / f"1{layout.PATHS}").write_bytes(b"/a.jpg\0" + os.fsencode(odd) + b"\0/hal")
-    (tmp_path / f"2{layout.PATHS}").write_bytes(b"/b.jpg\0/a.jpg\0/d.jpg\0")
-    assert image_paths(tmp_path) == ["/a.jpg", "/b.jpg", odd, "/d.jpg"]
-
-
-def test_a_disk_that_is_full_ends_the_recording(tmp_path: Path) -> None:
-    paths = Paths(str(tmp_path / "absent" / f"1{layout.PATHS}"))
-    paths.add("/a.jpg")
-    (tmp_path / "absent").mkdir()
-    paths.add("/b.jpg")
-    assert image_paths(tmp_path / "absent") == []
+def test_the_first_ones_each_once(tmp_path: Path) -> None:
+    """In all, and processes take turns. What cannot be a line of text is left out."""
+    for pid in range(2):
+        tracer = Tracer(str(tmp_path), clock=iter(range(pid, 100)).__next__, records_paths=True)
+        for number in (-1, *range(layout.N_PATHS + 10), 0):
+            tracer.write_path(f"/photos/{pid}{number}.jpg")
+        tracer.write_path("/a\tb.jpg")
+        tracer.write_path(b"/c\xff.jpg")
+        tracer.write_path(7)
+    kept = paths_in(tmp_path)
+    assert len(kept) == len(set(kept)) == 2 * layout.N_PATHS
+    assert kept[:3] == ("/photos/0-1.jpg", "/photos/1-1.jpg", "/photos/00.jpg")

@@ -4,7 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,7 +130,8 @@ def test_files_that_exist_in_order_and_not_too_many(
     paths = [str(tmp_path / f"{name}.jpg") for name in "fbdac"]
     for path in paths:
         Path(path).touch()
-    done = try_loader(program(read=0.1, decode=7.9), [str(tmp_path / "gone.jpg"), *paths])
+    made = replace(program(read=0.1, decode=7.9), paths=(str(tmp_path / "gone.jpg"), *paths))
+    done = try_loader(made)
     assert done.numbers["img_per_s"] == 200
     assert requests == [(paths[:3], {"size": (224, 224), "batch": 32, "workers": 8})]
 
@@ -145,7 +146,7 @@ def test_files_that_exist_in_order_and_not_too_many(
     ],
 )
 def test_nothing_to_try(trace: Trace, says: str, requests: list[tuple[Any, Any]]) -> None:
-    done = try_loader(trace, ["/absent/a.jpg"])
+    done = try_loader(replace(trace, paths=("/absent/a.jpg",)))
     assert says in done.numbers["reason"]
     assert done.sentences == [done.numbers["reason"]]
     assert not requests

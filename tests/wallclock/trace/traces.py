@@ -40,13 +40,17 @@ def thread(
 ) -> Thread:
     """A thread that spent so many seconds in each stage, with so many images in each.
 
-    `idle`: what samples tell of the time outside of all stages, after a start-up of 2 s.
+    `idle`: what samples tell of the time outside of all stages, after a start-up of 2 s; `storage`:
+    of the time of reads.
     """
-    stages = {stage: value for stage, value in seconds.items() if stage != "idle"}
+    stages = {stage: value for stage, value in seconds.items() if stage in NAMES}
     spent = {function(stage): Spent(value, images or 1, images) for stage, value in stages.items()}
     outside_s = ended_s - max(started_s, 2.0) - sum(stages.values())
     waits = Sampled("", 0, "", "queue.get", "", outside_s, seconds.get("idle", 0.0))
-    return Thread(is_main, started_s, ended_s, spent, (waits,) if "idle" in seconds else ())
+    read_s = seconds.get("read", 0.0)
+    reads = Sampled("", 0, "", "", "read", read_s, seconds.get("storage", 0.0))
+    samples = [waits] * ("idle" in seconds) + [reads] * ("storage" in seconds)
+    return Thread(is_main, started_s, ended_s, spent, tuple(samples))
 
 
 def process(
@@ -182,7 +186,7 @@ def dataloader(
 
 
 SERIAL_DECODE = serial({"read": 0.1, "decode": 6.0, "resize": 1.5, "serialize": 0.1})
-SERIAL_READ = serial({"read": 6.5, "decode": 0.8, "resize": 0.2}, cpu_s=3.5)
+SERIAL_READ = serial({"read": 6.5, "storage": 6.4, "decode": 0.8, "resize": 0.2}, cpu_s=3.5)
 SERIAL_MODEL = serial({"read": 0.1, "decode": 0.5, "resize": 0.2, "forward": 7.1})
 STARVING_DECODE = dataloader(
     {"wait": 5.7, "h2d": 0.1, "forward": 1.4, "d2h": 0.3},
@@ -192,7 +196,7 @@ STARVING_DECODE = dataloader(
 )
 STARVING_READ = dataloader(
     {"wait": 6.0, "forward": 1.5},
-    {"read": 6.5, "decode": 0.8, "resize": 0.3},
+    {"read": 6.5, "storage": 6.4, "decode": 0.8, "resize": 0.3},
     worker_cpu_s=1.3,
     device="NVIDIA T4",
     device_busy_s=1.6,

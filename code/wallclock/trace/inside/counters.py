@@ -11,13 +11,19 @@ class Counters:
 
     Not thread-safe: `Tracer` holds a lock around every method.
 
+    `folder`: None for no file: what is counted is lost.
+
     Raises OSError: the file cannot be made, or the disk is full.
     """
 
-    def __init__(self, folder: str, now: int) -> None:
+    def __init__(self, folder: str | None, now: int) -> None:
         self.pid = os.getpid()
-        self.path = os.path.join(folder, f"{self.pid}-{now}{layout.COUNTERS}")
-        self._memory = _map(self.path, layout.FILE_BYTES, layout.HEAD_BYTES)
+        self.path = folder and os.path.join(folder, f"{self.pid}-{now}{layout.COUNTERS}")
+        self._memory = (
+            _map(self.path, layout.FILE_BYTES, layout.HEAD_BYTES)
+            if self.path
+            else bytearray(layout.FILE_BYTES)
+        )
         self.words = memoryview(self._memory).cast("q")
         self._free: list[int] = []
         self.words[layout.PID] = self.pid
@@ -26,7 +32,7 @@ class Counters:
 
     def beside(self, suffix: str) -> str | None:
         """Path of another file of this process; None where it has none."""
-        return self.path.removesuffix(layout.COUNTERS) + suffix
+        return self.path and self.path.removesuffix(layout.COUNTERS) + suffix
 
     def write(self, *fields: str) -> None:
         """Add a line to the text; nothing where the text is full."""
@@ -43,10 +49,26 @@ class Counters:
         """Index of a region that no thread uses; None where all are taken or the disk is full."""
         used = self.words[layout.REGIONS_USED]
         start = layout.region_at(used) * layout.WORD
-        if used < layout.N_REGIONS and _allocate(self.path, start, layout.REGION_BYTES):
+        if used < layout.N_REGIONS and self._allocate(start, layout.REGION_BYTES):
             self.words[layout.REGIONS_USED] = used + 1
             return used
         return self._free.pop() if self._free else None
+
+    def _allocate(self, start: int, length: int) -> bool:
+        """Reserve space: a write to a mapped file on a full disk would kill the process."""
+        if self.path is None:
+            return True
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            os.posix_fallocate(descriptor, start, length)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
 
     def give_back(self, index: int) -> None:
         """Let another thread go on in this region: its own one has ended."""
@@ -58,25 +80,6 @@ class Counters:
         return self.words[start : start + layout.REGION_WORDS]
 
 
-class NoCounters(Counters):
-    """Of a process that could not make its file: what it counts is lost."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.words = memoryview(bytearray(layout.HEAD_BYTES)).cast("q")
-
-    def beside(self, suffix: str) -> str | None:
-        """No file."""
-        return None
-
-    def write(self, *fields: str) -> None:
-        """Nothing."""
-
-    def take(self) -> int | None:
-        """No region."""
-        return None
-
-
 def _map(path: str, length: int, allocated: int) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -85,18 +88,3 @@ def _map(path: str, length: int, allocated: int) -> mmap.mmap:
         return mmap.mmap(descriptor, length)
     finally:
         os.close(descriptor)
-
-
-def _allocate(path: str, start: int, length: int) -> bool:
-    """Reserve space: a write to a mapped file on a full disk would kill the process."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        os.posix_fallocate(descriptor, start, length)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True

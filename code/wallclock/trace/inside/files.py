@@ -39,7 +39,7 @@ def _open(tracer: Tracer, original: Call, reader: Any) -> Call:
         is_plain = encoding is None and errors is None and newline is None
         if mode in ("rb", "br") and buffering not in (0, 1) and is_plain:
             if format_by_name(file):
-                tracer.paths.add(file)
+                tracer.write_path(file)
             return timed(reader, file, buffering, closefd, opener)
         return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
 

@@ -4,10 +4,9 @@ A head, a text, then a region per thread. Only its thread writes a region, witho
 is sparse: what no thread uses takes no space.
 """
 
-#: Ends of the names of files: counters, samples, and the optional paths of images.
+#: Ends of the names of files.
 COUNTERS = ".counters"
 SAMPLES = ".samples"
-PATHS = ".paths"
 #: Environment variables: the folder for the files; set to record paths, too.
 FOLDER_VARIABLE = "WALLCLOCK_TRACE"
 PATHS_VARIABLE = "WALLCLOCK_TRACE_PATHS"
@@ -35,10 +34,10 @@ HEAD_WORDS = 64
 MAGIC = 0x57434B54
 
 # --- text: lines of tab-separated fields --------------------------------------------------------
-TEXT_BYTES = 1 << 17
+TEXT_BYTES = 1 << 18
 #: First field of a line. function: its slot, stage, name. format: its number, name. use: name of
-#: what was used, then name and value of each setting. device: name.
-FUNCTION, FORMAT, USE, DEVICE = "function", "format", "use", "device"
+#: what was used, then name and value of each setting. device: name. path: of an image.
+FUNCTION, FORMAT, USE, DEVICE, PATH = "function", "format", "use", "device", "path"
 
 # --- words of a region --------------------------------------------------------------------------
 #: Slot of the innermost open function, and since when its time is not yet in its slot.

@@ -123,7 +123,7 @@ def decoded_file(tracer: Tracer, done: Done) -> None:
     source = made[0] * scale, made[1] * scale
     form = format_by_name(path)
     tracer.count_kind(done.slot, form, source, made, n_bytes=_length_of(path))
-    tracer.paths.add(path)
+    tracer.write_path(path)
 
 
 def loaded_at_once(tracer: Tracer, done: Done) -> None:
@@ -145,12 +145,12 @@ def loaded_at_once(tracer: Tracer, done: Done) -> None:
         form = "progressive JPEG" if image.process == "progressive" else "JPEG"
         source, made = (image.width, image.height), size_of(rows[0].shape)
         tracer.count_kind(done.slot, form, source, made, n_bytes=image.bytes)
-        tracer.paths.add(image.id)
+        tracer.write_path(image.id)
 
 
 def read_file(tracer: Tracer, done: Done) -> None:
     """A tensor of a file's bytes, by its path."""
-    tracer.paths.add(done.args[0] if done.args else done.kwargs["path"])
+    tracer.write_path(done.args[0] if done.args else done.kwargs["path"])
 
 
 def read_image(tracer: Tracer, done: Done) -> None:

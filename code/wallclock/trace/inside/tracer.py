@@ -14,8 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from . import layout
-from .counters import Counters, NoCounters
-from .paths import Paths
+from .counters import Counters
 from .sampler import Sampler
 
 Call = Callable[..., Any]
@@ -45,7 +44,6 @@ class Tracer:
         local: of the thread: `view`, the words of its region; `kinds`, rows by image size;
             `in_model`, whether a model's forward pass is open.
         counters: the process's file.
-        paths: the files that it decoded.
         sampler: says where its threads are.
         made: the wrapped functions by id, which are not wrapped again.
         counting: slot → stage, of the functions that count images.
@@ -70,6 +68,7 @@ class Tracer:
         #: Called when the process ends by itself.
         self.at_end: list[Callable[[], None]] = []
         self._uses: set[str] = set()
+        self._paths: set[str] = set()
         self._threads: dict[int, tuple[int, memoryview]] = {}
         self._begin(Counters(folder, clock()))
 
@@ -78,7 +77,6 @@ class Tracer:
         self._lock = RLock()
         self._main = get_ident()
         self.counters = counters
-        self.paths = Paths(counters.beside(layout.PATHS) if self._records_paths else None)
         self._threads.clear()
         self.sampler = Sampler(counters.beside(layout.SAMPLES), self._threads, self.note_cpu_time)
         for (stage, name), slot in self._slots.items():
@@ -95,7 +93,7 @@ class Tracer:
             counters = Counters(self._folder, self.clock())
         except OSError as error:
             self.complain("a forked process", error)
-            counters = NoCounters()
+            counters = Counters(None, self.clock())
         self._begin(counters)
 
     # --- names ----------------------------------------------------------------------------------
@@ -133,6 +131,18 @@ class Tracer:
             settings["line"] = self.sampler.users_line()
             fields = (field for entry in settings.items() for field in entry)
             self.write(layout.USE, name, *fields)
+
+    def write_path(self, name: Any) -> None:
+        """Note a file that is read as an image, once; `name`: nothing happens if it is no path."""
+        if not self._records_paths or len(self._paths) >= layout.N_PATHS:
+            return
+        try:
+            path = os.path.abspath(os.fsdecode(name))
+        except (TypeError, ValueError, OSError):
+            return
+        if path not in self._paths and path.isprintable():
+            self._paths.add(path)
+            self.write(layout.PATH, path)
 
     # --- threads --------------------------------------------------------------------------------
 
