@@ -34,6 +34,8 @@ _WAITING_PER_CORE = 4
 _UINT8_BYTES = 0.375, 0.125
 #: Of a read's time, what the smaller file of a thumbnail leaves at least: it takes a round trip.
 _SMALL_READ = 0.5, 0.1
+#: Of the time of reads in pieces, what one read of all of a file takes.
+_ONE_READ = 1.0, 0.25
 #: Thumbnails pay off for pictures of so many times their pixels.
 _WORTH_KEEPING = 4.0
 #: Costs of less than a hundredth of the present ones are beyond what a trace tells.
@@ -201,7 +203,7 @@ def _loader_for(job: Job, bound: Bound) -> Job:
     decoded, resized = _shrunk(job)
     ours = [replace(k, library=job.loader) if is_jpeg(k.format) else k for k in decoded]
     resized = [replace(kind, library=job.loader) for kind in resized]
-    return _decoding(job, bound, ours, resized)
+    return _decoding(job, bound, ours, resized).with_factors({"read": between(bound, *_ONE_READ)})
 
 
 def _open_images(job: Job, bound: Bound) -> Job:
@@ -211,6 +213,8 @@ def _open_images(job: Job, bound: Bound) -> Job:
         factors |= {"normalize": 0.0, "h2d": between(bound, *_UINT8_BYTES)}
     saved_s = between(bound, 0, job.saved_by_loader_s)
     factors["main"] = 1 - saved_s / job.of("main") if saved_s else 1.0
+    if job.source == "urls":  # which are fetched ahead, as many at a time as the server takes
+        factors["wait"] = between(bound, 1, 0)
     changed = _with_workers(_loader_for(job, bound), bound, "threads")
     return changed.with_factors(factors)
 

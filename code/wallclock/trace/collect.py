@@ -75,7 +75,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
         swapped_bytes=ended.swapped_bytes,
         others_s=_others_s(ended, processes),
         paths=_in_turn([file.paths for file in files]),
-        untraced_s=max(0.0, ended.cpu_s - sum(process.cpu_s or 0.0 for process in processes)),
+        untraced_s=_untraced_s(files, ended, processes),
     )
 
 
@@ -85,6 +85,15 @@ def _others_s(ended: Ended, processes: Sequence[Process]) -> float | None:
     if ended.busy_s is None:
         return None
     return max(0.0, ended.busy_s - max(ended.cpu_s, counted))
+
+
+def _untraced_s(files: Sequence[File], ended: Ended, processes: Sequence[Process]) -> float:
+    """Seconds of the cores that the program's processes without counters used."""
+    counted = sum(process.cpu_s or 0.0 for process in processes)
+    ends = [file.words[layout.ENDED] for file in files if file.words[layout.PID] == ended.pid]
+    # Counters end before the interpreter does, which frees what there is.
+    last_s = (ended.ended_ns - max(ends)) / 1e9 if any(ends) else 0.0
+    return max(0.0, ended.cpu_s - counted - last_s)
 
 
 def read(path: Path) -> File | None:

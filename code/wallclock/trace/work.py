@@ -46,8 +46,8 @@ def job_of(shares: Shares) -> Job | None:
         beside_s += sum(seconds.get(part, 0.0) for part in ("read", "other", *_OF_LOADERS))
     of_main = {"h2d", "model", "main"} if loads_beside else set(seconds)
     of_rank = n * shares.n_ranks  # which take images at the same time
-    # Where it loads the images it also makes arrays of them and frees them: half, at most.
-    saved_s = 0.0 if loads_beside else min(main_s, shares.main.seconds(OTHER) / 2)
+    # Where it loads the images it also makes arrays of them and frees them.
+    saved_s = 0.0 if loads_beside else min(main_s, shares.main.seconds(OTHER))
     return Job(
         {part: spent / (of_rank if part in of_main else n) for part, spent in seconds.items()},
         workers=shares.n_workers,

@@ -208,3 +208,12 @@ def test_a_process_that_is_not_traced(tmp_path: Path) -> None:
     source = f"import subprocess, sys; subprocess.run([sys.executable, '-I', '-c', {child!r}])"
     assert trace(write(tmp_path, source), cwd=tmp_path).trace.untraced_s > 0.5
     assert trace("-c", child, cwd=tmp_path).trace.untraced_s < 0.5
+    at_the_end = """
+    import time
+    class Large:
+        def __del__(self, clock=time.process_time):
+            end = clock() + 0.6
+            while clock() < end: pass
+    large = Large()
+    """
+    assert trace(write(tmp_path, at_the_end), cwd=tmp_path).trace.untraced_s < 0.5

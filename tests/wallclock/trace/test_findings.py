@@ -58,7 +58,7 @@ SITUATIONS = [
     ),
     (
         traces.SERIAL_MODEL,
-        "The model takes 89 % of the time; no loader will bring more than 1.11 ×.",
+        "The model takes 89 % of the time; no loader will bring more than 1.12 ×.",
     ),
     (
         traces.THREADS,

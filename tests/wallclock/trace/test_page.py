@@ -267,7 +267,7 @@ with wallclock.open_images(items, size=224, batch=32) as batches:
 NARROW_LOOP = """\
 Decoding takes 75 % of the main process's time: full-size 2560 × 1920 JPEGs for
 224 px; 8 workers: 5.8 × (4.0 to 8.4 ×), or wallclock.open_images, a loader with
-threads: 25 × (15 to 34 ×).
+threads: 28 × (15 to 55 ×).
 
 10 s in all; 200 images, 25 per second; 8 cores, 12 % of them used.
 
@@ -285,10 +285,10 @@ kind       number  stored       made       KB each  by
   resized     200  2560 × 1920  224 × 224           PIL.Image.resize
 
 what it would bring                                             gain
-  wallclock.open_images, a loader with threads     25 × (15 to 34 ×)
+  wallclock.open_images, a loader with threads     28 × (15 to 55 ×)
   thumbnails of 280 px, kept for the next runs    12 × (9.6 to 15 ×)
   8 workers                                     5.8 × (4.0 to 8.4 ×)
-  wallclock.loader_for in your own dataset      4.2 × (3.3 to 5.4 ×)
+  wallclock.loader_for in your own dataset      4.2 × (3.3 to 5.7 ×)
   JPEGs decoded at a reduced scale              2.9 × (2.2 to 3.8 ×)
 # 8 workers
 from concurrent.futures import ThreadPoolExecutor
