@@ -15,7 +15,7 @@ from wallclock.outside import printable, values_without_secrets
 from wallclock.trace.findings import Findings, image_cells, stage_cells
 from wallclock.trace.fixes import say_gain
 from wallclock.trace.record import Trace
-from wallclock.trace.shares import OTHER, OTHER_WAITS, Row, Table
+from wallclock.trace.shares import Row, Table
 from wallclock.trace.sizes import Sizes
 from wallclock.trace.trial import Trial
 from wallclock.trace.words import count, digits, keep_together, percent, seconds, times
@@ -63,40 +63,39 @@ def report(trace: Trace, console: "Console") -> None:
         _print_fixes(said, console, width)
 
 
-_HEADINGS = ("", "seconds", "share", "calls", "images", "ms/image", "functions")
-_IMAGE_HEADINGS = ("kind", "number", "stored", "made", "KB each", "by")
-_RIGHT = {"seconds", "share", "calls", "images", "ms/image", "number", "KB each", "gain"}
+_HEADINGS = ("", "seconds", "share", "images", "ms/image", "most of it")
+_IMAGE_HEADINGS = ("kind", "number", "stored, px", "made, px", "KB each")
+_RIGHT = {"seconds", "share", "images", "ms/image", "number", "KB each", "gain"}
 
 
 def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
-    after = " after start-up" if said.shares.startup_s else ""
-    if said.shares.startup_s and table is said.shares.main:
-        yield ("start-up", digits(said.shares.startup_s), "", "", "", "", "before the first image")
-    whose = f"the time{after}" if table.title == "main process" else f"their time{after}, added up"
-    yield (table.title, digits(table.wall_s), "100 %", "", "", "", whose)
+    startup_s = said.shares.startup_s
+    if startup_s and table is said.shares.main:
+        yield ("start-up", digits(startup_s), "", "", "", "before the first image")
+    whose = ["after start-up"] * bool(startup_s) + ["added up"] * (table.n_threads > 1)
+    yield (table.title, digits(table.wall_s), "100 %", "", "", ", ".join(whose))
     shown = [row for row in table.rows if row.share >= _LEAST_SHARE]
     most = _MOST_ROWS + (len(shown) == _MOST_ROWS + 1)  # one row for the rest, or the rest itself
     longest = sorted(shown, key=lambda row: -row.share)[:most]
     for row in table.rows:
         if row in longest:
-            yield (f"  {row.stage}", *stage_cells(row), _functions(row))
+            took_s, part, _, *images = stage_cells(row)
+            yield (f"  {row.stage}", took_s, part, *images, _most_of(row))
     rest = [row for row in table.rows if row not in longest and row.spent.seconds]
     share, names = sum(row.share for row in rest), ", ".join(row.stage for row in rest)
     if share >= _LEAST_SHARE:
         took_s = digits(sum(row.spent.seconds for row in rest))
-        yield ("  other stages", took_s, percent(share), "", "", "", names)
+        yield ("  other stages", took_s, percent(share), "", "", names)
 
 
-def _functions(row: Row) -> str:
-    if row.stage in (OTHER, OTHER_WAITS):
-        return f"{row.place} {row.call}".strip()
-    if len(row.functions) == 1:
-        return row.functions[0][0]
-    return ", ".join(f"{name} {digits(spent.seconds)} s" for name, spent in row.functions[:2])
+def _most_of(row: Row) -> str:
+    """The user's line, and the function that it called."""
+    name = row.functions[0][0] if row.functions else row.call
+    return f"{row.place} {name}".strip()
 
 
 def _image_row(sizes: Sizes) -> Sequence[str]:
-    name, number, *rest = image_cells(sizes)
+    name, number, *rest, _ = image_cells(sizes)
     return (f"  {name}", number, *rest)
 
 

@@ -34,6 +34,8 @@ _WORKERS = "the workers wait", "the workers'"
 _MODEL_BINDS = 0.5
 #: A stage that takes this part of loading is named alone.
 _NEARLY_ALL = 0.75
+#: Cores whose work takes this part of their time have none left.
+_FULL = 0.7
 #: Requests at a time that servers take.
 _AT_ONCE = 16
 #: What most images share is said of all.
@@ -173,7 +175,8 @@ def _say_sharing(shares: Shares) -> str:
     if job is None or not job.model_cores or not job.workers:
         return ""
     loading, model = job.load_s + job.of("send"), job.of("model") * job.model_cores
-    if job.workers + job.model_cores <= job.cores or not loading + model:
+    is_full = shares.img_per_s * (loading + model) > _FULL * job.cores
+    if job.workers + job.model_cores <= job.cores or not is_full:
         return ""
     part = loading / (loading + model)
     return (

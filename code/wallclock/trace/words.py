@@ -12,17 +12,18 @@ def percent(share: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Three significant digits and the unit: `0.012 s`, `71.2 s`, `3,600 s`."""
+    """Two significant digits and the unit: `0.012 s`, `71 s`, `3,600 s`."""
     return f"{digits(value)} s"
 
 
 def digits(value: float) -> str:
-    """Three significant digits, three decimals at most; from 100 on whole numbers: `71,200`."""
-    if abs(value) >= 99.95:
+    """Two significant digits, three decimals at most; from 10 on whole numbers: `71,234`."""
+    if abs(value) >= 9.95:
         return f"{value:,.0f}"
-    if abs(value) >= 1:
-        return f"{value:.3g}"
-    return f"{value:.3f}".rstrip("0").rstrip(".")
+    if abs(value) >= 0.995:
+        return f"{value:.1f}"
+    places = 2 if abs(value) >= 0.0995 else 3
+    return f"{value:.{places}f}".rstrip("0").rstrip(".")
 
 
 def times(value: float) -> str:

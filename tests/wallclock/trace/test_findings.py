@@ -136,11 +136,11 @@ def test_verdict(made: Trace, sentence: str) -> None:
         ([decoded(100, "PNG"), resized(100)], ": 2560 × 1920 PNGs for 224 px."),
         (
             [decoded(50), decoded(50, "progressive JPEG", (1280, 960)), resized(100)],
-            "full-size JPEGs, 3.07 megapixels on average, for 224 px.",
+            "full-size JPEGs, 3.1 megapixels on average, for 224 px.",
         ),
         (
             [decoded(60, "PNG"), decoded(40, "GIF"), resized(100)],
-            ": images, 4.92 megapixels on average, for 224 px.",
+            ": images, 4.9 megapixels on average, for 224 px.",
         ),
         ([decoded(100)], ": 2560 × 1920 JPEGs."),
         ([decoded(100), resized(100, made=(320, 240))], "JPEGs for 320 × 240 px."),
@@ -273,7 +273,7 @@ def test_a_model_that_binds_with_a_gain_left() -> None:
         ({"exit_code": 1}, "The program ended with exit code 1 after 10 s; the times are until"),
         ({"exit_code": 130}, "The program ended by SIGINT after 10 s"),
         ({"exit_code": 255}, "The program ended with exit code 255"),
-        ({"first_image_s": 7.0}, "Start-up took 7 s of 10 s"),
+        ({"first_image_s": 7.0}, "Start-up took 7.0 s of 10 s"),
         ({"swapped_bytes": 250_000_000}, "The machine moved 250 MB to and from swap meanwhile"),
     ],
 )
@@ -447,7 +447,7 @@ def test_ranks_work_side_by_side(n: int) -> None:
 def test_what_is_not_traced_is_said() -> None:
     assert "not traced" not in notes_of(traces.SERIAL_DECODE)
     note = notes_of(replace(traces.SERIAL_DECODE, untraced_s=4.0))
-    assert "Processes that are not traced used 4 s of the cores" in note
+    assert "Processes that are not traced used 4.0 s of the cores" in note
 
 
 def test_thumbnails_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
