@@ -109,11 +109,17 @@ def everything(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environ
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """What `pip install` brings without an extra."""
     environment = Environment(tmp_path_factory.mktemp("base") / "venv", wheel)
-    folder = environment.site / f"{wheel.name.split('-cp3')[0]}.dist-info"
-    required = (folder / "METADATA").read_text(encoding="utf-8")
-    lines = re.findall(r"^Requires-Dist: ([\w.-]+)[^;\n]*$", required, flags=re.MULTILINE)
-    environment.add(closure(set(lines)))
+    environment.add(closure(required_by(wheel)))
     return environment
+
+
+def required_by(wheel: Path, condition: str = "") -> set[str]:
+    """Of the wheel without an extra; or by the extra of this condition."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = archive.read(name).decode()
+    pattern = rf"^Requires-Dist: ([\w.-]+)[^;\n]*{re.escape(condition)}$"
+    return set(re.findall(pattern, lines, flags=re.MULTILINE))
 
 
 @pytest.fixture
@@ -216,6 +222,7 @@ except wallclock.errors.UserError as error:
         (("embed", "images", "vectors", "model=null"), "embed"),
         (("verify", "vectors"), "embed"),
         (("serve", "http://127.0.0.1:1/queue"), "queue"),
+        (("trace", "-m", "this"), "trace"),
     ],
 )
 def test_what_an_extra_lacks_is_one_line(
@@ -225,6 +232,23 @@ def test_what_an_extra_lacks_is_one_line(
     assert f"pip install '{DISTRIBUTION}[{extra}]'" in printed
     assert printed.count("\n") == 1
     assert printed.startswith("wallclock: ")
+
+
+def test_the_trace_needs_rich_alone(wheel: Path, images: Path) -> None:
+    assert required_by(wheel, '; extra == "trace"') == {"rich"}
+    environment = Environment(images.parent / "venv", wheel)
+    environment.add(closure({*required_by(wheel), "rich"}))
+    (images.parent / "program.py").write_text(
+        "from pathlib import Path\nfrom PIL import Image\n"
+        "for path in Path('images').iterdir():\n    Image.open(path).resize((8, 8))\n"
+    )
+    command = ("-m", "wallclock", "trace")
+    printed = environment.run(*command, "--try", "--json", "a", "program.py", cwd=images.parent)
+    assert "JPEG" in printed
+    assert "Tried wallclock.open_images on 3 files" in printed
+    printed = environment.run(*command, "--html", "b", "program.py", cwd=images.parent, status=1)
+    assert printed.count("\n") == 1
+    assert "pip install jinja2" in printed
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 from wallclock.errors import UsageError, UserError, import_extra
+from wallclock.trace import page
 from wallclock.trace.collect import collect
 from wallclock.trace.run import Ended, run
 
@@ -65,8 +67,9 @@ def trace(words: Sequence[str]) -> int:
     request = parse(words)
     for path in filter(None, (request.json, request.html)):
         _check_writable(path)
-    page = import_extra("wallclock.trace.page", "wallclock trace", "embed")
-    console = import_extra("rich.console", "wallclock trace", "embed").Console(stderr=True)
+    console = import_extra("rich.console", "wallclock trace", "trace").Console(stderr=True)
+    if request.html is not None and find_spec("jinja2") is None:
+        raise UserError("--html needs jinja2, which is not installed: pip install jinja2")
     with tempfile.TemporaryDirectory(prefix="wallclock-trace-", ignore_cleanup_errors=True) as made:
         ended = run(request.program, Path(made), records_paths=request.tries)
         traced = collect(Path(made), ended)

@@ -7,9 +7,6 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-
 from wallclock.files import pretty_json, write_text
 from wallclock.outside import printable, values_without_secrets
 from wallclock.trace.findings import Findings, image_cells, stage_cells
@@ -227,6 +224,8 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
 
 def write_html(trace: Trace, path: Path, trial: Trial | None = None) -> None:
     """Write the page, one file that needs no network. Raises OSError: it cannot be written."""
+    from markupsafe import Markup
+
     said = Findings(trace)
     page = _template().render(
         css=Markup("\n".join(map(_text_of, ("report.css", "trace.css")))),
@@ -242,6 +241,8 @@ def write_html(trace: Trace, path: Path, trial: Trial | None = None) -> None:
 
 def _template() -> "Template":
     """The page's template: every text is escaped; a name that is not there is an error."""
+    from jinja2 import Environment, StrictUndefined
+
     jinja = Environment(
         autoescape=True,
         finalize=_readable,

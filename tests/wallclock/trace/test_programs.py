@@ -164,6 +164,7 @@ facts |= {
     "negative buffer": error_of(lambda: open(__file__, "rb", buffering=-2)),
     "signature": str(inspect.signature(open)),
     "open": [open is io.open, pickle.loads(pickle.dumps(open)) is open],
+    "of a class": type("", (), {"open": open})().open(__file__, "rb").read(3).hex(),
     "path's": Path(__file__).read_bytes() == Path(__file__).open("rb").read(),
     "number": open(os.open(__file__, os.O_RDONLY), "rb").read(2).hex(),
     "filters": [str(entry) for entry in warnings.filters],

@@ -1,5 +1,7 @@
 """The file of counters of one process; see `layout` for what stands where."""
 
+from __future__ import annotations
+
 import mmap
 import os
 

@@ -1,14 +1,15 @@
 """Binary files that are opened for reading: the time of their reads counts as `read`."""
 
+from __future__ import annotations
+
 import builtins
 import io
 import os
-from functools import wraps
 from types import ModuleType
 from typing import Any
 
 from .notes import format_by_name, format_of
-from .tracer import Call, Tracer
+from .tracer import Call, Tracer, disguise_as
 
 #: Name of the reads of a file, and of `open` itself.
 READ = "file.read"
@@ -25,7 +26,6 @@ def patch_io(tracer: Tracer, module: ModuleType) -> None:
 def _open(tracer: Tracer, original: Call, reader: Any) -> Call:
     timed = tracer.timed(_buffered, tracer.slot("read", OPEN))
 
-    @wraps(original)
     def open(
         file: Any,
         mode: str = "r",
@@ -43,7 +43,7 @@ def _open(tracer: Tracer, original: Call, reader: Any) -> Call:
             return timed(reader, file, buffering, closefd, opener)
         return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
-    return open
+    return disguise_as(original, open)
 
 
 def _buffered(reader: Any, file: Any, buffering: int, closefd: bool, opener: Any) -> Any:

@@ -1,5 +1,7 @@
 """Wraps the functions of `targets` as soon as their modules are imported."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import sys

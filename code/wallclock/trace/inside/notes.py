@@ -3,6 +3,8 @@
 Format and stored size of an encoded image are those of its first bytes.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -132,7 +134,7 @@ def loaded_at_once(tracer: Tracer, done: Done) -> None:
     view = tracer.view()
     read, resize = (tracer.slot(stage, f"wallclock {stage}") for stage in ("read", "resize"))
     view[done.slot + 1] -= 1  # each image is a call
-    for image, times in zip(chunk.items[start:], done.result, strict=False):
+    for image, times in zip(chunk.items[start:], done.result):
         if not isinstance(times, tuple):
             continue
         for slot, ns in ((read, times[1] - times[0]), (resize, times[3] - times[2])):

@@ -4,6 +4,8 @@ The outermost call of a model is `forward`, that of a transform what it does. Ho
 busy is told by pairs of events around passes, asked for later.
 """
 
+from __future__ import annotations
+
 import os
 from collections import deque
 from collections.abc import Callable, Iterable

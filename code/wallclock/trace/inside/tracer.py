@@ -5,12 +5,14 @@ was open until then. So no nanosecond counts twice. What the program does outsid
 functions has no slot.
 """
 
+from __future__ import annotations
+
 import os
 import time
 from _thread import RLock, _local, get_ident
 from collections.abc import Callable
 from functools import wraps
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from . import layout
@@ -27,7 +29,7 @@ _KEPT = 24
 class _Held:
     """Lies among a thread's locals, and is thrown away with them."""
 
-    def __init__(self, tracer: "Tracer", index: int | None, words: memoryview) -> None:
+    def __init__(self, tracer: Tracer, index: int | None, words: memoryview) -> None:
         self._tracer, self._counters = tracer, tracer.counters
         self._index, self._words = index, words
 
@@ -322,12 +324,27 @@ class Tracer:
             os.write(2, line.encode("utf-8", "replace"))
 
 
+class _Unbound:
+    """Stands for a function in C: of a class that has it as an attribute, it is no method."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return str(vars(self)["__qualname__"])
+
+
 def disguise_as(original: Call, wrapper: Call) -> Call:
     """`wrapper` with name and globals of `original`; its code uses closures and builtins alone.
 
     torch.jit compiles the source of the original, and looks up its names among those globals.
     """
-    if isinstance(original, FunctionType) and isinstance(wrapper, FunctionType):
+    if isinstance(original, BuiltinFunctionType):
+        wrapper = _Unbound(wrapper)
+    elif isinstance(original, FunctionType) and isinstance(wrapper, FunctionType):
         code, closure = wrapper.__code__, wrapper.__closure__
         wrapper = FunctionType(code, original.__globals__, wrapper.__name__, None, closure)
     return wraps(original)(wrapper)

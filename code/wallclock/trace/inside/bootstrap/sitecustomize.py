@@ -46,9 +46,13 @@ def _install() -> None:
 
 _leave_the_path()
 try:
-    # Neither a process that outlives the program, nor one of an older Python.
-    if sys.version_info >= (3, 11) and os.path.isdir(os.environ.get("WALLCLOCK_TRACE", "")):
-        _install()
+    if os.path.isdir(os.environ.get("WALLCLOCK_TRACE", "")):  # else it outlives the program
+        if sys.version_info >= (3, 9):  # noqa: UP036 - the program may start an older Python
+            _install()
+        else:
+            version = sys.version.partition(" ")[0]
+            reason = f"it is Python {version}, and the trace needs 3.9"
+            os.write(2, f"wallclock trace: process {os.getpid()} not traced: {reason}\n".encode())
 except Exception as error:  # noqa: BLE001 - whatever it is, the user's program must run
     os.write(2, f"wallclock trace: not traced: {type(error).__name__}: {error}\n".encode())
 _hand_over()
