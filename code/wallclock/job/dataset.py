@@ -42,7 +42,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from wallclock import documents
-from wallclock.errors import UserError, reason_of
+from wallclock.errors import UserError, first_line, reason_of
 from wallclock.files import pretty_json, sha256_file
 from wallclock.infer.finite import rows_not_finite
 from wallclock.job.part import PARQUET, ROWS, Part, read_rows, table_of
@@ -360,6 +360,10 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
         return None
     where, fix = f"{store.out}/{ABOUT}", "give another OUT"
     about = documents.parse(text, where, _ABOUT, fix)
+    try:
+        pretty_json(about)
+    except ValueError as error:  # NaN, which JSON has not
+        raise UserError(f"{where} cannot be read: {first_line(error)}; {fix}") from error
     if about.get("format", FORMAT) != FORMAT:
         raise UserError(f"{where} has format {about['format']}; this version: {FORMAT}")
     found = {*about, *about.get("identity", ()), *about.get("counts", _COUNTS)}

@@ -8,6 +8,7 @@ from typing import Annotated
 from wallclock import checkpoint, machine
 from wallclock.constraints import Help, OneOf, Range
 from wallclock.errors import UsageError, UserError, check_name
+from wallclock.outside import printable
 from wallclock.preprocess import Preprocess
 from wallclock.processor import Processor, read_processor
 from wallclock.recipe import DTYPES, FAST, POOLS, Count, Limits, ModelSpec, Positive, Recipe
@@ -191,7 +192,8 @@ class JobSettings:
             return checkpoint.resolve(pretrained, self.pool)
         local = os.path.isdir(os.path.expanduser(self.model))
         if not local and self.model.count("/") != 1:
-            raise UsageError(f"model={self.model}: give a hub id (owner/name), a folder, or null")
+            fix = "give a hub id (owner/name), a folder, or null"
+            raise UsageError(f"model={printable(self.model)}: {fix}")
         return checkpoint.resolve(
             ModelSpec(
                 "any",

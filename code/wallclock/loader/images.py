@@ -23,7 +23,6 @@ from wallclock.loader.stream import StreamOrder
 from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import FAST, Limits, Recipe
 from wallclock.stages.augment import Augment
-from wallclock.stages.transfer import in_current_stream
 
 if TYPE_CHECKING:
     import torch
@@ -202,19 +201,14 @@ def open_images(
             _check_processes(crew, kind.pins or "an open file, with one position,")
         order = Order(len(listed), batch, bool(shuffle), seed, rank, world_size, drop_last)
         opens = partial(open_listed, listed, order, options, crew.processes)
-        return _images(Plan(listed, order, epochs, opens), options)
+        return Images(Plan(listed, order, epochs, opens), partial(lender_of, options))
     _check_processes(crew, "a stream")
     n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
     names, _ = shards_of(items)
     stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, bool(names))
     open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size), crew.limits)
     opens = partial(open_stream, open_epoch, stream_order, options)
-    return _images(Plan(names, stream_order, epochs, opens), options)
-
-
-def _images(plan: Plan, options: LoaderOptions) -> Images[Any]:
-    is_copied = options.output.device == "cuda"
-    return Images(plan, partial(lender_of, options), in_current_stream if is_copied else None)
+    return Images(Plan(names, stream_order, epochs, opens), partial(lender_of, options))
 
 
 def _options(

@@ -1,11 +1,10 @@
 """`Images`: the iterator that `open_images` returns, and the two plans of what comes in it."""
 
-import asyncio
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count, islice
@@ -80,21 +79,15 @@ def open_stream(
 
 
 class Images(Generic[ImagesT]):
-    """What `open_images` returns: an iterator of batches, also an asynchronous one.
+    """What `open_images` returns: an iterator of batches.
 
     Threads may share it: each batch goes to one of them. A batch comes once its successor is
     loaded. With `state_dict` and `load_state_dict`, an interrupted iteration resumes, also in the
     middle of an epoch, with the batches that would have followed.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        make_lender: Callable[[], Lender],
-        bind_to_thread: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, make_lender: Callable[[], Lender]) -> None:
         self.plan, self._make_lender = plan, make_lender
-        self._bind_to_thread = bind_to_thread
         #: The epoch of the last batch, from 0, or the one that was set.
         self.epoch = 0
         #: Whether the last batch is the iteration's last.
@@ -142,7 +135,7 @@ class Images(Generic[ImagesT]):
 
     def copy(self, skip: int = 0) -> "Images[ImagesT]":
         """Another iteration, from `skip` batches behind here; closed with this one."""
-        copy: Images[ImagesT] = Images(self.plan, self._make_lender, self._bind_to_thread)
+        copy: Images[ImagesT] = Images(self.plan, self._make_lender)
         copy._at = self._at._replace(batches=self._at.batches + skip)
         copy._end, copy._resumes, copy.epoch = self._end, self._resumes, self._at.epoch
         self._copies.add(copy)
@@ -198,16 +191,6 @@ class Images(Generic[ImagesT]):
         self.epoch, self.is_last = delivery.before.epoch, delivery.is_last
         # Another batch: the generator keeps the delivery until the next one.
         return replace(batch, images=images, items=items)
-
-    async def __aiter__(self) -> AsyncIterator[Batch[ImagesT]]:
-        """The batches, each waited for in another thread."""
-        nothing, self._exhausted = object(), False
-        take: Callable[..., Any] = next
-        if self._bind_to_thread is not None:
-            take = self._bind_to_thread(next)
-        while (batch := await asyncio.to_thread(take, self, nothing)) is not nothing:
-            assert isinstance(batch, Batch)
-            yield batch
 
     def close(self) -> None:
         """End threads or processes; the next iteration starts new ones where this one stopped."""

@@ -85,17 +85,3 @@ class StreamCopy:
         # The allocator must not reuse its memory while the other stream reads it.
         result.record_stream(current)
         return result, copied
-
-
-def in_current_stream(call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call` for another thread, where the stream that is current here is then current too."""
-    import torch
-
-    cuda: Any = torch.cuda
-    stream = cuda.current_stream()
-
-    def call_there(*arguments: Any) -> Any:
-        with cuda.stream(stream):
-            return call(*arguments)
-
-    return call_there

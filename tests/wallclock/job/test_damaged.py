@@ -188,6 +188,7 @@ def test_a_description_of_which_a_field_is_damaged(out: Path) -> None:
         (("source",), "\ud800", "surrogates not allowed"),
         (("source",), {"a": 1}, "source={'a': 1}: give a text"),
         (("complete",), 1, "complete=1: give true or false"),
+        (("ran",), float("nan"), "not JSON compliant: nan"),
         (("counts", "parts"), -1, "counts.parts=-1: give a whole number"),
         (("counts",), {}, "it has no vectors"),
         (("identity", "recipe", "dtype"), EVIL, "recipe.dtype was x\\x1b]0;owned\\x07\\nFAKE"),

@@ -4,7 +4,6 @@ The fake device's streams run their work as late as they may (`tests/fake_cuda.p
 whatever is not waited for has not happened. The last tests run on a GPU, too, where one is.
 """
 
-import asyncio
 from functools import partial
 from typing import Any
 
@@ -106,29 +105,6 @@ def test_a_batch_that_is_left_is_copied_first(fake: fake_cuda.Device) -> None:
     with open_images(FILES, 8, 2, output="cuda") as batches:
         images = next(batches).images
     assert torch.equal(images, expected[0])
-
-
-def test_an_asynchronous_loop_has_its_own_stream(fake: fake_cuda.Device) -> None:
-    """The batch is taken by another thread, and ready for the stream of this one."""
-    streams: list[Stream] = []
-    mine = Stream()
-    enter = torch.cuda.stream
-
-    def note(stream: Any) -> Any:
-        streams.append(stream)
-        return enter(stream)
-
-    async def take() -> list[Any]:
-        with open_images(FILES, 8, 2, output="cuda") as batches:
-            return [read_later(batch.images) async for batch in batches]
-
-    with pytest.MonkeyPatch.context() as patch, enter(mine):  # type: ignore[arg-type]
-        patch.setattr(torch.cuda, "stream", note)
-        patch.setattr(torch.cuda, "current_stream", lambda: Stream.current)
-        taken = asyncio.run(take())
-    assert mine in streams
-    for images, host in zip(taken, expected_of(8, output="torch"), strict=True):
-        assert torch.equal(images, host)
 
 
 def test_what_a_device_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
