@@ -2,21 +2,19 @@
 
 import signal
 from collections.abc import Iterator
-from functools import cached_property
 
 from wallclock.machine import SWAPPING
-from wallclock.trace.fixes import MOST_MODEL_ERROR, Fixes, fixes_of
+from wallclock.trace.fixes import Fixes, fixes_of
 from wallclock.trace.record import Trace
-from wallclock.trace.shares import Row, Shares, Table
+from wallclock.trace.shares import Row, Shares
 from wallclock.trace.sizes import Sizes, say_size, tabulate_sizes
-from wallclock.trace.verdict import Verdict, find_verdict
+from wallclock.trace.verdict import find_verdict
 from wallclock.trace.words import count, digits, percent, seconds
 
 #: Fewer images than this are too few to judge by.
 _FEW_IMAGES = 100
 #: The model's error that is worth a note.
 _WORTH_A_NOTE = 0.1
-
 #: Less than this is what traced processes use while they end.
 _LEAST_UNTRACED_S = 1.0
 
@@ -27,32 +25,16 @@ class Findings:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.shares = Shares(trace)
-
-    @cached_property
-    def fixes(self) -> Fixes:
-        """What each fix would bring."""
-        return fixes_of(self.shares)
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        """What binds, where, and what to change."""
-        return find_verdict(self.shares, self.fixes)
-
-    @cached_property
-    def notes(self) -> list[str]:
-        """Sentences below the verdict."""
-        return list(say_notes(self.shares, self.fixes))
-
-    @cached_property
-    def sizes(self) -> list[Sizes]:
-        """The most frequent kinds of images."""
-        return tabulate_sizes(self.trace)
-
-    @property
-    def tables(self) -> list[Table]:
-        """Of the main process and, if there are any, of the workers."""
-        tables = [self.shares.main, self.shares.workers]
-        return [table for table in tables if table.n_threads]
+        #: What each fix would bring.
+        self.fixes = fixes_of(self.shares)
+        #: What binds, where, and what to change.
+        self.verdict = find_verdict(self.shares, self.fixes)
+        #: Sentences below the verdict.
+        self.notes = list(say_notes(self.shares, self.fixes))
+        #: The most frequent kinds of images.
+        self.sizes = tabulate_sizes(trace)
+        #: Of the main process and, if there are any, of the workers.
+        self.tables = [t for t in (self.shares.main, self.shares.workers) if t.n_threads]
 
     @property
     def facts(self) -> str:
@@ -108,15 +90,18 @@ def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
             f"Start-up took {seconds(shares.startup_s)} of {seconds(trace.wall_s)}:"
             " trace a run of more images to judge the rest."
         )
+    error = fixes.model_error
     if shares.is_busy_machine:
         yield (
             f"Other programs used {percent(shares.others)} of the cores: no gain follows from such"
             " times. Trace it again on an idle machine, or add --try."
         )
-    elif fixes.model_error > MOST_MODEL_ERROR:
+    elif error >= _WORTH_A_NOTE and fixes.predicted:
+        follows = "the intervals are wider for it."
+        if not fixes.are_known:
+            follows = "no gain follows from it. Run it again, or add --try."
         yield (
-            f"The pipeline model's rate differs from the program's by {percent(fixes.model_error)}:"
-            " no gain follows from it. Run it again, or add --try."
+            f"The pipeline model's rate differs from the program's by {percent(error)}: {follows}"
         )
     if trace.swapped_bytes >= SWAPPING:
         yield (
@@ -125,17 +110,8 @@ def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
         )
     if 0 < shares.n_images < _FEW_IMAGES:
         yield f"This rests on {count(shares.n_images, 'image')}: trace {_FEW_IMAGES} or more."
-    if fixes.all and fixes.model_error >= _WORTH_A_NOTE:
-        yield (
-            f"The pipeline model's rate differs from the program's by {percent(fixes.model_error)}:"
-            " the intervals are wider for it."
-        )
 
 
 def _say_exit(code: int) -> str:
-    if code > 128:
-        try:
-            return f"by {signal.Signals(code - 128).name}"
-        except ValueError:
-            pass
-    return f"with exit code {code}"
+    signals = {128 + number: number.name for number in signal.Signals}
+    return f"by {signals[code]}" if code in signals else f"with exit code {code}"

@@ -26,11 +26,9 @@ from wallclock.trace.words import count, digits, percent
 from wallclock.trace.work import job_of
 
 #: Files at most, and seconds until a measurement is given up.
-_MOST_FILES, _GIVEN_UP_S = 512, 180
+_MOST_FILES, _GIVEN_UP_S = 128, 180
 #: Below this part of the cores' time, the loader did not have all of them.
 _BUSY = 0.8
-#: Seconds in which files are loaded for the first time, after the first batch: those are measured.
-_FIRST_S = 2.0
 #: Seconds of a pass, of which threads take a few milliseconds to start, and of all passes at least.
 _PASS_S, _ALL_S = 0.7, 2.0
 _LEAST_PASSES = 3
@@ -212,7 +210,7 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> Measured:
-    """Load the files once, which brings them to memory, then pass over them again and again.
+    """Load the files once, which brings them to memory, then again and again.
 
     Args:
         paths: the files.
@@ -224,40 +222,21 @@ def measure(
 
     Raises UserError: no file could be loaded.
     """
-    loaded, failures = _first_files(paths, open_batches, clock)
 
-    def run(epochs: int) -> tuple[float, float]:
-        """Wall and CPU seconds of a pass."""
-        started, cpu_started = clock(), cpu_clock()
-        with open_batches(loaded, epochs=epochs) as batches:
-            for _ in batches:
-                pass
-        return clock() - started, cpu_clock() - cpu_started
+    def run(epochs: int) -> tuple[int, int, float, float]:
+        """Images and failures, wall and CPU seconds of a pass."""
+        started, cpu_started, loaded, failures = clock(), cpu_clock(), 0, 0
+        with open_batches(paths, epochs=epochs) as batches:
+            for batch in batches:
+                loaded += len(batch.ids)
+                failures += len(batch.failures)
+        return loaded, failures, clock() - started, cpu_clock() - cpu_started
 
-    rehearsal_s, _ = run(1)
-    epochs = ceil(_PASS_S / rehearsal_s)
-    walls: list[float] = []
-    cpu_s = 0.0
-    while len(walls) < _LEAST_PASSES or sum(walls) < _ALL_S:
-        wall_s, used_s = run(epochs)
-        walls.append(wall_s)
-        cpu_s += used_s
-    rates = sorted(epochs * len(loaded) / wall_s for wall_s in walls)
-    return Measured(rates, cpu_s / sum(walls), len(loaded), failures)
-
-
-def _first_files(
-    paths: Sequence[str], open_batches: Callable[..., Any], clock: Callable[[], float]
-) -> tuple[list[str], int]:
-    """The files that are loaded until the time is over, in order; how many could not be."""
-    loaded: list[str] = []
-    failures = 0
-    started = None
-    with open_batches(paths) as batches:
-        for batch in batches:
-            loaded += batch.ids
-            failures += len(batch.failures)
-            started = clock() if started is None else started
-            if clock() - started > _FIRST_S:
-                break
-    return loaded, failures
+    run(1)
+    n_files, failures, once_s, _ = run(1)
+    passes = [run(ceil(_PASS_S / once_s)) for _ in range(_LEAST_PASSES)]
+    while sum(wall_s for _, _, wall_s, _ in passes) < _ALL_S:
+        passes.append(run(ceil(_PASS_S / once_s)))
+    rates = sorted(loaded / wall_s for loaded, _, wall_s, _ in passes)
+    used_s, wall_s = (sum(each[at] for each in passes) for at in (3, 2))
+    return Measured(rates, used_s / wall_s, n_files, failures)

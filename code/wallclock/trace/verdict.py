@@ -34,6 +34,8 @@ _WORKERS = "the workers wait", "the workers'"
 _MODEL_BINDS = 0.5
 #: A stage that takes this part of loading is named alone.
 _NEARLY_ALL = 0.75
+#: The model's share beside a longer stage.
+_WORTH_SAYING = 0.2
 #: Cores whose work takes this part of their time have none left.
 _FULL = 0.7
 #: Requests at a time that servers take.
@@ -121,7 +123,9 @@ def _in_main(shares: Shares, fixes: Fixes, row: Row | None, loading: float) -> s
     head = _capital(_say_row(row, _MAIN))
     device, meanwhile = _device(shares), shares.device_waits
     if row.stage in LOADING and row.share < _NEARLY_ALL * loading:
-        head = f"Loading takes {percent(loading)} of the main process's time,"
+        model = shares.main.share(*MODEL)
+        beside = f" (the model {percent(model)})" if model >= _WORTH_SAYING else ""
+        head = f"Loading takes {percent(loading)} of the main process's time{beside},"
         head += f" most of it {_subject(row)}: {percent(row.share)}{_where(row)}"
     if device and row.stage in LOADING and meanwhile >= _MODEL_BINDS:
         head = f"The {device} waits for data {percent(meanwhile)} of the time;"

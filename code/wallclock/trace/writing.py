@@ -25,40 +25,27 @@ class Encoding:
     size: float
 
 
-def _level(told: Mapping[str, str]) -> int:
-    return 9 if told.get("optimize") == "True" else int(told.get("compress_level", 6))
+def _has(told: Mapping[str, str], key: str, least: int, usual: int = 0) -> bool:
+    """Whether the encoder was told a number of at least this; by itself it takes `usual`."""
+    value = told.get(key, f"{usual}")
+    return int({"True": "1", "False": "0"}.get(value, value)) >= least
 
 
+_FASTEST_PNG = "compress_level=1, without optimize=True"
+_SLOW_PNG = 0.054, 0.12, 0.21
 #: The first that applies is the one to name.
 _ENCODINGS = (
+    Encoding("PNG", lambda told: _has(told, "optimize", 1), _FASTEST_PNG, _SLOW_PNG, 1.13),
+    Encoding("PNG", lambda t: _has(t, "compress_level", 7, 6), "compress_level=1", _SLOW_PNG, 1.13),
     Encoding(
         "PNG",
-        lambda told: _level(told) >= 7,
-        "compress_level=1, without optimize=True",
-        (0.054, 0.12, 0.21),
-        1.13,
+        lambda told: _has(told, "compress_level", 4, 6),
+        "compress_level=1",
+        (0.24, 0.35, 0.46),
+        1.11,
     ),
-    Encoding("PNG", lambda told: _level(told) >= 4, "compress_level=1", (0.24, 0.35, 0.46), 1.11),
-    Encoding(
-        "WEBP",
-        lambda told: told.get("lossless") == "True" and told.get("method") != "0",
-        "method=0",
-        (0.045, 0.11, 0.36),
-        1.16,
-    ),
-    Encoding(
-        "WEBP", lambda told: int(told.get("method", 4)) >= 4, "method=0", (0.11, 0.3, 0.36), 1.3
-    ),
-    Encoding(
-        "AVIF", lambda told: int(told.get("speed", 6)) <= 6, "speed=10", (0.077, 0.12, 0.19), 1.13
-    ),
-    Encoding(
-        "JPEG",
-        lambda told: told.get("progressive") == "True",
-        "progressive=False",
-        (0.21, 0.32, 0.57),
-        1.08,
-    ),
+    Encoding("WEBP", lambda told: _has(told, "method", 1, 4), "method=0", (0.045, 0.3, 0.36), 1.3),
+    Encoding("AVIF", lambda t: not _has(t, "speed", 7, 6), "speed=10", (0.077, 0.12, 0.19), 1.13),
 )
 #: Function → what takes less time than it.
 _OTHERS = {

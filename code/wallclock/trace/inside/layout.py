@@ -11,7 +11,7 @@ SAMPLES = ".samples"
 FOLDER_VARIABLE = "WALLCLOCK_TRACE"
 PATHS_VARIABLE = "WALLCLOCK_TRACE_PATHS"
 #: Paths that a process records at most.
-N_PATHS = 512
+N_PATHS = 128
 
 WORD = 8
 

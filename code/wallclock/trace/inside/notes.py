@@ -27,7 +27,7 @@ Note = Callable[[Tracer, Done], None]
 #: cv2.IMREAD_REDUCED_*: bits of the flags, and how often smaller they decode.
 _REDUCED = ((16, 2), (32, 4), (64, 8))
 #: What encoders are told that takes time.
-_TOLD = ("optimize", "compress_level", "progressive", "lossless", "method", "speed")
+_TOLD = ("optimize", "compress_level", "method", "speed")
 #: First bytes → format. WebP, AVIF and HEIC have theirs after a length.
 _MAGICS = (
     (b"\xff\xd8\xff", "JPEG"),

@@ -174,14 +174,7 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row("read_table", "read", name="pyarrow.parquet.read_table"),
     ),
-    "pandas.core.frame": (
-        Row("DataFrame.to_parquet", "serialize", name="pandas.DataFrame.to_parquet"),
-    ),
-    "pandas.core.generic": (
-        Row("NDFrame.to_csv", "serialize", name="pandas.DataFrame.to_csv"),
-        Row("NDFrame.to_json", "serialize", name="pandas.DataFrame.to_json"),
-        Row("NDFrame.to_pickle", "serialize", name="pandas.DataFrame.to_pickle"),
-    ),
+    "pandas.core.generic": (Row("NDFrame.to_csv", "serialize", name="pandas.DataFrame.to_csv"),),
     **{
         module: tuple(
             Row(name, "serialize", name=f"numpy.{name}")
