@@ -89,8 +89,8 @@ SITUATIONS = [
     # No stage takes most of it, all together do.
     (
         serial({"decode": 1.5, "transform": 1.7, "normalize": 1.6, "forward": 2.0}),
-        "Loading takes 60 % of the main process's time (the model 25 %), most of it transforming the"
-        " pixels: 21 %.",
+        "Loading takes 60 % of the main process's time (the model 25 %), most of it transforming"
+        " the pixels: 21 %.",
     ),
     (
         serial({"decode": 0.5}),
