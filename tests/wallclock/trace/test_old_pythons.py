@@ -34,6 +34,8 @@ def test_its_syntax() -> None:
         future = [n.module for n in tree.body if isinstance(n, ast.ImportFrom)]
         unions = [n for n in ast.walk(tree) if isinstance(n, ast.BinOp) and _is_none(n.right)]
         assert "__future__" in future or not unions, path
+        keywords = [k.arg for n in ast.walk(tree) if isinstance(n, ast.Call) for k in n.keywords]
+        assert "strict" not in keywords, f"{path}: zip has it from 3.10 on"
 
 
 def _is_none(node: ast.expr) -> bool:

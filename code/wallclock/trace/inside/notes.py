@@ -57,7 +57,7 @@ def count_image(tracer: Tracer, done: Done) -> None:
 
 def saved_image(tracer: Tracer, done: Done) -> None:
     """A Pillow image in a file: its format, and what the encoder was told."""
-    given = dict(zip(("self", "fp", "format"), done.args, strict=False)) | done.kwargs
+    given = dict(zip(("self", "fp", "format"), done.args)) | done.kwargs
     form = (given.get("format") or format_by_name(given["fp"])).upper()
     told = {key: given[key] for key in _TOLD if given.get(key) is not None}
     tracer.write_use("PIL.Image.save", {"format": form, **told})
