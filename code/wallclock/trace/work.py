@@ -24,9 +24,7 @@ def job_of(shares: Shares) -> Job | None:
         return None
     loads_beside = shares.n_workers > 0
     table = shares.workers if loads_beside else shares.main
-    role = "worker" if _in_processes(trace) else "main"
-    loaders = [process for process in trace.processes if process.role == role]
-    core_share = _core_share(shares, loaders) if loads_beside else 1.0
+    core_share = _core_share(shares) if loads_beside else 1.0
     seconds = {stage: core_share * table.seconds(stage) for stage in _OF_LOADERS}
     read = table.largest("read")
     waits_s = read.spent.seconds * read.waits if read else 0.0
@@ -121,23 +119,17 @@ def _engine(trace: Trace, *, loads_beside: bool) -> str:
     return "dataloader" if _in_processes(trace) else "threads"
 
 
-def _core_share(shares: Shares, processes: Sequence[Process]) -> float:
+def _core_share(shares: Shares) -> float:
     """Core seconds over wall seconds of what loads, where its threads take turns on the cores.
 
     1 where there are cores for all of them: what else the machine runs then takes their time, and
-    does so with a change too. 1 as well where the processes' CPU time is unknown.
+    does so with a change too.
     """
-    used = _cpu_s(processes)
-    if used is None:
-        return 1.0
     table = shares.workers
     busy = table.wall_s - table.seconds(*WAITING)
     if not _in_processes(shares.trace):
         busy += shares.main.wall_s - shares.main.seconds("wait", "read")
-    if busy <= 0:
-        return 1.0
-    turns = shares.trace.cores * shares.steady_s / busy
-    return min(1.0, max(used / busy, turns))
+    return min(1.0, shares.trace.cores * shares.steady_s / busy) if busy > 0 else 1.0
 
 
 def _cpu_s(processes: Sequence[Process]) -> float | None:

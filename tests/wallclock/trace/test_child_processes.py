@@ -162,9 +162,9 @@ def test_a_fork_that_cannot_count(tmp_path: Path) -> None:
 
 def test_launched_programs_are_the_main_ones(tmp_path: Path) -> None:
     """As torchrun launches the processes that train: onnxruntime stands in for the model."""
-    write(tmp_path, "", "__init__.py")
     package = tmp_path / "onnxruntime" / "capi"
     package.mkdir(parents=True)
+    write(package.parent, "", "__init__.py")
     write(
         package,
         "class Session:\n    def run(self, names, feed):\n        return []",
@@ -182,6 +182,7 @@ def test_launched_programs_are_the_main_ones(tmp_path: Path) -> None:
     assert not any(rank.wait() for rank in ranks)
     """
     done = trace(write(tmp_path, source), cwd=tmp_path)
+    assert done.trace.exit_code == 0
     assert [process.role for process in done.trace.processes] == ["other", "main", "main"]
     assert done.main()[Function("forward", "onnxruntime.InferenceSession.run")].calls == 2
     assert Shares(done.trace).main.title == "2 ranks"

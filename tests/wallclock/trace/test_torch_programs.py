@@ -231,8 +231,7 @@ def test_transforms_by_the_names_of_their_classes(training: Done) -> None:
     assert training.calls("resize", f"{name}.Resize") == 16
     assert training.calls("normalize", f"{name}.Normalize") == 16
     assert training.calls("transform", f"{name}.ToTensor") == 16
-    assert training.calls("normalize", "albumentations.Normalize") == 1
-    assert training.calls("transform", "albumentations.HorizontalFlip") == 1
+    assert training.calls("transform", "albumentations") == 2
 
 
 def test_interpolate_counts_outside_models_alone(training: Done) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from . import files
 from .patch import replace
-from .targets import CLASS_STAGES
 from .tracer import Call, Tracer
 
 #: Attributes that traced images have: size in the file, where `draft` made it smaller; size as
@@ -90,25 +89,3 @@ def _format_of(image: Any) -> str:
     form = str(image.format or "")
     form = _SAME.get(form, form)
     return f"progressive {form}" if form == "JPEG" and image.info.get("progressive") else form
-
-
-# --- other libraries ---------------------------------------------------------------------------
-
-
-def patch_albumentations(tracer: Tracer, module: ModuleType) -> None:
-    """Each transform by the name of its class."""
-
-    def wrap(original: Call) -> Call:
-        @wraps(original)
-        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            name = type(self).__name__
-            stage = CLASS_STAGES.get(name) or "transform"
-            slot = tracer.slot(stage, f"albumentations.{name}")
-            try:
-                return tracer.call(slot, original, self, *args, **kwargs)
-            finally:
-                tracer.count(slot, int(stage != "resize"))
-
-        return __call__
-
-    replace(tracer, module, "BasicTransform.__call__", wrap)

@@ -58,8 +58,6 @@ OUTSIDE = SLOTS
 KINDS = SLOTS + SLOT_WORDS * N_FUNCTIONS
 KIND_WORDS = 8
 N_KINDS = 512
-#: Once so many rows are taken, sizes are no longer told apart; the rest is for a row per function.
-N_EXACT_KINDS = 448
 REGION_WORDS = KINDS + KIND_WORDS * N_KINDS
 
 #: Threads of a process at a time; what more of them spend is not counted.

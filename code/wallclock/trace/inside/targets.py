@@ -136,6 +136,9 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
     ),
     "transformers.image_processing_utils_fast": _processor("BaseImageProcessorFast"),
     "transformers.image_processing_backends": _processor("TorchvisionBackend", "PilBackend"),
+    "albumentations.core.transforms_interface": (
+        Row("BasicTransform.__call__", "transform", "count_image", "albumentations"),
+    ),
     "http.client": (
         *(
             Row(f"{cls}.connect", "read", name="http.client connect")
@@ -197,7 +200,6 @@ PATCHES: dict[str, str] = {
     "PIL.Image": "decoders:patch_image",
     "PIL.ImageFile": "decoders:patch_image_file",
     "PIL.JpegImagePlugin": "decoders:patch_jpeg",
-    "albumentations.core.transforms_interface": "decoders:patch_albumentations",
     "torch": "torch_calls:patch_torch",
     "torch._dynamo.trace_rules": "torch_calls:patch_dynamo",
     "torch.utils.data.dataloader": "workers:patch_dataloader",
@@ -207,7 +209,7 @@ PATCHES: dict[str, str] = {
 }
 
 #: Class names of transforms → stage; every other transform is `transform`. Of torchvision's two
-#: versions, albumentations and kornia. Containers only call others.
+#: versions and kornia. Containers only call others.
 CLASS_STAGES = {
     **dict.fromkeys(
         ("Resize", "RandomResizedCrop", "CenterCrop", "RandomResize", "RandomShortestSize"),

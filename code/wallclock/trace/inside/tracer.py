@@ -230,30 +230,15 @@ class Tracer:
             self.leave(slot, entered)
 
     def timed(self, function: Call, slot: int) -> Call:
-        """`function`, counted. `enter` and `leave` are written out: this is the common case."""
-        local, clock, begin_thread = self.local, self.clock, self.begin_thread
-        outside = layout.OUTSIDE
+        """`function`, counted."""
+        enter, leave = self.enter, self.leave
 
         def traced(*args: Any, **kwargs: Any) -> Any:
-            try:
-                view = local.view
-            except AttributeError:
-                view = begin_thread()
-            started = clock()
-            outer = view[0]
-            if outer != outside:
-                view[outer] += started - view[1]
-            view[1] = started
-            view[0] = slot
+            entered = enter(slot)
             try:
                 return function(*args, **kwargs)
             finally:
-                view = local.view  # another one, if the call has forked and this is the child
-                now = clock()
-                view[slot] += now - view[1]
-                view[slot + 1] += 1
-                view[1] = now
-                view[0] = outer
+                leave(slot, entered)
 
         wrapper = disguise_as(function, traced)
         self.made[id(wrapper)] = wrapper
@@ -353,14 +338,10 @@ def disguise_as(original: Call, wrapper: Call) -> Call:
 def _row(view: memoryview, rows: dict[tuple[int, ...], int], key: tuple[int, ...]) -> int:
     """First word of the row of an image size, which is new; of a common one where they run out."""
     used = view[layout.KINDS_USED]
-    if used >= layout.N_EXACT_KINDS:
-        key = (*key[:2], 0, 0, 0, 0)
+    if used >= layout.N_KINDS - 1:
+        key = (layout.OUTSIDE, 0, 0, 0, 0, 0)
         if key in rows:
             return rows[key]
-        if used >= layout.N_KINDS - 1:
-            key = (layout.OUTSIDE, 0, 0, 0, 0, 0)
-            if key in rows:
-                return rows[key]
     row = layout.KINDS + used * layout.KIND_WORDS
     for at, word in enumerate(key):
         view[row + at] = word
