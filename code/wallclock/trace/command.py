@@ -2,9 +2,6 @@
 
 import argparse
 import os
-import resource
-import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,7 +11,7 @@ from typing import NoReturn
 from wallclock.errors import UsageError, UserError, import_extra
 from wallclock.trace import page
 from wallclock.trace.collect import collect
-from wallclock.trace.run import Ended, run
+from wallclock.trace.run import run
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,9 +55,7 @@ def wants_help(words: Sequence[str]) -> bool:
 
 
 def trace(words: Sequence[str]) -> int:
-    """Run the program and report on standard error; its exit status.
-
-    A program that a signal ended ends this process by the same signal.
+    """Run the program and report on standard error; its exit status, 128 + n after signal n.
 
     Raises UserError: a file cannot be written, or a library of the report is missing.
     """
@@ -84,25 +79,13 @@ def trace(words: Sequence[str]) -> int:
         page.write_json(traced, request.json, trial)
     if request.html is not None:
         page.write_html(traced, request.html, trial)
-    return _end_alike(ended)
+    return ended.exit_code
 
 
 def _check_writable(path: Path) -> None:
     folder = path.absolute().parent
     if path.is_dir() or not os.access(folder, os.W_OK):
         raise UserError(f"{path} cannot be written: name a file in a folder that can")
-
-
-def _end_alike(ended: Ended) -> int:
-    """The program's exit status; this process ends by the signal that ended the program."""
-    if ended.status < 0:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if -ended.status not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(-ended.status, signal.SIG_DFL)
-        os.kill(os.getpid(), -ended.status)
-    return ended.exit_code
 
 
 def explain(words: Sequence[str]) -> str:

@@ -92,7 +92,9 @@ def fixes_of(shares: Shares) -> Fixes:
     error = model_error_of(shares, job)
     errors = errors_of(shares, job)
     predicted = [
-        Predicted(fix, say_title(fix, job, shares.trace), fix.gain(job, errors), code_of(fix, job))
+        Predicted(
+            fix, say_title(fix, job, shares.trace), fix.gain(job, errors), CODE[fix.name](job)
+        )
         for fix in FIXES.values()
         if fix.applies(job)
     ]
@@ -162,11 +164,6 @@ def say_size_argument(target: Target | None) -> str:
     return f'preprocess="{target.mode}:{crop},crop:{crop}x{crop}"'
 
 
-def code_of(fix: Fix, job: Job) -> str:
-    """Lines that run as they are, beside the images; empty where a setting is changed."""
-    return _CODE[fix.name](job)
-
-
 def _scaled_code(job: Job) -> str:
     if job.target and any(kind.library == "pillow" for kind in job.decoded):
         return (
@@ -230,8 +227,8 @@ for path in photos.rglob("*"):
         image.save(made, quality=95, exif=image.getexif())"""
 
 
-#: Name of a fix → the code to write.
-_CODE: Mapping[str, Callable[[Job], str]] = {
+#: Name of a fix → lines that run beside the images; none where a setting is changed.
+CODE: Mapping[str, Callable[[Job], str]] = {
     "thumbnails": _thumbnails_code,
     "scaled decode": _scaled_code,
     "loader_for": _loader_for_code,

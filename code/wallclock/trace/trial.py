@@ -116,9 +116,8 @@ def conclude(shares: Shares, job: Job, measured: Measured) -> Trial:
     use, n_passes = measured.busy_cores / job.cores, len(measured.rates)
     said = [say_gain(gain) for gain in gains.values()]
     busy = f", {percent(use)} of them used" if use < _BUSY else ""
-    failed = (
-        f"; {count(measured.failures, 'file')} could not be loaded" if measured.failures else ""
-    )
+    lost = count(measured.failures, "file")
+    failed = f"; {lost} could not be loaded" if measured.failures else ""
     sentences = [
         f"Tried wallclock.open_images on {count(measured.n_files, 'file')} of the program, in"
         f" memory, with {count(job.cores, 'core')}{busy}: {digits(middle)} images per second,"
@@ -126,16 +125,7 @@ def conclude(shares: Shares, job: Job, measured: Measured) -> Trial:
         f"Gain of the program: {said[0]} follows from this rate, {said[1]} was predicted."
         " The program was not run again.",
     ]
-    numbers = {
-        "files": measured.n_files,
-        "failures": measured.failures,
-        "passes": n_passes,
-        "cores": job.cores,
-        "cpu_use": use,
-        "img_per_s": middle,
-        "low": slowest,
-        "high": fastest,
-    }
+    numbers = {**asdict(measured), "cores": job.cores, "img_per_s": middle}
     for name, gain in gains.items():
         numbers |= {name: gain.speedup, f"{name}_low": gain.low, f"{name}_high": gain.high}
     return Trial(sentences, numbers)

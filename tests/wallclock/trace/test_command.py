@@ -79,7 +79,7 @@ def test_the_report_and_the_files(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "status"), [("fail", 5), ("abort", -signal.SIGABRT)], ids=["status", "signal"]
+    ("how", "status"), [("fail", 5), ("abort", 128 + signal.SIGABRT)], ids=["status", "signal"]
 )
 def test_the_exit_status_is_the_programs(how: str, status: int, folder: Path) -> None:
     ended, stdout, stderr = finish(start(folder, "program.py", how))
@@ -99,8 +99,8 @@ def test_a_program_that_empties_its_folder_of_temporary_files(folder: Path) -> N
 @pytest.mark.parametrize(
     ("how", "number", "status"),
     [
-        ("sleep", signal.SIGTERM, -signal.SIGTERM),
-        ("sleep", signal.SIGINT, -signal.SIGINT),
+        ("sleep", signal.SIGTERM, 128 + signal.SIGTERM),
+        ("sleep", signal.SIGINT, 128 + signal.SIGINT),
         ("stubborn", signal.SIGTERM, 9),
     ],
 )

@@ -25,7 +25,7 @@ from wallclock.predict.fitted import RESIZE_NS
 from wallclock.predict.intervals import NOTICEABLE, Gain
 from wallclock.predict.pictures import Library, Target
 from wallclock.trace.findings import say_notes
-from wallclock.trace.fixes import Fixes, Predicted, code_of, errors_of, fixes_of
+from wallclock.trace.fixes import CODE, Fixes, Predicted, errors_of, fixes_of
 from wallclock.trace.record import Function, Sampled, Spent, Thread, Trace, Use
 from wallclock.trace.shares import Shares
 from wallclock.trace.verdict import Verdict, find_verdict
@@ -536,7 +536,7 @@ def test_the_code_runs_as_pasted(
             kinds = [replace(kind, library=library) for kind in work.decoded]
             for fix in FIXES.values():
                 if fix.applies(work):
-                    exec(code_of(fix, replace(work, target=target, decoded=kinds)), {})
+                    exec(CODE[fix.name](replace(work, target=target, decoded=kinds)), {})
 
 
 @settings(max_examples=60)

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -68,32 +68,18 @@ def install() -> None:
         records_paths=bool(os.environ.get(layout.PATHS_VARIABLE)),
     )
 
-    def patch(module: ModuleType) -> None:
-        patch_module(made, module)
-
+    patch = partial(patch_module, made)
     sys.meta_path.insert(0, Finder(patch))
     for name in (*FUNCTIONS, *PATCHES):
         if name in sys.modules:
             patch(sys.modules[name])
     os.register_at_fork(after_in_child=made.after_fork)
     atexit.register(made.finish)
-    _tell_exits(made)
+    # Children of multiprocessing end by `os._exit`, which runs no `atexit`; others by `exec`.
+    for name in ("_exit", "execv", "execve"):  # the other names of `exec` call these
+        setattr(os, name, _replacing(made, getattr(os, name)))
     _sample_around_forks(made)
     made.sampler.start()
-
-
-def _tell_exits(tracer: Tracer) -> None:
-    """Children of multiprocessing end by `os._exit`, which runs no `atexit`; others by `exec`."""
-    end = os._exit
-
-    @wraps(end)
-    def _exit(status: int) -> None:
-        tracer.finish()
-        end(status)
-
-    os._exit = _exit  # type: ignore[assignment]
-    for name in ("execv", "execve"):  # the other names call these
-        setattr(os, name, _replacing(tracer, getattr(os, name)))
 
 
 def _sample_around_forks(tracer: Tracer) -> None:
@@ -112,7 +98,7 @@ def _sample_around_forks(tracer: Tracer) -> None:
 
 
 def _replacing(tracer: Tracer, original: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that returns only if it fails: until then the process has ended."""
+    """A call that returns only if it fails: else the process has ended."""
 
     @wraps(original)
     def traced(*args: Any, **kwargs: Any) -> Any:
