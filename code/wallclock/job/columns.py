@@ -18,14 +18,9 @@ _OWN = {"vector", *ROWS.names}
 _FIRST = pa.array([0])
 
 
-def names(items: Items) -> list[str]:
-    """The names of the columns that are carried along."""
-    return [] if items.carried is None else list(items.carried.column_names)
-
-
 def check(items: Items) -> None:
     """Raise SourceError, in one line, where a column is called as one of the dataset."""
-    for name in names(items):
+    for name in items.carried.column_names:
         if name.lower() in _OWN:
             why = f"the list's column {name} has the name of a column of the dataset"
             raise SourceError(f"{why}; rename it in the list, or leave it out")
@@ -37,8 +32,8 @@ def described(items: Items) -> dict[str, Any]:
     Raises SourceError: a column has values that cannot be carried along.
     """
     digest = sha256()
-    for name in names(items):
-        column = items.carried[items.carried.column_names.index(name)]
+    names = items.carried.column_names
+    for name, column in zip(names, items.carried.columns, strict=True):
         digest.update(repr((name, str(column.type), len(column))).encode())
         try:
             column[:1].take(_FIRST)
@@ -50,4 +45,4 @@ def described(items: Items) -> dict[str, Any]:
             why = f"the list's column {name} ({column.type}) cannot be carried along"
             fix = "store it as text, or leave it out"
             raise SourceError(f"{why}: {first_line(error)}; {fix}") from error
-    return {CARRIES: names(items), CARRIED: digest.hexdigest() if names(items) else ""}
+    return {CARRIES: names, CARRIED: digest.hexdigest() if names else ""}

@@ -25,7 +25,7 @@ class Items(Sequence[Source]):
     bucket, goes before each `where`. A version changes with the image's bytes: size and time of a
     file, a store's ETag, or the URL of a list; empty where nothing is known. `open_one` makes the
     source where it is neither path nor URL.
-    `carried`: a list's other columns, an Arrow table of as many rows; None where it has none.
+    `carried`: a list's other columns, an Arrow table.
     `others`: by name what was skipped beside them: files that are no images, and hidden ones.
     `faults`: by position why a row names no image; reading it fails for that reason.
     `origin`: the address that a list from elsewhere came from (`Limits.origin`).
@@ -38,7 +38,7 @@ class Items(Sequence[Source]):
     versions: Any
     root: bytes = b""
     open_one: Callable[[str], Any] | None = None
-    carried: Any = None
+    carried: Any = field(default_factory=lambda: pa.table({}))
     others: tuple[str, ...] = ()
     faults: Mapping[int, str] = field(default_factory=dict)
     origin: str | None = None
@@ -78,10 +78,8 @@ class Items(Sequence[Source]):
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Items":
         """Some of them, in this order."""
-        ids, where, versions, carried = (
-            None if column is None else column.take(rows)
-            for column in (self.ids, self.where, self.versions, self.carried)
-        )
+        columns = (self.ids, self.where, self.versions, self.carried)
+        ids, where, versions, carried = (column.take(rows) for column in columns)
         why = enumerate(map(self.faults.get, rows.tolist()) if self.faults else ())
         faults = {at: fault for at, fault in why if fault}
         return replace(
@@ -90,7 +88,7 @@ class Items(Sequence[Source]):
 
     def with_values(self) -> "Items":
         """The same, but a version changes with the other columns, too, where there are any."""
-        if self.carried is None:
+        if not self.carried.num_columns:
             return self
         parts = []
         for at in range(0, len(self), CHUNK):

@@ -37,7 +37,7 @@ def keep(store: Store, items: Items) -> None:
         "others": items.others,
     }
     table = pa.table({"id": items.ids, PLACE: items.where, _COLUMN: items.versions})
-    for name in items.carried.column_names if items.carried is not None else ():
+    for name in items.carried.column_names:
         table = table.append_column(items.carried.field(name), items.carried[name])
     said = json.dumps(values_without_secrets(about)).encode()
     sink = pa.BufferOutputStream()
@@ -63,12 +63,11 @@ def kept(
     with ThreadPoolExecutor(THREADS) as pool:
         if about["versions"] != [*pool.map(version_of, names)]:
             return None
-    carried = table.drop_columns(["id", PLACE, _COLUMN]).replace_schema_metadata()
     return Items(
         table["id"],
         table[PLACE],
         table[_COLUMN],
-        carried=carried if carried.num_columns else None,
+        carried=table.drop_columns(["id", PLACE, _COLUMN]).replace_schema_metadata(),
         others=tuple(about["others"]),
         faults=dict(about["faults"]),
         stream=Stream(names, limits, about["versions"]),

@@ -92,11 +92,9 @@ def list_items(
         raise SourceError(f"{times}; give each image an id of its own")
     if items.root:  # names of files and objects are no URLs
         return items
-    table = items.carried
-    if table is not None:
-        fields = [x.with_metadata(values_without_secrets(x.metadata)) for x in table.schema]
-        table = pa.table([*map(public, table.columns)], schema=pa.schema(fields))
-    return replace(items, ids=public_ids(items.ids, items.where), carried=table)
+    fields = [x.with_metadata(values_without_secrets(x.metadata)) for x in items.carried.schema]
+    carried = pa.table([*map(public, items.carried.columns)], schema=pa.schema(fields))
+    return replace(items, ids=public_ids(items.ids, items.where), carried=carried)
 
 
 def _thumbnails(dataset: Dataset, root: bytes, limit: int | None) -> Items:
@@ -197,7 +195,7 @@ def _list_shard(name: str, number: int, limit: int | None, limits: Limits) -> Ro
 def _rows(listed: Listed, number: int, etag: str | None) -> Rows:
     places = (f"{number}@{row}".encode() for row in range(len(listed.ids)))
     table = pa.table({"id": listed.ids, PLACE: pa.array(places, pa.binary())})
-    for column in listed.carried.column_names if listed.carried is not None else ():
+    for column in listed.carried.column_names:
         table = table.append_column(column, listed.carried[column])
     return Rows(table, listed.faults, etag)
 
@@ -228,7 +226,7 @@ def _joined(names: Sequence[str], shards: Sequence[Rows], limits: Limits) -> Ite
         where,
         _of_shards(versions, sizes),
         open_one=None if is_stream else partial(span_of, names),
-        carried=carried if carried.num_columns else None,
+        carried=carried,
         others=tuple(name for rows in shards for name in rows.others),
         faults=faults,
         is_whole=all(rows.is_whole for rows in shards),

@@ -47,7 +47,7 @@ class Listed(NamedTuple):
 
     `ids`, `where`: Arrow columns of text; a row without an id has its place's. Of a table that has
     images itself there are no places (None), and an id may be null. `carried`: a table of the other
-    columns; None where there are none. `faults`: by position why a row names no image.
+    columns. `faults`: by position why a row names no image.
     """
 
     ids: Any
@@ -280,8 +280,6 @@ def _as_text(table: Any, at: int) -> Any:
 
 def _others(table: Any, numbers: Sequence[int]) -> Any:
     """Other columns, without metadata; their views as plain texts, of which Arrow can take rows."""
-    if not numbers:
-        return None
     table = table.select(numbers)
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     kinds = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]

@@ -1,7 +1,7 @@
 """The table of a part: its rows with their vectors, and how it lies in a file."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -46,24 +46,22 @@ class Part:
     vectors: Vectors
     failures: Sequence[Mapping[str, Any]] = ()
     thumbnails: Callable[..., None] | None = None
-    carried: Any = None
+    carried: Any = field(default_factory=lambda: pa.table({}))
     unreached: Sequence[Mapping[str, Any]] = ()
 
     @staticmethod
     def empty(dim: int, carried: Any) -> "Part":
         """One without an image, with the columns of those that carry others."""
         rows = {name: list[Any]() for name in ROWS.names}
-        carried = None if carried is None else carried[:0]
-        return Part(rows, np.empty((0, dim), np.float32), carried=carried)
+        return Part(rows, np.empty((0, dim), np.float32), carried=carried[:0])
 
 
 def table_of(part: Part) -> Any:
     """The rows of a part, each with its vector."""
     table = pa.table(dict(part.rows), schema=ROWS)
     table = table.add_column(1, "vector", _as_lists(part.vectors))
-    if part.carried is not None:
-        for column, values in zip(part.carried.schema, part.carried.columns, strict=True):
-            table = table.append_column(column, values)
+    for column, values in zip(part.carried.schema, part.carried.columns, strict=True):
+        table = table.append_column(column, values)
     return table
 
 

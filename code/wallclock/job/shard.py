@@ -165,8 +165,7 @@ class Shard:
             "height": self.sizes[1, kept],
             "version": items.versions[self.first : self.last].take(kept),
         }
-        carried = items.carried
-        carried = carried.take(kept + self.first) if carried is not None else None
+        carried = items.carried.take(kept + self.first)
         failures = self.failures and self._with_versions(items)
         return Part(columns, self.vectors[kept], failures, None, carried, self.unreached)
 

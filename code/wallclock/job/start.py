@@ -155,8 +155,7 @@ def _run(
     with store.locked(partial(print_line, console)):
         dataset = open_existing(store) or Dataset(store)
         if dataset.about:
-            carried = () if items.carried is None else items.carried.schema
-            check_source(dataset, _source(src), settings.limit, carried)
+            check_source(dataset, _source(src), settings.limit, items.carried.schema)
         if settings.cluster:  # Ray takes seconds to start, and only then is the device known
             early, _ = _identity(settings, settings.resolved("cpu"), items, False)
             del early["recipe"]
@@ -339,7 +338,7 @@ def _about(
     ran: Mapping[str, str],
     items: Items,
 ) -> dict[str, Any]:
-    carried = () if items.carried is None else items.carried.schema
+    columns_of_part = (*ROWS, *items.carried.schema)
     vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
     place, source = place_of(src), _source(src)
     return {
@@ -348,7 +347,7 @@ def _about(
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),
-        "schema": {"vector": vector, **{item.name: str(item.type) for item in (*ROWS, *carried)}},
+        "schema": {"vector": vector, **{item.name: str(item.type) for item in columns_of_part}},
     }
 
 
