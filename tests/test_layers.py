@@ -162,7 +162,7 @@ USED_BY_HARNESS = {
     *("predict", "preprocess", "progress", "recipe", "service", "summary"),
     *(f"fetch.{name}" for name in ("folder", "objects", "reader", "retries", "s3", "transfers")),
     *(f"loader.{name}" for name in ("batch", "joinable_thread", "order", "place", "prepare")),
-    "loader.threads",
+    *("job.place.cluster", "loader.ring", "loader.threads"),
     *("stages.augment", "stages.decode", "stages.forward", "stages.forward.pytorch"),
     *("stages.normalize", "stages.resize", "stages.transfer"),
 }

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from harness.corpora.manifest import Manifest
 from harness.engines.pipeline import ManifestFeed
 from wallclock.loader.batch import Batch, Loader
-from wallclock.loader.prepare import BuildInPlace, in_place_stages
-from wallclock.loader.threads import ThreadLoader
+from wallclock.loader.prepare import BuildInPlace, in_place_stages, loaded_size
+from wallclock.loader.threads import Buffers, ThreadLoader
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe, Statistics
 from wallclock.stages import normalize, transfer
@@ -71,7 +71,15 @@ def open_threads(
     """
     set_threads(recipe, uses_torch=False)
     feed = ManifestFeed(manifest, recipe, model)
-    return ThreadLoader(feed, recipe, model, positions, build)
+    return ThreadLoader(feed, recipe, model, positions, build, buffers_of(recipe, model))
+
+
+def buffers_of(recipe: Recipe, model: ModelSpec) -> Buffers:
+    """Float32 (3, h, w) where the host normalizes, else uint8 (h, w, 3)."""
+    px = loaded_size(recipe, model)
+    if recipe.normalize_on == "host":
+        return Buffers((3, *px), np.float32, recipe.pins)
+    return Buffers((*px, 3), np.uint8, recipe.pins)
 
 
 class OnDevice(Loader):

@@ -11,12 +11,18 @@ from harness import sinks
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
 from wallclock.clock import in_ranges
-from wallclock.errors import image_errors
+from wallclock.errors import UserError, image_errors
 from wallclock.fetch.reader import Reader
 from wallclock.infer import Embedder, Vectors, not_finite, open_embedder, rows_not_finite
 from wallclock.loader.batch import Failure
 from wallclock.loader.place import PlaceImage
-from wallclock.loader.prepare import Arrays, DecodeImage, InPlaceStages, in_place_stages, loaded_px
+from wallclock.loader.prepare import (
+    Arrays,
+    DecodeImage,
+    InPlaceStages,
+    in_place_stages,
+    loaded_size,
+)
 from wallclock.loader.threads import Feed
 from wallclock.preprocess import preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
@@ -110,6 +116,17 @@ class ManifestFeed(Feed):
 _LOADING = {name: name for name in ("read", "decode", "resize", "normalize", "assemble")}
 
 
+def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
+    """Side of the square images that the loader delivers: larger where the device crops.
+
+    Raises UserError: they are not square.
+    """
+    height, width = loaded_size(recipe, model)
+    if height != width:
+        raise UserError(f"recipe.preprocess={recipe.preprocess}: only squares are measured")
+    return height
+
+
 def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
     """Bind the stages before the device. Raises as `in_place_stages` does."""
     px = loaded_px(recipe, model)
@@ -136,7 +153,13 @@ def _resize_stage(
     """Labels of what resizes, and what makes a new array (px, px, 3) of decoded pixels."""
     if recipe.preprocess != "squash":
         place = PlaceImage(preprocess_of(recipe, px), recipe.resizer)
-        return place.labels, place.resize
+
+        def place_image(item: Item, pixels: PixelArray) -> PixelArray:
+            row = np.empty((px, px, 3), np.uint8)
+            place.resize_into(item, pixels, place.as_destination(row))
+            return row
+
+        return place.labels, place_image
     resizer = resize.make(recipe.resizer, recipe.interpolation, px)
     crops = recipe.augment == "cpu"
 

@@ -1,7 +1,8 @@
 """Batches of positions, and how many of them a loader has loaded ahead of their turn."""
 
 from wallclock.loader.order import LazyBatches
-from wallclock.loader.threads import ring_size
+from wallclock.loader.ring import buffers_for
+from wallclock.loader.threads import worker_count
 from wallclock.recipe import ENGINES, Recipe
 
 
@@ -25,7 +26,7 @@ class CyclicPositions(LazyBatches):
 def prefetched_batches(recipe: Recipe) -> int:
     """Batches that a loader of this suite may have loaded before the clock starts."""
     if recipe.engine == "threads":
-        return ring_size(recipe)
+        return buffers_for(worker_count(recipe), recipe.batch_size)
     if recipe.engine == "dataloader":
         return recipe.workers * recipe.prefetch + 1
     return 1

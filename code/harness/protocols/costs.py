@@ -23,7 +23,7 @@ from harness.corpora.manifest import Manifest
 from harness.engines import assemble
 from harness.engines.dataloader import torch_loader
 from harness.engines.dataset import ImageDataset
-from harness.engines.pipeline import DeviceStages, device_stages
+from harness.engines.pipeline import DeviceStages, device_stages, loaded_px
 from harness.processes import gc_disabled
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
@@ -31,7 +31,6 @@ from harness.spec import Cell
 from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, Extras, Marks
-from wallclock.loader.prepare import loaded_px
 from wallclock.machine import set_threads, usable_cores
 
 _WARM_UP_BATCHES = 8

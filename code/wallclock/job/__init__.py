@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from wallclock.errors import import_extra
 
 if TYPE_CHECKING:
-    from wallclock.job.place.cluster import NICENESS as NICENESS
     from wallclock.job.settings import JobSettings as JobSettings
     from wallclock.job.start import Outcome as Outcome
     from wallclock.job.start import embed as embed
@@ -18,11 +17,10 @@ if TYPE_CHECKING:
 #: Name → its module, imported when the name is first used.
 _HOMES = {
     "JobSettings": "wallclock.job.settings",
-    "NICENESS": "wallclock.job.place.cluster",
     "Outcome": "wallclock.job.start",
     "embed": "wallclock.job.start",
 }
-__all__ = ["NICENESS", "JobSettings", "Outcome", "embed"]
+__all__ = ["JobSettings", "Outcome", "embed"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wallclock.check import Image
 from wallclock.errors import ImageError, image_errors
@@ -69,12 +68,6 @@ class PlaceImage(_Upright):
     def resize_into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
         """Fill a row of the batch with an image as decoded, (h, w, c). Raises ImageError."""
         self._place(image, pixels, destination)
-
-    def resize(self, image: Image, pixels: PixelArray) -> npt.NDArray[np.uint8]:
-        """The same into a new array, uint8 (*canvas, 3)."""
-        row = np.empty((*self._canvas, 3), np.uint8)
-        self._place(image, pixels, self.as_destination(row))
-        return row
 
     def _into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
         row, direct = destination

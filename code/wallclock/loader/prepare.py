@@ -13,7 +13,7 @@ import numpy.typing as npt
 from wallclock import native
 from wallclock.check import LARGE_PIXELS, Image
 from wallclock.clock import active_nvtx, in_ranges
-from wallclock.errors import Unavailable, UserError, image_errors
+from wallclock.errors import Unavailable, image_errors
 from wallclock.fetch.reader import Reader
 from wallclock.loader.at_once import AtOnce, Ways
 from wallclock.loader.place import ChooseScale, KeepShape, PlaceImage
@@ -60,17 +60,6 @@ BuildInPlace: TypeAlias = Callable[[Recipe, ModelSpec, Reader], InPlaceStages]
 Store: TypeAlias = Callable[[Image, PixelArray, Arrays], None]
 #: Resizes a decoded image into a destination, which is made of a row.
 _ResizeInto: TypeAlias = Callable[[Image, PixelArray, Any], None]
-
-
-def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
-    """Side of the square images that the loader delivers: larger where the device crops.
-
-    Raises UserError: they are not square.
-    """
-    height, width = loaded_size(recipe, model)
-    if height != width:
-        raise UserError(f"recipe.preprocess={recipe.preprocess}: only squares are measured")
-    return height
 
 
 def loaded_size(recipe: Recipe, model: ModelSpec) -> Size:

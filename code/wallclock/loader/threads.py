@@ -25,14 +25,7 @@ from wallclock.loader.batch import Batch, Extras, Loader, Marks
 from wallclock.loader.items import Record
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.order import BatchSource, ClosedError, largest_batch
-from wallclock.loader.prepare import (
-    BuildInPlace,
-    InPlaceStages,
-    in_place_stages,
-    loaded_size,
-    one_large,
-    unlimited,
-)
+from wallclock.loader.prepare import BuildInPlace, InPlaceStages, one_large, unlimited
 from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
@@ -72,11 +65,6 @@ def worker_count(recipe: Recipe) -> int:
     return recipe.workers or usable_cores()
 
 
-def ring_size(recipe: Recipe) -> int:
-    """Batch buffers of a loader with this recipe."""
-    return buffers_for(worker_count(recipe), recipe.batch_size)
-
-
 @dataclass(frozen=True)
 class Buffers:
     """The ring's memory.
@@ -102,14 +90,6 @@ class Buffers:
         n_bytes = prod(shape) * np.dtype(self.dtype).itemsize
         memory = torch.zeros(n_bytes, dtype=torch.uint8, pin_memory=True)
         return memory.numpy().view(self.dtype).reshape(shape)
-
-
-def buffers_of(recipe: Recipe, model: ModelSpec) -> Buffers:
-    """Float32 (3, h, w) where the host normalizes, else uint8 (h, w, 3)."""
-    px = loaded_size(recipe, model)
-    if recipe.normalize_on == "host":
-        return Buffers((3, *px), np.float32, recipe.pins)
-    return Buffers((*px, 3), np.uint8, recipe.pins)
 
 
 def _described(labels: Mapping[str, str]) -> str:
@@ -170,8 +150,8 @@ class ThreadLoader(LendingLoader):
     Args:
         feed: what is loaded.
         batches: positions of the images, one list a batch; past the end they start over.
-        build: binds each thread's stages, by default `in_place_stages`; raises as it does.
-        buffers: the ring's memory; None: as the recipe has it.
+        build: binds each thread's stages; raises as `in_place_stages` does.
+        buffers: the ring's memory.
         one_large: held while a large picture is decoded; by default this process's lock.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
@@ -185,14 +165,13 @@ class ThreadLoader(LendingLoader):
         recipe: Recipe,
         model: ModelSpec,
         batches: Sequence[Sequence[int]] | BatchSource,
-        build: BuildInPlace = in_place_stages,
-        buffers: Buffers | None = None,
+        build: BuildInPlace,
+        buffers: Buffers,
         one_large: AbstractContextManager[Any] = one_large,
     ) -> None:
         self._feed, self._reader = feed, feed.reader
         self._augments = recipe.augment != "none"
-        buffers, size = buffers or buffers_of(recipe, model), largest_batch(batches)
-        n_workers = worker_count(recipe)
+        n_workers, size = worker_count(recipe), largest_batch(batches)
         made = buffers.made or [buffers.make(size) for _ in range(buffers_for(n_workers, size))]
         stages = [build(recipe, model, self._reader) for _ in range(n_workers)]
         as_destination = stages[0].as_destination

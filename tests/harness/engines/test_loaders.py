@@ -19,7 +19,7 @@ from harness.corpora.manifest import Manifest
 from harness.engines import assemble, pipeline, third_party
 from harness.engines.dataloader import torch_loader
 from harness.engines.dataset import ImageDataset
-from harness.engines.loaders import OnDevice, open_loader, to_pixels
+from harness.engines.loaders import OnDevice, buffers_of, open_loader, to_pixels
 from harness.engines.positions import CyclicPositions
 from harness.engines.third_party import dali, spdl, thread_pool_crop
 from harness.engines.third_party._interface import LoaderSpec
@@ -30,7 +30,6 @@ from tests import fake_cuda, making
 from tests.devices import Device
 from tests.fake_cuda import MS
 from wallclock.errors import Unavailable, UserError
-from wallclock.loader import threads
 from wallclock.preprocess import Preprocess
 from wallclock.recipe import IMAGENET, ModelSpec, Recipe
 from wallclock.stages import normalize
@@ -168,7 +167,7 @@ def test_prefetch_and_pinning_are_the_recipes(images: Manifest, pinned: bool) ->
 
 def test_a_ring_that_is_not_pinned_needs_no_gpu() -> None:
     recipe = replace(THREADS, device="cuda", pin_memory=False)
-    buffer = threads.buffers_of(recipe, MODEL).make(3)
+    buffer = buffers_of(recipe, MODEL).make(3)
     assert (buffer.shape, buffer.dtype.name) == ((3, 3, PX, PX), "float32")
 
 

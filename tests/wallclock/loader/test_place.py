@@ -185,8 +185,12 @@ def test_the_scale_leaves_enough_pixels(
 def test_what_is_not_to_be_turned_is_not() -> None:
     """Whatever orientation is noted of an image."""
     place, pixels = PlaceImage(Preprocess.parse("squash:40x80"), "pil"), making.picture(96, 64)
-    stored, noted = (ImageInfo("x", 1, 96, 64, orientation=value) for value in (1, 6))
-    np.testing.assert_array_equal(place.resize(noted, pixels), place.resize(stored, pixels))
+    rows = np.zeros((2, 40, 80, 3), np.uint8)
+    for row, orientation in zip(rows, (1, 6), strict=True):
+        info = ImageInfo("x", 1, 96, 64, orientation=orientation)
+        place.resize_into(info, pixels, place.as_destination(row))
+    assert rows.any()
+    np.testing.assert_array_equal(*rows)
 
 
 @pytest.mark.skipif(not PHOTOS.is_dir(), reason=f"no folder {PHOTOS.name} of real photos")
