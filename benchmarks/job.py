@@ -1,11 +1,11 @@
 """What a job costs beyond embedding each image: data/benchmarks/job.csv and its samples.
 
 The mock model takes no time, so that every other cost shows. The jobs over `n` ids are `wallclock
-embed` as it is (`plain`), with one process and with two, with `keep=thumbnails`, and again in the
-plain job's OUT after 1 % of the files changed. They run in turn, each in a process of its own. A
-row has the wall seconds of the process in the median round, and `of_plain`, their ratio to the
-plain job in the same round. `processes` is how many loaded. `peak_memory_mib` is the most memory of
-all its processes, sampled every second, shared pages counted once.
+embed` as it is (`plain`), with one process and with two, and again in the plain job's OUT after 1 %
+of the files changed. They run in turn, each in a process of its own. A row has the wall seconds of
+the process in the median round, and `of_plain`, their ratio to the plain job in the same round.
+`processes` is how many loaded. `peak_memory_mib` is the most memory of all its processes, sampled
+every second, shared pages counted once.
 
 Each id has a file of its own bytes, of a few pictures. With `--repeat`, a few files repeat, and
 `deduplicate=false`. `files_gib` is the size of all files, `page_cache_share` how much of it was in
@@ -44,13 +44,7 @@ from wallclock.summary import median
 _PICTURES = {"small_256": 512, "original": 96}
 _PLAIN, _CHANGED = "plain", "1 % changed"
 #: Job → its settings.
-_JOBS = {
-    _PLAIN: (),
-    "1 process": ("processes=1",),
-    "2 processes": ("processes=2",),
-    "thumbnails": ("keep=thumbnails",),
-    _CHANGED: (),
-}
+_JOBS = {_PLAIN: (), "1 process": ("processes=1",), "2 processes": ("processes=2",), _CHANGED: ()}
 #: Every hundredth id has a changed file.
 _EVERY = 100
 #: Files that are larger than the memory take so many times its size.

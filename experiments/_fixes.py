@@ -10,12 +10,11 @@ from typing import Any, Self
 
 from experiments._common import Options, Recipe
 from experiments._costs import LOADER_FIELDS, worker_count
-from harness.spec import from_fields
+from harness.spec import THUMBNAIL_PX, from_fields
 from wallclock.clock import STAGES
 from wallclock.machine import computes_bf16
 from wallclock.predict.advice import FIXES, workers_for
 from wallclock.predict.intervals import NOTICEABLE
-from wallclock.stages.resize import THUMBNAIL_PX
 
 #: Not taken over from the recipe `fast`: its own fixes, or the user's business.
 _NOT_A_FIX = ("name", "device", "sink", "dtype")

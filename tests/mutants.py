@@ -201,14 +201,14 @@ def _tar(mode: Any, form: int) -> bytes:
 
 
 def of_dataset(name: str, mutate: Mutate) -> Prepare:
-    """A file of OUT, as `verify`, a job that resumes and grows, and one of the thumbnails read it.
+    """A file of OUT, as `verify`, a job that resumes and grows read it.
 
     Its checksum is mended: that finds damage, but no attacker.
     """
 
     def prepare(folder: Path) -> Kind:
         _images(folder / "images")
-        embed(folder / "images", folder / "kept", keep="thumbnails", **QUICK)
+        embed(folder / "images", folder / "kept", **QUICK)
         if name.startswith("_unreached"):
             forget_an_image(folder / "kept")
         path = folder / "kept" / name
@@ -275,10 +275,9 @@ def _resume(out: Path) -> None:
     more = images / "more.jpg"
     more.write_bytes(next(images.glob("*.jpg")).read_bytes())
     try:
-        embed(images, out, keep="thumbnails", **QUICK)
+        embed(images, out, **QUICK)
     finally:
         more.unlink()
-    _embed(out / "_thumbnails")
 
 
 def load_model(folder: Path) -> None:
@@ -333,7 +332,6 @@ KINDS: dict[str, Prepare] = {
     "part": of_dataset("part-00000.parquet", of_parquet),
     "failures": of_dataset("_failures/part-00000.jsonl", of_lines),
     "unreached": of_dataset("_unreached/part-00000.jsonl", of_lines),
-    "thumbnails": of_dataset("_thumbnails/part-00000.tar", of_tar),
     "checksums": of_dataset("_checksums/part-00000.json", of_json),
     "edition": of_dataset("_editions/from-00000.json", of_json),
     "description": of_dataset("_dataset.json", of_json),

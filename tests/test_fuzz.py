@@ -224,7 +224,7 @@ class OpenImages:
         start = time.process_time()
         verdict, reason = "accepted", ""
         try:
-            info, _ = self._inspect(0, "a", data)
+            info = self._inspect(0, "a", data)
             self._decode(info, data)
         except ImageError as error:
             verdict, reason = "refused", error.reason

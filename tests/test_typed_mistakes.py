@@ -40,7 +40,6 @@ PRODUCT = (
     ("embed images out --shard 5", "--shard 5", "write shard=5"),
     ("embed images out shard", "shard", "shard=…"),
     ("embed images out shard=ten", "shard=ten", "give a whole number"),
-    ("embed images out keep=originals", "'originals'", "valid: thumbnails, or empty"),
     ("embed images out model=clip", "model=clip", "give a hub id (owner/name), a folder"),
     ("embed images out model=~no-one", "model=~no-one", "give a hub id (owner/name), a folder"),
     (f"embed images out model={'x' * 3000}", "model=xxx", "give a hub id (owner/name), a folder"),

@@ -74,6 +74,8 @@ class CorpusSpec:
         return {name: value for name, value in vars(self.limits).items() if name[:4] == "max_"}
 
 
+#: Pixels of a thumbnail's shorter side (`harness.corpora.copies`).
+THUMBNAIL_PX = 256
 #: Kind of corpus → its settings. The other fields of `CorpusSpec` keep their defaults.
 CORPUS_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "synthetic": ("seed", "progressive_share", "limits"),

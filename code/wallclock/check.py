@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import simplejpeg
 
@@ -77,10 +77,6 @@ class Image(Protocol):
         """Width and height if they are known to be of the bytes that are decoded."""
 
 
-#: Bytes by a name that no field has.
-Digest: TypeAlias = bytes
-
-
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
     """What a worker learnt of an image: its length, what its header says, perhaps its sha256.
@@ -120,11 +116,6 @@ class ImageInfo:
     def current_size(self) -> tuple[int, int]:
         """Width and height: they are of these bytes."""
         return self.width, self.height
-
-    @property
-    def digest(self) -> Digest:
-        """The sha256 of the file as 32 bytes."""
-        return Digest.fromhex(self.sha256)
 
 
 _values_of = attrgetter(*(field.name for field in fields(ImageInfo)))
@@ -276,7 +267,6 @@ class Inspector:
 
     Args:
         draw: width, height and position to the augmentation of a training image.
-        skip: whether there is no need to decode an image, by what is known of it by then.
         hashes: whether its sha256 is noted.
         rotate: whether its orientation is noted.
     """
@@ -284,7 +274,6 @@ class Inspector:
     limits: Limits
     decoder: str
     draw: Callable[[int, int, int], Augmentation] | None = None
-    skip: Callable[[ImageInfo], bool] | None = None
     hashes: bool = False
     rotate: bool = False
     _strict: bool = field(init=False, repr=False)
@@ -297,8 +286,8 @@ class Inspector:
         object.__setattr__(self, "_header", header)
         admit_pixels(self.limits.max_pixels)
 
-    def __call__(self, position: int, name: str, data: bytes | Picture) -> tuple[ImageInfo, bool]:
-        """What the bytes of the image with this id are, and whether they are to be decoded.
+    def __call__(self, position: int, name: str, data: bytes | Picture) -> ImageInfo:
+        """What the bytes of the image with this id are.
 
         Raises:
             ImageError: they are no image, a damaged or a dangerous one.
@@ -311,11 +300,10 @@ class Inspector:
         if self.rotate and header.format == "jpeg":
             orientation = orientation_of(data)
         digest = sha256(data).hex() if self.hashes else ""
-        info, is_wanted = self._note(position, name, len(data), header, orientation, digest)
-        if is_wanted and header.format == "jpeg" and not (header.plain_jpeg and self._strict):
+        if header.format == "jpeg" and not (header.plain_jpeg and self._strict):
             # What is not plain is decoded by Pillow afterwards, which would then do it twice.
             check_body(data, header, decodes=False)
-        return info, is_wanted
+        return self._note(position, name, len(data), header, orientation, digest)
 
     def of_header(
         self,
@@ -324,7 +312,7 @@ class Inspector:
         found: tuple[int, ...],
         read: Callable[[int], bytes],
         number: int,
-    ) -> tuple[ImageInfo, bool] | None:
+    ) -> ImageInfo | None:
         """The same of an image whose header the native module has parsed (`_native.Header`).
 
         None: it is over a limit, or nearly, or a PNG that may have EXIF; its bytes, `read(number)`,
@@ -341,8 +329,8 @@ class Inspector:
 
     def _note(
         self, position: int, name: str, n_bytes: int, header: Header, orientation: int, digest: str
-    ) -> tuple[ImageInfo, bool]:
-        info = ImageInfo(
+    ) -> ImageInfo:
+        return ImageInfo(
             name,
             n_bytes,
             header.width,
@@ -355,7 +343,6 @@ class Inspector:
             self.draw(header.width, header.height, position) if self.draw else None,
             orientation,
         )
-        return info, self.skip is None or not self.skip(info)
 
 
 def _header_within(limits: Limits, found: tuple[int, ...], bits: int) -> Header | None:

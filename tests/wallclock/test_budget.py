@@ -183,10 +183,9 @@ def test_metadata_costs_no_more_than_its_bytes(
 ) -> None:
     data = with_segments(CMYK, marker, body, n)
     before = time.process_time()
-    _, decodes = Inspector(Limits(), decoder)(0, "a", data)
+    Inspector(Limits(), decoder)(0, "a", data)
     pixels = decode.decode_other(data)
     assert time.process_time() - before < SECONDS
-    assert decodes
     np.testing.assert_array_equal(pixels, decode.decode_other(CMYK))
 
 
@@ -292,7 +291,7 @@ inspect, decode = Inspector(Limits(), 'simplejpeg'), DecodeImage(recipe, 224, re
 
 def load(data):
     try:
-        decode(inspect(0, 'a', data)[0], data)
+        decode(inspect(0, 'a', data), data)
     except ImageError as error:
         return error.reason
     return 'decoded'

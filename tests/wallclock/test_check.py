@@ -334,7 +334,7 @@ def test_no_exif_damages_an_image(kind: str, exif: bytes) -> None:
     data, plain = with_exif(kind, exif), with_exif(kind, SIX)
     validate(data, Limits())
     for rotate in (True, False):
-        info, _ = Inspector(Limits(), "pil", rotate=rotate)(0, "a", data)
+        info = Inspector(Limits(), "pil", rotate=rotate)(0, "a", data)
         assert info.orientation in (range(1, 9) if rotate else (1,))
     assert info.current_size == (40, 24)
     np.testing.assert_array_equal(decode.decode_other(data), decode.decode_other(plain))
@@ -344,7 +344,7 @@ def test_no_exif_damages_an_image(kind: str, exif: bytes) -> None:
 def test_cmyk_of_any_sampling(sampling: int) -> None:
     data = making.jpeg(mode="CMYK", subsampling=sampling)
     validate(data, Limits())
-    info, _ = Inspector(Limits(), "simplejpeg")(0, "a", data)
+    info = Inspector(Limits(), "simplejpeg")(0, "a", data)
     assert not info.plain_jpeg
     pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     np.testing.assert_array_equal(decode.decode_other(data), pixels)

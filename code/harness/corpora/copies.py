@@ -11,12 +11,14 @@ from PIL import Image
 
 from harness.corpora import ProgressHook, readers
 from harness.corpora.manifest import Item, Manifest
+from harness.spec import THUMBNAIL_PX
 from wallclock.errors import ImageError, image_errors
 from wallclock.files import write_bytes
 from wallclock.stages.decode import Scaling, make_image
-from wallclock.stages.resize import THUMBNAIL_PX, is_worth_a_thumbnail
 
 KIND = "thumbnails"
+#: Images that are not so many times larger need no thumbnail.
+_LARGE = 1.5
 _QUALITY = 90
 #: Decoded to at least this times the thumbnail's size before it is scaled.
 _MARGIN = 1.25
@@ -38,6 +40,11 @@ def _make(data: bytes) -> bytes:
 
 #: The thumbnail of an image's file. Raises ImageError: Pillow cannot make it.
 thumbnail = image_errors("encode", "Pillow", _make)
+
+
+def is_worth_a_thumbnail(width: int, height: int) -> bool:
+    """Whether an image is so much larger that a thumbnail can take its place."""
+    return min(width, height) > _LARGE * THUMBNAIL_PX
 
 
 def replaced(items: Sequence[Item]) -> list[Item]:

@@ -117,7 +117,7 @@ def _what_was_written(out: Path) -> dict[str, Any]:
     hashes = ds.dataset(sorted(out.glob("part-*.parquet"))).to_table(["sha256"])["sha256"]
     return {
         "n_files": pc.count_distinct(hashes).as_py(),
-        "deduplicate": bool(about["identity"]["deduplicate"]),
+        "deduplicate": bool(about["settings"]["deduplicate"]),
     }
 
 

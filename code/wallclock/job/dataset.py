@@ -6,7 +6,6 @@
                                  columns: one shard of an edition
     _failures/part-00000.jsonl   its images without a vector: id, stage, reason, version
     _unreached/part-00000.jsonl  those that were not reached: also in how many runs
-    _thumbnails/part-00000.tar   with keep=thumbnails
     _checksums/part-00000.json   size and sha256 of each of the part's files: a checksum of Parquet
                                  covers the data of a page, not its header and not the footer
 
@@ -33,7 +32,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,8 +82,7 @@ _FAILURE = dict.fromkeys(("id", "stage", "reason", "version"), str)
 _RUNS = {"runs": Count}
 
 #: The description, and the folders of the files beside the parts.
-ABOUT, FAILURES, UNREACHED = "_dataset.json", "_failures", "_unreached"
-THUMBNAILS, CHECKSUMS = "_thumbnails", "_checksums"
+ABOUT, FAILURES, UNREACHED, CHECKSUMS = "_dataset.json", "_failures", "_unreached", "_checksums"
 
 
 class Recorded(NamedTuple):
@@ -234,13 +231,9 @@ class Dataset:
         return DamagedPartError(self.out, self.row_file(number), name, reason)
 
     def with_files(self, folder: str) -> set[int]:
-        """The numbers of the parts that have a file in a folder, as `THUMBNAILS`."""
+        """The numbers of the parts that have a file in a folder, as `FAILURES`."""
         names = self.store.names(f"{folder}/part-")
         return {part_number(name) for name in names if _PART.fullmatch(name)}
-
-    def thumbnails(self, number: int) -> AbstractContextManager[Any]:
-        """The path of the copies of a part's images while the block runs; None without any."""
-        return self._piece(number, self.tar(number))
 
     def commit(self, number: int, part: Part) -> bool:
         """Write a part; it is there to stay when this returns. False: one was there, and stays.
@@ -275,12 +268,9 @@ class Dataset:
             )
             merged = replace(part, failures=failures, unreached=unreached)
             table = pa.concat_tables([whole.filter(pc.invert(there)), new])
-            with self.thumbnails(number) as tar:
-                if part.thumbnails:
-                    merged.thumbnails = partial(part.thumbnails, tar, gone)
-                with self._staged(number, merged, table, is_whole=True) as work:
-                    if self.store.commit(work, self.row_file(number), tag):
-                        return
+            with self._staged(number, merged, table, is_whole=True) as work:
+                if self.store.commit(work, self.row_file(number), tag):
+                    return
 
     @contextmanager
     def _staged(
@@ -295,9 +285,6 @@ class Dataset:
                     lines = (f"{json.dumps(dict(row))}\n" for row in rows)
                     path = work / folder / f"{name}.jsonl"
                     path.write_text("".join(lines), encoding="utf-8")
-            (work / THUMBNAILS).mkdir()
-            if part.thumbnails is not None:
-                part.thumbnails(work / self.tar(number))
             with pa.OSFile(os.fsencode(work / self.row_file(number)), "wb") as file:
                 pq.write_table(table, file, **PARQUET)
             recorded = _checksums_of(work)
@@ -319,10 +306,6 @@ class Dataset:
     def row_file(self, number: int) -> str:
         """The name of the file whose presence commits a part."""
         return f"part-{number:05d}.parquet"
-
-    def tar(self, number: int) -> str:
-        """The name of the file with the copies of a part's images."""
-        return f"{THUMBNAILS}/part-{number:05d}.tar"
 
     def _checksum_file(self, number: int) -> str:
         return f"{CHECKSUMS}/part-{number:05d}.json"

@@ -27,7 +27,7 @@ _NO_MATTER = (
     "torch_threads",
 )
 _NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image")
-_OF_SETTINGS = ("shard", "keep", "deduplicate")
+_OF_SETTINGS = ("shard",)
 
 
 def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict[str, Any]:

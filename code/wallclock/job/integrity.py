@@ -21,17 +21,15 @@ _THREADS = 4
 def check_sizes(dataset: Dataset, number: int) -> None:
     """Compare a part's sizes and columns with what they must be.
 
-    Thumbnails that are gone are no damage: a user may remove them.
-
     Raises DamagedPartError.
     """
     row_file = dataset.row_file(number)
     recorded = dataset.recorded(number)
     for name in recorded:
         size = dataset.store.size(row_file, name)
-        if size is None and name != dataset.tar(number):
+        if size is None:
             raise dataset.damaged(number, name, "it is missing")
-        if size not in (recorded[name].bytes, None):
+        if size != recorded[name].bytes:
             raise dataset.damaged(number, name, f"{size:,} of {recorded[name].bytes:,} bytes")
     footer = dataset.footer(number)
     with dataset.reading(number, row_file):

@@ -1,4 +1,4 @@
-"""What a job embeds: a folder, a list, a bucket, tars, tables, or its own thumbnails."""
+"""What a job embeds: a folder, a list, a bucket, tars or tables."""
 
 import gzip
 import io
@@ -24,14 +24,13 @@ from wallclock.fetch import folder
 from wallclock.fetch.filesystems import is_url, may_name, place_of
 from wallclock.fetch.s3 import list_images
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
-from wallclock.job.dataset import ABOUT, THREADS, THUMBNAILS, Dataset, open_existing
+from wallclock.job.dataset import THREADS
 from wallclock.job.items import Items
 from wallclock.job.kept import kept
 from wallclock.job.lists import Listed, read_list
 from wallclock.job.records import PLACE, Rows, Stream, is_tar, list_tar, span_of, together
 from wallclock.job.stores import Store
 from wallclock.job.texts import CHUNK, chunks, public, public_ids, repeated
-from wallclock.job.thumbnails import member, members
 from wallclock.loader.shards import shards_of
 from wallclock.outside import printable, values_without_secrets, without_secrets
 from wallclock.recipe import Limits
@@ -97,21 +96,8 @@ def list_items(
     return replace(items, ids=public_ids(items.ids, items.where), carried=carried)
 
 
-def _thumbnails(dataset: Dataset, root: bytes, limit: int | None) -> Items:
-    rows = islice(members(dataset), limit)
-    parts = [tuple(zip(*some, strict=True)) for some in chunks(rows)]
-    ids = pa.chunked_array([ids for ids, _, _ in parts], pa.string())
-    where = pa.chunked_array([places for _, places, _ in parts], pa.binary())
-    hashes = pa.chunked_array([hashes for _, _, hashes in parts], pa.string())
-    return Items(ids, where, hashes, root, member)
-
-
 def _folder(path: Path, limit: int | None) -> Items:
     root = os.fsencode(path) + b"/"
-    if path.name == THUMBNAILS and (path.parent / ABOUT).is_file():
-        dataset = open_existing(path.parent)
-        if dataset and dataset.with_files(THUMBNAILS):
-            return _thumbnails(dataset, root, limit)
     listing = folder.FolderListing(path)
     parts = [pa.array(map(os.fsencode, names), pa.binary()) for names in chunks(listing)]
     if listing.unreadable:  # they have their places among the names

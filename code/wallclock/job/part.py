@@ -1,6 +1,6 @@
 """The table of a part: its rows with their vectors, and how it lies in a file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -37,15 +37,12 @@ _PIECE = 1024
 class Part:
     """One shard before it is committed: n rows in the list's order; vectors (n, dim) float32.
 
-    `thumbnails`: writes the tar; its arguments before the path are, of a part that is replaced, the
-    tar that it has, if any, and the ids that are to be left out of that.
     `carried`: the list's other columns, an Arrow table of n rows.
     """
 
     rows: Mapping[str, Sequence[Any]]
     vectors: Vectors
     failures: Sequence[Mapping[str, Any]] = ()
-    thumbnails: Callable[..., None] | None = None
     carried: Any = field(default_factory=lambda: pa.table({}))
     unreached: Sequence[Mapping[str, Any]] = ()
 

@@ -21,7 +21,6 @@ from wallclock.fetch.folder import id_of
 from wallclock.fetch.retries import PermanentError, RefusedError
 from wallclock.job.lists import table_of
 from wallclock.job.texts import chunks
-from wallclock.job.thumbnails import member
 from wallclock.loader.items import Record, as_source
 from wallclock.loader.shards import open_shard, read_table, read_tar
 from wallclock.loader.tars import Span
@@ -116,8 +115,9 @@ def _as_text(field: Any) -> Any:
 
 def span_of(names: Sequence[str], place: str) -> Span:
     """Where the image at a place lies, in one of these files."""
-    number, _, _ = place.partition("@")
-    return member(place)._replace(file=names[int(number)])
+    number, _, extent = place.partition("@")
+    offset, _, size = extent.partition("+")
+    return Span(names[int(number)], int(offset), int(size))
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,7 @@ Batches never cross the border of a shard, so that a vector's bits do not depend
 start was killed; the loader knows nothing of shards and keeps running across their borders. A shard
 is written in a thread of its own while the next one is filled: at most two are in memory.
 
-Images of equal bytes are embedded once: a row is dropped if an earlier position of the list has the
-same sha256. Workers leave out the decoding where they can know that already, which depends on
-timing; which rows are dropped does not.
+Images of a shard with equal bytes are embedded once: by their sha256, the others are copies.
 """
 
 import time
@@ -15,29 +13,21 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from operator import itemgetter
 
-from wallclock.check import ImageInfo
 from wallclock.errors import UserError, describe
 from wallclock.fetch.sources import Source
 from wallclock.infer.finite import FiniteRows, not_finite
 from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
-from wallclock.job import thumbnails
-from wallclock.job.copies import CopiedVectors
-from wallclock.job.index import HashIndex, Places, read_hashes
 from wallclock.job.plan import Job, Plan, PlannedOrder
 from wallclock.job.shard import Shard, subset
 from wallclock.loader.batch import Batch, Loader
 from wallclock.loader.iteration import open_stream
-from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import Place
 from wallclock.loader.threads import LendingLoader
 from wallclock.stages.pixels import Vectors
 
-#: The row of an image that was not decoded; as an index it would be another image's.
-_NO_PIXELS = -1
 #: Images done so far, of all, what limits.
 Progress = Callable[[int, int, str], None]
 
@@ -90,12 +80,8 @@ class Run:
         self, job: Job, plan: Plan, processes: int = 1, sure: Collection[int] | None = None
     ) -> None:
         self._job, self._plan, self._processes, self._sure = job, plan, processes, sure
-        self._across = job.deduplicate and job.across
-        self._hashes = HashIndex()
-        #: Of a part: which of the rows that were indexed when it was loaded it has not.
-        self._dropped: dict[int, Places] = {}
         #: Of the shard that is being loaded: sha256 → row.
-        self._recent: dict[bytes, int] = {}
+        self._recent: dict[str, int] = {}
         self._open: deque[Shard] = deque()
         self._submitted: deque[tuple[Shard, Sequence[int]]] = deque()
         self._commits: deque[Future[None]] = deque()
@@ -103,13 +89,8 @@ class Run:
 
     def loader(self) -> LendingLoader:
         """The loader of the plan's batches; to be entered before CUDA starts."""
-        hook, job = Hook(), self._job
-        if job.keep:  # of each image that is read
-            hook = Hook(extract=thumbnails.thumbnail)
-        elif self._across and not job.replaced:
-            hook = Hook(skip=self._has_vector)
-        size, limits = job.model.input_px, job.limits
-        options = LoaderOptions(size, job.recipe, limits, hashes=True, hook=hook)
+        job = self._job
+        options = LoaderOptions(job.model.input_px, job.recipe, job.limits, hashes=True)
         if not job.items.stream:
             return open_loader(job.items, self._plan, options, self._processes)
         order = PlannedOrder(self._plan.batch_size, 0, 0, 0, 1, drop_last=False, plan=self._plan)
@@ -127,37 +108,27 @@ class Run:
         """
         tally, began, cpu_began = self.tally, time.perf_counter(), time.thread_time()
         job, plan, n = self._job, self._plan, len(self._job.items)
-        committed = {*job.dataset.committed()} if self._across else set()
         done = n - plan.size(*plan.missing)
         self._dtype = embedder.labels["dtype"]
         self._finite = FiniteRows(self._dtype)
         inference = open_inference(embedder, job.recipe, self._arrived)
         with ExitStack() as stack:
-            self._vectors = stack.enter_context(CopiedVectors(job.dataset))
             pool = ThreadPoolExecutor(1, "commit")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-            before = -1
             for number, batches in plan.shards():
-                if number in job.replaced:
-                    self._index_alone(number)
-                else:
-                    earlier = sorted(committed.intersection(range(before + 1, number)))
-                    self._hashes.add(read_hashes(job.dataset, earlier))
-                before, some = number, plan.parts[number]
+                some = plan.parts[number]
                 shard = Shard(number, some.start, some.stop, job.model.dim, job.runs)
                 self._open.append(shard)
                 for _ in range(batches):
                     with _timed(tally, "loader"):
                         batch = next(loader)
                     self._add(shard, batch, inference)
-                    done += len(batch.positions) + len(batch.extras.unwanted) + len(batch.failures)
+                    done += len(batch.positions) + len(batch.failures)
                     tally.wall_s = time.perf_counter() - began
                     progress(done, n, tally.limited_by)
                     self._commit_complete(pool)
                 tally.n_failed += shard.count_runs(job.items)
                 self._check_failures(shard)
-                if self._across and number not in job.replaced:
-                    self._hashes.add([(number, shard.hashes())])
                 self._recent.clear()
                 shard.loaded = True
                 self._commit_complete(pool)
@@ -172,43 +143,15 @@ class Run:
         progress(done, n, tally.limited_by)
         return tally
 
-    def _has_vector(self, info: ImageInfo) -> bool:
-        """Whether an image of an earlier position has the same bytes. Called in the workers.
-
-        Other processes know what this one did when they were forked, and decode the later copies.
-        Where shards know nothing of each other it is not asked: workers run ahead into the next
-        shard while `_recent` is still of this one.
-        """
-        digest = info.digest
-        return digest in self._recent or self._hashes.find(digest) is not None
-
-    def _index_alone(self, number: int) -> None:
-        """Look for copies in a part that is replaced: rows of others move when they are."""
-        self._hashes = HashIndex()
-        if self._job.deduplicate:
-            self._hashes.add(read_hashes(self._job.dataset, [number]))
-
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
-        """Take a loaded batch: embed what no earlier position has."""
+        """Take a loaded batch: embed what no earlier row of the shard has."""
         rows: Sequence[int] = range(len(batch.positions))
-        positions, infos = batch.positions, batch.extras.infos
-        if batch.extras.unwanted:
-            images = [*zip(rows, positions, infos, strict=True)]
-            images += [(_NO_PIXELS, position, info) for position, info in batch.extras.unwanted]
-            images.sort(key=itemgetter(1))
-            rows, positions, infos = zip(*images, strict=True)
-        offsets: Sequence[int] = [position - shard.first for position in positions]
-        shard.describe(offsets, infos)
+        offsets: Sequence[int] = [position - shard.first for position in batch.positions]
+        shard.describe(offsets, batch.extras.infos)
         if self._job.deduplicate:
-            loaded = zip(rows, offsets, infos, strict=True)
-            fresh = [(row, at) for row, at, info in loaded if not self._copied(shard, at, info)]
-            rows, offsets = zip(*fresh, strict=True) if fresh else ((), ())
-            if _NO_PIXELS in rows:
-                raise RuntimeError("an image was not decoded, and no other one has its bytes")
-        if self._job.keep:
-            for position, thumbnail in zip(batch.positions, batch.extras.extracted, strict=True):
-                shard.thumbnails[position - shard.first] = thumbnail
-        self.tally.images += len(positions)
+            rows = [row for row in rows if not self._copied(shard, offsets[row])]
+            offsets = [offsets[row] for row in rows]
+        self.tally.images += len(batch.positions)
         self.tally.fallbacks += batch.extras.fallbacks
         self.tally.n_failed += shard.add_failures(batch.failures)
         self._check_failures(shard)
@@ -221,19 +164,13 @@ class Run:
             self._submitted.append((shard, offsets))
             inference.submit(batch if is_all else subset(batch, rows, batch.images))
 
-    def _copied(self, shard: Shard, offset: int, info: ImageInfo) -> bool:
-        """Whether the row's vector is one that there is, and note where; or that it will be."""
-        digest = info.digest
-        self.tally.copied += 1
-        place = self._hashes.find(digest)  # none, unless parts are looked at
-        if place is not None:
-            shard.in_dataset[offset] = place
-        elif digest in self._recent:
-            shard.twins[offset] = self._recent[digest]
-        else:
-            self.tally.copied -= 1
-            self._recent[digest] = offset
+    def _copied(self, shard: Shard, offset: int) -> bool:
+        """Whether an earlier row of the shard will have the row's vector, and note which."""
+        twin = self._recent.setdefault(shard.sha256[offset], offset)
+        if twin == offset:
             return False
+        shard.twins[offset] = twin
+        self.tally.copied += 1
         return True
 
     def _check_failures(self, shard: Shard) -> None:
@@ -259,7 +196,7 @@ class Run:
             self._check_failures(shard)
 
     def _commit_complete(self, pool: ThreadPoolExecutor) -> None:
-        """Write the shards that are complete, one at a time: a copy may lie in the one before."""
+        """Write the shards that are complete, one at a time."""
         while self._open and self._open[0].complete:
             with _timed(self.tally, "sink"):
                 while self._commits:
@@ -271,7 +208,7 @@ class Run:
                 self.tally.withheld.append(shard.number)
                 self.tally.n_failed -= len(shard.failures)
                 continue
-            self._fail(shard, shard.drop_copies(self._dropped))
+            self._fail(shard, shard.drop_copies())
             self._commits.append(pool.submit(self._commit, shard))
         if self._commits and self._commits[0].done():
             self._commits.popleft().result()
@@ -279,14 +216,9 @@ class Run:
     def _commit(self, shard: Shard) -> None:
         began = time.thread_time()
         job, number = self._job, shard.number
-        part = shard.part(job.items, self._vectors)
-        is_new = number not in job.replaced
-        if job.keep:
-            copies = shard.described_thumbnails(job.items)
-            write = thumbnails.write_tar if is_new else thumbnails.write_anew
-            part.thumbnails = partial(write, copies)
-        if is_new:
-            job.dataset.commit(number, part)
-        else:
+        part = shard.part(job.items)
+        if number in job.replaced:
             job.dataset.replace(number, job.items.ids[shard.first : shard.last], part)
+        else:
+            job.dataset.commit(number, part)
         self.tally.commit_cpu_s += time.thread_time() - began

@@ -82,10 +82,7 @@ class JobSettings:
         int, Range(0, 1024), Help("processes for the loading threads; 0 picks a number")
     ] = 0
     shard: Annotated[int, Range(1, 10_000_000), Help("images per part of the dataset")] = 2000
-    keep: Annotated[
-        str, OneOf(("", "thumbnails")), Help("also write 256 px copies of the images; empty: none")
-    ] = ""
-    deduplicate: Annotated[bool, Help("embed identical files once")] = True
+    deduplicate: Annotated[bool, Help("embed identical files of a part once")] = True
     max_failures: Annotated[
         Count | None, Help("stop after more failures than this; empty: never")
     ] = None

@@ -6,12 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock.check import ImageInfo
-from wallclock.job.copies import CopiedVectors
-from wallclock.job.index import Places, Words, by_part, hash_words
 from wallclock.job.items import Items
 from wallclock.job.part import Part
 from wallclock.loader.batch import Batch, Failure
@@ -25,9 +22,9 @@ RUNS = 3
 class Shard:
     """Positions `first` to `last` of the list; all arrays are by position less `first`.
 
-    A row is embedded, a copy of another row (`twins`), or of a vector in a part (`in_dataset`).
-    What is none of these has failed. So has, of those that are to have a vector (`kept`), the one
-    whose vector is not finite, and its copies (`dropped`).
+    A row is embedded, or a copy of another row (`twins`). What is neither has failed. So has, of
+    those that are to have a vector (`kept`), the one whose vector is not finite, and its copies
+    (`dropped`).
 
     `runs`: by position, how many runs have not reached an image before. `gave_up`: whether the
     reader did, before it had tried all of its images.
@@ -51,11 +48,9 @@ class Shard:
         n = self.last - self.first
         self.vectors: Vectors = np.zeros((n, self.dim), np.float32)
         self.sha256 = np.full(n, "", object)
-        self.thumbnails = dict[int, bytes]()
         self.sizes = np.zeros((2, n), np.int32)
         self.kept, self.dropped = np.zeros((2, n), bool)
         self.twins = dict[int, int]()
-        self.in_dataset = np.full(n, -1)
 
     @property
     def complete(self) -> bool:
@@ -113,48 +108,14 @@ class Shard:
         self.vectors[_rows(offsets)] = vectors
         self.waiting -= len(offsets)
 
-    def drop_copies(self, dropped: dict[int, Places]) -> list[int]:
-        """Drop the copies of dropped rows, once all vectors have arrived; returns them.
-
-        `dropped`: by part, which of its `hashes` have no row in it. This shard's are added. Of
-        other copies, the place becomes that of the row that is there.
-        """
+    def drop_copies(self) -> list[int]:
+        """Drop the copies of dropped rows, once all vectors have arrived; returns them."""
         copies = [offset for offset, twin in self.twins.items() if self.dropped[twin]]
-        for number, offsets, rows in by_part(self.in_dataset):
-            gone = dropped.get(number, rows[:0])
-            is_gone = np.isin(rows, gone)
-            self.in_dataset[offsets] -= np.searchsorted(gone, rows)
-            self.in_dataset[offsets[is_gone]] = -1
-            copies += offsets[is_gone].tolist()
         self.dropped[copies] = True
-        if self.dropped.any():
-            dropped[self.number] = np.flatnonzero(self.dropped[self.kept])
         return copies
 
-    def described_thumbnails(self, items: Items) -> list[tuple[int, bytes, dict[str, Any]]]:
-        """The copies of its images by position in the list, each with what its JSON says."""
-        return [
-            (
-                self.first + offset,
-                image,
-                {
-                    "id": items.ids[self.first + offset].as_py(),
-                    "sha256": self.sha256[offset],
-                    "width": int(self.sizes[0, offset]),
-                    "height": int(self.sizes[1, offset]),
-                },
-            )
-            for offset, image in sorted(self.thumbnails.items())
-            if not self.dropped[offset]
-        ]
-
-    def hashes(self) -> Words:
-        """Of the rows that the part will have, in its order, and of dropped ones."""
-        return hash_words(pa.array(self.sha256[self.kept], pa.string()))
-
-    def part(self, items: Items, copied: CopiedVectors) -> Part:
-        """What to commit. Raises as `CopiedVectors.copy_into` does."""
-        copied.copy_into(self.vectors, self.in_dataset, self.sha256)
+    def part(self, items: Items) -> Part:
+        """What to commit."""
         for offset, twin in self.twins.items():
             self.vectors[offset] = self.vectors[twin]
         kept = np.flatnonzero(self.kept & ~self.dropped)
@@ -167,7 +128,7 @@ class Shard:
         }
         carried = items.carried.take(kept + self.first)
         failures = self.failures and self._with_versions(items)
-        return Part(columns, self.vectors[kept], failures, None, carried, self.unreached)
+        return Part(columns, self.vectors[kept], failures, carried, self.unreached)
 
     def _with_versions(self, items: Items) -> list[Mapping[str, str]]:
         columns = (column[self.first : self.last] for column in (items.ids, items.versions))

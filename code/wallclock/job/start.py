@@ -28,7 +28,6 @@ from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
 from wallclock.job.settings import RANDOM, JobSettings, Resolved
 from wallclock.job.stores import at
-from wallclock.job.thumbnails import write_anew
 from wallclock.job.versions import changes, described, versions
 from wallclock.machine import SWAPPING, swapped_bytes
 from wallclock.outside import printable, text_of, without_secrets
@@ -157,7 +156,7 @@ def _run(
         if dataset.about:
             check_source(dataset, _source(src), settings.limit, items.carried.schema)
         if settings.cluster:  # Ray takes seconds to start, and only then is the device known
-            early, _ = _identity(settings, settings.resolved("cpu"), items, False)
+            early, _ = _identity(settings, settings.resolved("cpu"), items)
             del early["recipe"]
             check_same(dataset, early, settings.model)
         with opening as place:
@@ -175,7 +174,7 @@ def _run_there(
         resolved = replace(resolved, recipe=replace(resolved.recipe, runtime=before))
     for note in resolved.notes:
         say(note)
-    identity, listing = _identity(settings, resolved, items, place.across)
+    identity, listing = _identity(settings, resolved, items)
     check_same(dataset, identity, settings.model)
     about = dataset.about
     counts = about.get("counts", {})
@@ -192,7 +191,7 @@ def _run_there(
         removed = ", and removed" if settings.prune and growth.gone else ""
         found = f"{growth.new:,} new and {growth.changed:,} changed images"
         say(f"{found}, {growth.n_gone:,} are gone{removed}")
-    job = _job(settings, resolved, items, growth, dataset, place)
+    job = _job(settings, resolved, items, growth, dataset)
     plan = job.plan()
     if is_complete and not plan.missing:
         about = {**about, "settings": asdict(settings)}
@@ -212,7 +211,7 @@ def _run_there(
 
 
 def _identity(
-    settings: JobSettings, resolved: Resolved, items: Items, across: bool
+    settings: JobSettings, resolved: Resolved, items: Items
 ) -> tuple[dict[str, Any], str]:
     """What the job's vectors depend on, but the weights, which are opened later.
 
@@ -220,20 +219,11 @@ def _identity(
     """
     carried = columns.described(items)
     listing = items.digest() + carried.pop(columns.CARRIED)
-    return {
-        **carried,
-        **identity_of(settings, resolved.recipe, resolved.model),
-        "deduplicate": settings.deduplicate and (across or "in each shard"),
-    }, listing
+    return carried | identity_of(settings, resolved.recipe, resolved.model), listing
 
 
 def _job(
-    settings: JobSettings,
-    resolved: Resolved,
-    items: Items,
-    growth: Growth,
-    dataset: Dataset,
-    place: _Place,
+    settings: JobSettings, resolved: Resolved, items: Items, growth: Growth, dataset: Dataset
 ) -> Job:
     return Job(
         growth.items,
@@ -244,8 +234,6 @@ def _job(
         growth.replaced,
         growth.runs,
         deduplicate=settings.deduplicate,
-        across=place.across,
-        keep=bool(settings.keep),
         max_failures=settings.max_failures,
         limits=replace(settings.limits(items.origin), known=_known(dataset, items)),
     )
@@ -281,8 +269,6 @@ def _embed_missing(
     tally, expected = place.run(job, plan) if plan.missing else (Tally(), None)
     swapped = swapped_bytes() - swapped
     if prune:
-        if job.keep:
-            empty.thumbnails = partial(write_anew, ())
         growth.prune(dataset, empty)
     dataset.remove_leftovers()  # also what other processes left meanwhile
     counts = {**dataset.counts(), "skipped": len(job.items.others)}

@@ -50,8 +50,8 @@ class Left:
     inspected: bool = False
 
 
-#: What became of an image; None: it need not be decoded.
-Result: TypeAlias = Times | Left | ImageError | None
+#: What became of an image.
+Result: TypeAlias = Times | Left | ImageError
 _UNREAD = Left()
 
 
@@ -256,11 +256,7 @@ class AtOnce:
             if found is None:
                 part.leave(at, inspected=False)
                 return
-            image, is_wanted = found
-            part.chunk.items[offset] = image
-            if not is_wanted:
-                part.results[at] = None
-                return
+            image = part.chunk.items[offset] = found
         elif (image.bytes, image.width, image.height) != (header[1], *header[3:5]):
             return  # it changed since it was listed
         way = self._ways(image)

@@ -52,9 +52,8 @@ class Extras:
     `marks`: when the stages ran. `labels`: what loaded the images, as the process that did so
     reports it: decoder, resizer, layout. `augmentations`: of training images, one for each row.
 
-    Of sources, whose files are inspected when they are loaded: `infos`, what each row's file is;
-    `unwanted`, positions and files that the `Hook` did not want decoded; `extracted`, by the hook,
-    one for each row. `given`: the user's items, where the feed keeps them, one for each row.
+    `infos`: of sources, whose files are inspected when they are loaded, what each row's file is.
+    `given`: the user's items, where the feed keeps them, one for each row.
     `fallbacks`: how many JPEGs and PNGs the native module left to another decoder.
     """
 
@@ -62,8 +61,6 @@ class Extras:
     labels: Mapping[str, str] = field(default_factory=dict)
     augmentations: Sequence[Augmentation] = ()
     infos: Sequence[ImageInfo] = ()
-    unwanted: Sequence[tuple[int, ImageInfo]] = ()
-    extracted: Sequence[Any] = ()
     given: Sequence[Any] = ()
     fallbacks: int = 0
 

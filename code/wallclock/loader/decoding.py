@@ -44,7 +44,7 @@ def decode(
     source = as_source(image, 0)
     try:
         data = tools.stages.read(source)
-        info, _ = tools.inspector(0, source.id, data)
+        info = tools.inspector(0, source.id, data)
         pixels = np.empty((*tools.canvas, 3), np.uint8)
         tools.stages.fill(info, data, tools.stages.as_destination(pixels))
     except ImageError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.check import ImageInfo, Inspector
+from wallclock.check import Inspector
 from wallclock.errors import Unavailable, UserError, install_hint
 from wallclock.fetch.sources import Source, SourceReader
 from wallclock.loader.lease import DeviceCopies, Leases, Lender, OwnArrays
@@ -27,26 +27,9 @@ from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
 from wallclock.stages import normalize, transfer
 from wallclock.stages.augment import Augment, Augmentation, draw
 from wallclock.stages.decode import MODES
-from wallclock.stages.pixels import PixelArray
 
 #: Sources at most that are looked at before the first is loaded.
 _SAMPLED = 100
-
-
-@dataclass(frozen=True)
-class Hook:
-    """What a job adds to the loading of an image; called in the loader's workers.
-
-    In other processes it has what it had when they were forked.
-
-    `skip`: whether an image is to be read only, by its header and hash (`Extras.unwanted`).
-    `extract`: what to keep of an image beside its row (`Extras.extracted`), of its file's bytes,
-    what they are, and its pixels, uint8 (h, w, 3) as decoded, valid until it returns. It raises
-    ImageError where the image has failed.
-    """
-
-    skip: Callable[[ImageInfo], bool] | None = None
-    extract: Callable[[bytes, ImageInfo, PixelArray], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,9 +39,8 @@ class LoaderOptions:
     `size`: side of the square images, in pixels, if the recipe squashes. `recipe`: decoder,
     resizer, and `workers` threads, 0 for one a core. `limits`: above which an image is a failure.
     `seed`: of the crops and colours of `recipe.augment`, `augment`: their limits. `hashes`: whether
-    the sha256 of each file is noted. `hook`: see `Hook`. `spare`: batches that the consumer may
-    hold beside the latest (`ThreadLoader.take`). `output`: what the images are, where the recipe
-    normalizes on the host.
+    the sha256 of each file is noted. `spare`: batches that the consumer may hold beside the latest
+    (`ThreadLoader.take`). `output`: what the images are, where the recipe normalizes on the host.
     """
 
     size: int = 224
@@ -66,7 +48,6 @@ class LoaderOptions:
     limits: Limits = field(default_factory=Limits)
     seed: int = 0
     hashes: bool = False
-    hook: Hook = Hook()
     augment: Augment = field(default_factory=Augment)
     spare: int = 0
     output: Output = field(default_factory=Output)
@@ -168,12 +149,10 @@ class SourceFeed(Feed):
             self._sources = sources
             self.keeps = getattr(sources, "keeps", False)
         super().__init__(SourceReader(options.limits, fetches_ahead=remote), n)
-        self.extract = options.hook.extract
         self.inspector = Inspector(
             options.limits,
             options.recipe.decoder,
             draw=_draws(n, options) if options.draws else None,
-            skip=options.hook.skip,
             hashes=options.hashes,
             rotate=options.preprocess.rotate,
         )

@@ -25,11 +25,10 @@ class Chunk:
     """A part of one batch: positions of images, and the first row of the buffer that takes them.
 
     The image at `positions[i]` has row `first + i`. A worker fills in the rest: `items` (the images
-    at `positions`), `kept` (offsets into both of images that loaded), `skipped` (of those that need
-    no decoding), `extracted` (by the feed, one for each kept), `given` (by the user, one for each
-    position, where the feed keeps them), `failures`, `fallbacks` (JPEGs of them that the native
-    module left to another decoder), `marks` (ns, of one image after another: the
-    start of each stage, then the end) and `worker`.
+    at `positions`), `kept` (offsets into both of images that loaded), `given` (by the user, one for
+    each position, where the feed keeps them), `failures`, `fallbacks` (JPEGs of them that the
+    native module left to another decoder), `marks` (ns, of one image after another: the start of
+    each stage, then the end) and `worker`.
     """
 
     batch: int
@@ -38,8 +37,6 @@ class Chunk:
     positions: Sequence[int]
     items: list[Any] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
-    skipped: list[int] = field(default_factory=list)
-    extracted: list[Any] = field(default_factory=list)
     given: list[Any] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)

@@ -5,7 +5,7 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
@@ -17,10 +17,10 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.check import LARGE_PIXELS, ImageInfo, Inspector
+from wallclock.check import LARGE_PIXELS, Inspector
 from wallclock.errors import ImageError
 from wallclock.fetch.reader import Reader
-from wallclock.loader.at_once import Left, Result
+from wallclock.loader.at_once import Left, Result, Times
 from wallclock.loader.batch import Batch, Extras, Loader, Marks
 from wallclock.loader.items import Record
 from wallclock.loader.joinable_thread import JoinableThread
@@ -32,7 +32,6 @@ from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.augment import augmentation_of
 from wallclock.stages.decode import webp
 from wallclock.stages.decode.native import fallbacks
-from wallclock.stages.pixels import PixelArray
 
 #: Of a buffer: each image's row, and as `InPlaceStages.resize_into` takes it.
 _Rows: TypeAlias = tuple[list[npt.NDArray[Any]], list[Any]]
@@ -44,13 +43,11 @@ class Feed:
     """What a loader of threads loads: n images by position, of which `item_at` says what to read.
 
     Where it has an `inspector`, an item is not known before that has seen its bytes.
-    `extract`, if it has one, makes something else of what was decoded: see `Hook`. Where it
-    `keeps`, its items have what the user `given`, which is delivered (`Extras.given`).
+    Where it `keeps`, its items have what the user `given`, which is delivered (`Extras.given`).
     """
 
     inspector: Inspector | None = None
     keeps = False
-    extract: Callable[[bytes, ImageInfo, PixelArray], Any] | None = None
 
     def __init__(self, reader: Reader, n: int) -> None:
         self.reader, self.n = reader, n
@@ -268,12 +265,6 @@ class ThreadLoader(LendingLoader):
             labels={**self._labels, **webp.label()},
             augmentations=[augmentation for augmentation in augmentations if augmentation],
             infos=items if self._feed.inspector else (),
-            unwanted=[
-                (chunk.positions[offset] % n, chunk.items[offset])
-                for chunk in chunks
-                for offset in chunk.skipped
-            ],
-            extracted=[extracted for chunk in chunks for extracted in chunk.extracted],
             given=[chunk.given[offset] for chunk in chunks for offset in chunk.kept]
             if self._feed.keeps
             else (),
@@ -305,8 +296,7 @@ class _Worker:
         self.stopped = False
         self._number = number
         self._stages = stages
-        # What is extracted of an image is extracted of its pixels as decoded.
-        self._at_once = None if feed.extract else stages.at_once
+        self._at_once = stages.at_once
         self._tasks, self._results = queues
         self._feed = feed
         self._rows, self._one_large = rows, one_large
@@ -338,12 +328,10 @@ class _Worker:
             if isinstance(result, tuple):
                 chunk.marks += result
                 chunk.kept.append(offset)
-            elif isinstance(result, ImageError):
+            else:
                 given = chunk.given[offset] if chunk.given else None
                 file = given.file if isinstance(given, Record) else ""
                 chunk.fail(items[offset].id, result, file)
-            else:
-                chunk.skipped.append(offset)
         chunk.fallbacks = fallbacks() - counted
 
     def _loaded(self, chunk: Chunk) -> Iterator[Result]:
@@ -356,17 +344,15 @@ class _Worker:
             offset += len(results)
         yield from repeat(Left(), n - offset)
 
-    def _load(self, chunk: Chunk, offset: int, left: Left) -> Result:
+    def _load(self, chunk: Chunk, offset: int, left: Left) -> Times | ImageError:
         """Load one image, by one stage after the other."""
         stages, feed, item = self._stages, self._feed, chunk.items[offset]
         try:
             began = perf_counter_ns() - left.read_ns
             data = stages.read(item) if left.data is None else left.data
             if feed.inspector and not left.inspected:
-                item, decodes = feed.inspector(chunk.positions[offset], item.id, data)
+                item = feed.inspector(chunk.positions[offset], item.id, data)
                 chunk.items[offset] = item
-                if not decodes:
-                    return None
             was_read = perf_counter_ns()
             decode = stages.decode
             if left.fallback and self._at_once:
@@ -376,8 +362,6 @@ class _Worker:
                 decoded = perf_counter_ns()
                 destination = self._rows[chunk.buffer][1][chunk.first + offset]
                 stages.resize_into(item, pixels, destination)
-                if feed.extract:
-                    chunk.extracted.append(feed.extract(data, item, pixels))
         except ImageError as error:
             return error
         return began, was_read, decoded, perf_counter_ns()

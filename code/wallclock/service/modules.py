@@ -70,7 +70,7 @@ class Pixels(Module):
     def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
         """Uint8 (h, w, 3). Raises ImageError: damaged, over a limit, or no image."""
         stages = self._stages()
-        info, _ = self._inspect(0, request.id, image)
+        info = self._inspect(0, request.id, image)
         resized = np.empty((*self._canvas, 3), np.uint8)
         stages.fill(info, image, stages.as_destination(resized))
         return resized

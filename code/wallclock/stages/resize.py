@@ -29,8 +29,6 @@ from wallclock.stages.pixels import PixelArray, as_stored
 
 #: Interpolations of the native module.
 NATIVE = ("bilinear", "bicubic")
-#: Pixels of a thumbnail's shorter side; images that are not so many times larger need none.
-THUMBNAIL_PX, _LARGE = 256, 1.5
 
 #: Height and width of an image in its file, where it may have been decoded to less; None: in full.
 Full: TypeAlias = tuple[int, int] | None
@@ -83,11 +81,6 @@ def extent(size: tuple[int, ...], full: tuple[int, int]) -> tuple[float, float]:
             return full[0] / n, full[1] / n
     listed = f"of a file that was listed with {full[1]} × {full[0]}"
     raise ImageError("resize", f"{width} × {height} px were decoded {listed}")
-
-
-def is_worth_a_thumbnail(width: int, height: int) -> bool:
-    """Whether an image is so much larger that a thumbnail can take its place."""
-    return min(width, height) > _LARGE * THUMBNAIL_PX
 
 
 def channels_first(pixels: PixelArray) -> PixelArray:

@@ -1,6 +1,5 @@
 """The network bound to a recipe, and vectors that are no numbers."""
 
-import tarfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -23,9 +22,8 @@ from wallclock.infer.finite import FiniteRows
 from wallclock.infer.inference import HostInference
 from wallclock.infer.network import Embedder, _of_length_1, open_embedder
 from wallclock.job import embed
-from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.dataset import Dataset
 from wallclock.job.listing import list_items
-from wallclock.job.part import ROWS, Part
 from wallclock.job.plan import Job, parts_of
 from wallclock.job.run import Run
 from wallclock.job.settings import JobSettings
@@ -139,17 +137,15 @@ def right() -> list[bytes]:
 @given(
     seeds=st.lists(st.integers(0, 5), min_size=12, max_size=20),
     bad=st.sets(st.integers(0, 4), max_size=3),
-    across=st.booleans(),
-    keep=st.booleans(),
     late=st.booleans(),
 )
-@example(seeds=[5, 0, 1, 2, 3, 0, 1, 2], bad={0}, across=True, keep=False, late=True)
+@example(seeds=[5, 0, 1, 2, 3, 0, 1, 2], bad={0}, late=True)
 def test_an_image_has_its_vector_or_is_a_failure(
-    seeds: list[int], bad: set[int], across: bool, keep: bool, late: bool
+    seeds: list[int], bad: set[int], late: bool
 ) -> None:
     """Whichever rows are copies of which, in the same shard of four or in another.
 
-    Workers run ahead into the next shard. On a cluster, a shard knows nothing of the others.
+    Workers run ahead into the next shard. A shard knows nothing of the others.
     """
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder, out = write(Path(name, "in"), seeds), Path(name, "out")
@@ -162,7 +158,7 @@ def test_an_image_has_its_vector_or_is_a_failure(
         dataset = Dataset(Folder(out))
         parts = parts_of(0, len(seeds), 4)
         items = list_items(str(folder))
-        job = Job(items, dataset, model, recipe, parts, across=across, keep=keep)
+        job = Job(items, dataset, model, recipe, parts)
         run = Run(job, job.plan())
         with run.loader() as loader:
             run.run(loader, embedder, lambda *_: sleep(0.01))
@@ -171,16 +167,13 @@ def test_an_image_has_its_vector_or_is_a_failure(
             ids = dataset.rows(number)["id"].to_pylist()
             made |= zip(ids, map(bytes, dataset.vectors(number)), strict=True)
             failed += [(row["id"], row["reason"]) for row in dataset.failures(number)]
-            if keep:
-                with dataset.thumbnails(number) as path, tarfile.open(path) as tar:
-                    assert len(tar.getnames()) == 2 * len(ids)
     reasons = dict.fromkeys(bad, REASON) | {5: "empty file"}
     names = {f"{at:03}.jpg": seed for at, seed in enumerate(seeds)}
     assert made == {name: right()[seed] for name, seed in names.items() if seed not in reasons}
     expected = [(name, reasons[seed]) for name, seed in names.items() if seed in reasons]
     assert sorted(failed) == expected
     assert (run.tally.images, run.tally.n_failed) == (len(made), len(failed))
-    before = [seeds[0 if across else at // 4 * 4 : at] for at in range(len(seeds))]
+    before = [seeds[at // 4 * 4 : at] for at in range(len(seeds))]
     copies = [seed for seed, earlier in zip(seeds, before, strict=True) if seed in earlier]
     assert run.tally.copied == len(copies) - copies.count(5)
 
@@ -213,22 +206,6 @@ def test_a_job_whose_dtype_is_too_narrow(tmp_path: Path, monkeypatch: pytest.Mon
         embed(folder, tmp_path / "out", **{**QUICK, "deduplicate": False})
     line = "256 of the last 256 vectors are not finite in fp16; set dtype=fp32"
     assert (str(caught.value), caught.value.status) == (line, 1)
-
-
-def test_a_vector_of_an_earlier_dataset(tmp_path: Path) -> None:
-    """Older versions wrote what is not finite: it is not copied, and the line says what to do."""
-    folder, earlier = write(tmp_path / "in", [0, 1]), tmp_path / "earlier"
-    embed(folder, earlier, **QUICK)
-    dataset = open_existing(earlier)
-    assert dataset is not None
-    rows = {name: dataset.rows(0)[name].to_pylist() for name in ROWS.names}
-    vectors = np.array(dataset.vectors(0))
-    vectors[1, 0] = np.nan
-    (earlier / "part-00000.parquet").unlink()
-    dataset.commit(0, Part(rows, vectors))
-    (folder / "copy.jpg").write_bytes((folder / "001.jpg").read_bytes())
-    with pytest.raises(UserError, match=r"part-00000.parquet is damaged: .*not finite; remove"):
-        embed(folder, earlier, **QUICK)
 
 
 def test_a_message_fails_alone(tmp_path: Path) -> None:

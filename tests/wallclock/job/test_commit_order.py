@@ -67,7 +67,7 @@ def events(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 
 def part(n: int = 3) -> Part:
-    """Vectors, failures and thumbnails."""
+    """Vectors and failures."""
     names = [f"{at}.jpg" for at in range(n)]
     rows: dict[str, Any] = {
         "id": names,
@@ -78,11 +78,7 @@ def part(n: int = 3) -> Part:
     }
     vectors = np.zeros((n, 4), np.float32)
     failures = [{"id": "x.jpg", "stage": "read", "reason": "gone"}]
-
-    def write_tar(path: Path) -> None:
-        path.write_bytes(b"tar")
-
-    return Part(rows, vectors, failures, write_tar)
+    return Part(rows, vectors, failures)
 
 
 def index(events: list[Event], call: str, path: Path, after: int = -1) -> int:
@@ -114,7 +110,7 @@ def test_flushed_before_and_after_the_rename(out: Path, events: list[Event]) -> 
     rows = out / dataset.row_file(0)
     assert targets[-1] == rows, "its presence is the commit"
     names = {path.relative_to(out).as_posix() for path in targets}
-    assert {"_failures/part-00000.jsonl", "_thumbnails/part-00000.tar"} < names
+    assert {"_failures/part-00000.jsonl", "_checksums/part-00000.json"} < names
     committed = index(events, "replace", rows)
     for target in targets:
         renamed = index(events, "replace", target)
@@ -131,7 +127,7 @@ def test_leftovers_are_removed_under_the_lock(out: Path, events: list[Event]) ->
     """Of what another process is about to publish, nothing is taken away in between."""
     dataset = Dataset(Folder(out))
     dataset.commit(0, part())
-    leftovers = ["part-00001.tmp", "_failures/part-00001.jsonl", "_thumbnails/part-00012.tar"]
+    leftovers = ["part-00001.tmp", "_failures/part-00001.jsonl", "_checksums/part-00012.json"]
     for name in leftovers:
         (out / name).write_bytes(b"x")
     (out / ".part-00001-0.tmp" / "_failures").mkdir(parents=True)

@@ -75,23 +75,21 @@ def test_a_damaged_part_is_made_again(how: str, run: Run, reference: Content, ou
 
 
 def test_each_file_of_a_part(run: Run, reference: Content, tmp_path: Path) -> None:
-    """Each file of a part, cut, and gone; a thumbnail's may be gone."""
-    settings = {"keep": "thumbnails"}
-    run(**settings)
+    """Each file of a part, cut, and gone."""
+    run()
     out = tmp_path / "out"
     files = [path for path in out.rglob("part-00000.*") if path.is_file()]
     before = {path: path.read_bytes() for path in files}
-    assert len(files) == 4
+    assert len(files) == 3
     for path in files:
         change(path, CUT["half"])
         assert [path.name in fault for fault in verify(out).faults] == [True]
-        run(**settings)
+        run()
         assert verify(out, n=4).faults == ()
         assert {path: path.read_bytes() for path in files} == before
         path.unlink()
         assert verify(out).faults
-        was_complete = lines_of(run, **settings)[0].startswith("complete already")
-        assert was_complete == (path.suffix == ".tar")
+        assert not lines_of(run)[0].startswith("complete already")
         path.write_bytes(before[path])
     assert content(out) == reference
 
@@ -99,26 +97,15 @@ def test_each_file_of_a_part(run: Run, reference: Content, tmp_path: Path) -> No
 def test_verify_names_every_damaged_part(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(keep="thumbnails")
+    run()
     out = tmp_path / "out"
     change(out / "part-00000.parquet", flip_a_vector)
-    change(out / "_thumbnails" / "part-00002.tar", flip_a_vector)
+    change(out / "_failures" / "part-00002.jsonl", flip_a_vector)
     assert main(["verify", str(out)]) == 1
     (line,) = capsys.readouterr().out.splitlines()
-    for name in ("part-00000.parquet", "_thumbnails/part-00002.tar"):
+    for name in ("part-00000.parquet", "_failures/part-00002.jsonl"):
         assert f"{out}/{name} is damaged: its sha256 is not the recorded one" in line
     assert "remove part-00002.parquet, and run the job of" in line
-
-
-def test_a_page_of_an_earlier_part_in_a_resumed_job(run: Run, out: Path) -> None:
-    """A start looks at sizes only; what it copies out of a part it checks."""
-    (out / "part-00002.parquet").unlink()  # has copies of images of part 0
-    change(out / "part-00000.parquet", flip_a_vector)
-    with pytest.raises(DamagedPartError, match=r"part-00000\.parquet is damaged"):
-        run()
-    (out / "part-00000.parquet").unlink()
-    run()
-    assert verify(out).faults == ()
 
 
 def test_the_error_can_be_pickled() -> None:
@@ -284,7 +271,7 @@ def test_a_line_about_an_image_that_was_not_reached(
 
 @pytest.fixture
 def whole(run: Run, tmp_path: Path) -> Path:
-    run(keep="thumbnails")
+    run()
     return tmp_path / "out"
 
 

@@ -29,7 +29,7 @@ def forget(out: Path, names: Mapping[str, tuple[str, ...]]) -> None:
 
 
 #: At their defaults in a job of the recipe `pillow`.
-DEFAULTS = {"recipe": ("augment", "dct_margin"), "model": ("pruned",), "": ("keep",)}
+DEFAULTS = {"recipe": ("augment", "dct_margin"), "model": ("pruned",)}
 
 
 def test_a_field_at_its_default_refuses_no_older_dataset(

@@ -254,7 +254,7 @@ def test_the_same_bytes_as_one_process(tmp_path: Path) -> None:
 
 
 def turned_and_wide(src: Path, seeds: Sequence[int]) -> Path:
-    """Images that a crop cuts, some of which lie on their side; thumbnails are made of all."""
+    """Images that a crop cuts, some of which lie on their side."""
     src.mkdir(exist_ok=True)
     for seed in seeds:
         sides = {"width": 640 + seed % 40, "height": 400 + seed % 100}
@@ -264,7 +264,7 @@ def turned_and_wide(src: Path, seeds: Sequence[int]) -> Path:
 
 
 def files_of(out: Path) -> dict[str, bytes]:
-    """Of all parts: vectors, failures and thumbnails."""
+    """Of all parts: vectors and failures."""
     paths = [path for path in out.rglob("part-*") if path.is_file()]
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
@@ -273,12 +273,11 @@ def files_of(out: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
-    """Its driver killed, grown since: the files of one process, thumbnails too."""
+    """Its driver killed, grown since: the files of one process."""
     families = pytest.importorskip("tests.families")
     (tmp_path / "model").mkdir()
     families.FAMILIES["dinov2"](tmp_path / "model")
     settings = {"model": tmp_path / "model", "shard": 10, "device": "cpu", "dtype": "fp32"}
-    settings["keep"] = "thumbnails"
     on_cluster = {**settings, "cluster": nodes.address, "workers": 1}
     src, alone, together = tmp_path / "images", tmp_path / "alone", tmp_path / "together"
     turned_and_wide(src, range(200))
@@ -297,5 +296,5 @@ def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
     finish(start(src, alone, settings))
     finish(start(src, together, on_cluster))
     made = files_of(alone)
-    assert len([name for name in made if name.startswith("_thumbnails/")]) == 23
+    assert len([name for name in made if name.startswith("part-")]) == 23
     assert files_of(together) == made

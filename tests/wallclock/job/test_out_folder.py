@@ -16,7 +16,7 @@ from wallclock.job import embed, versions
 from wallclock.job.verify import verify
 
 Run = Callable[..., Any]
-#: All that a dataset has, thumbnails and unreached images apart.
+#: All that a dataset has, unreached images apart.
 NAMES = (
     *("_dataset.json", ".huggingface.yaml", ".lock", ".publishing", "part-00000.parquet"),
     *("_checksums", "_failures", "_checksums/part-00000.json", "_failures/part-00000.jsonl"),
@@ -27,7 +27,7 @@ NAMES = (
 def test_the_umask(umask: int, run: Run, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:
-        run(keep="thumbnails")
+        run()
     finally:
         os.umask(before)
     paths = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
@@ -39,7 +39,7 @@ def test_the_umask(umask: int, run: Run, tmp_path: Path) -> None:
     ("name", "what"),
     [
         *((name, "link") for name in NAMES),
-        *(("_thumbnails", "link"), ("part-00009.parquet", "dangling link"), (".lock", "pipe")),
+        *(("_unreached", "link"), ("part-00009.parquet", "dangling link"), (".lock", "pipe")),
     ],
 )
 def test_no_link_is_followed(name: str, what: str, run: Run, out: Path, tmp_path: Path) -> None:

@@ -20,12 +20,10 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def out(run: Run, tmp_path: Path) -> Path:
-    """A dataset with all that can be in one: failures, thumbnails, a lock."""
-    run(keep="thumbnails")
+    """A dataset with all that can be in one: failures, a lock."""
+    run()
     folder = tmp_path / "out"
-    assert {"_dataset.json", "_failures", "_thumbnails", ".lock"} <= {
-        path.name for path in folder.iterdir()
-    }
+    assert {"_dataset.json", "_failures", ".lock"} <= {path.name for path in folder.iterdir()}
     return folder
 
 

@@ -106,8 +106,8 @@ def test_what_was_not_reached(world: World, images: Path, out: str, reference: C
 
 @pytest.mark.slow
 def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
-    """Bytes of the parts, failures and thumbnails; a second start."""
-    settings = {**QUICK, "keep": "thumbnails"}
+    """Bytes of the parts and failures; a second start."""
+    settings = QUICK
     embed(images, tmp_path / "out", **settings)
     outcome = embed(images, out, **settings)
     counts = {"vectors": N - DAMAGED, "failures": DAMAGED, "skipped": 0, "parts": 3}
@@ -116,13 +116,13 @@ def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
     uploaded = {plain(name): data for name, data in everything(out).items()}
     for path in (tmp_path / "out").rglob("part-*"):
         assert uploaded[path.relative_to(tmp_path / "out").as_posix()] == path.read_bytes()
-    assert (len(uploaded), json.loads(uploaded["_dataset.json"])["complete"]) == (14, True)
+    assert (len(uploaded), json.loads(uploaded["_dataset.json"])["complete"]) == (11, True)
 
 
 @pytest.mark.slow
 def test_copied(out: str, images: Path, reference: Content, tmp_path: Path) -> None:
     """From a bucket to a folder and back, as `aws s3 sync` does it, without metadata."""
-    settings = {**QUICK, "keep": "thumbnails"}
+    settings = QUICK
     embed(images, out, **settings)
     for name, data in everything(out).items():
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def test_a_damaged_object_is_made_again(
     metadata: bool, out: str, images: Path, reference: Content
 ) -> None:
     """Without its metadata, which name its checksums, it is damaged whatever its bytes are."""
-    settings = {**QUICK, "keep": "thumbnails"}
+    settings = QUICK
     embed(images, out, **settings)
     row, store = "part-00001.parquet", S3.named(out)
     about = store._head(row)["Metadata"] if metadata else {}
@@ -489,7 +489,7 @@ def test_killed_while_it_replaces(in_bucket: bool, out: str, tmp_path: Path) -> 
     place = out if in_bucket else tmp_path / "out"
     src = write(tmp_path / "in", {at: at for at in range(8)})
     (src / "bad.jpg").write_bytes(b"")
-    settings = {**SMALL, "shard": 9, "keep": "thumbnails"}
+    settings = {**SMALL, "shard": 9}
     embed(src, place, **settings)
     words = [f"{name}={value}" for name, value in settings.items()]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}

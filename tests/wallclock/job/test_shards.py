@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wallclock.job.conftest import QUICK, TWINS, Content, N, content
+from tests.wallclock.job.conftest import APART, QUICK, TWINS, Content, N, content
 from wallclock.infer.network import open_embedder
 from wallclock.job.dataset import Dataset
 from wallclock.job.listing import list_items
@@ -29,7 +29,7 @@ def job(images: Path, tmp_path: Path) -> Job:
     out.mkdir()
     recipe = replace(settings.resolved_recipe("cpu"), workers=1)
     parts = list_items(str(images)), Dataset(Folder(out)), settings.resolved_model(), recipe
-    return Job(*parts, parts_of(0, N, settings.shard), across=False)
+    return Job(*parts, parts_of(0, N, settings.shard))
 
 
 def embed_shards(job: Job, *shards: int) -> Tally:
@@ -51,7 +51,7 @@ def test_shards_in_any_order_make_the_same_rows(
     job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
     copied = [embed_shards(job, *shards).copied for shards in calls]
     assert content(job.dataset.out) == reference
-    assert 0 < sum(copied) < TWINS  # of two images in one shard, and not across shards
+    assert sum(copied) == TWINS - APART
     assert not job.plan([1]).missing
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests import making
@@ -11,7 +10,6 @@ from tests.families import FAMILIES
 from wallclock import embed
 from wallclock.job.dataset import open_existing
 from wallclock.job.verify import verify
-from wallclock.summary import cosine
 
 N = 24
 #: Geometry, pooling and a projection, a map without tokens, and one that Pillow has to prepare.
@@ -78,23 +76,3 @@ def test_it_sees_what_was_made_otherwise(
     about = {**right.about, "source": dataset.about["source"]}
     dataset.describe(about)
     assert verify(tmp_path / "out", n=N).faults
-
-
-def test_a_thumbnail_of_a_turned_image_is_upright(tmp_path: Path) -> None:
-    """It takes the place of its image, and has no EXIF."""
-    FAMILIES["vit"](tmp_path / "model")
-    (tmp_path / "in").mkdir()
-    for orientation in range(1, 9):
-        data = making.oriented(orientation, width=900, height=600, seed=7, quality=95)
-        (tmp_path / "in" / f"{orientation}.jpg").write_bytes(data)
-    made: dict[str, Any] = {"model": str(tmp_path / "model"), "device": "cpu"}
-    embed(tmp_path / "in", tmp_path / "out", keep="thumbnails", **made)
-    embed(tmp_path / "out" / "_thumbnails", tmp_path / "again", **made)
-    first, again = (open_existing(tmp_path / name) for name in ("out", "again"))
-    assert first is not None
-    assert again is not None
-    assert again.rows(0, ["id"]) == first.rows(0, ["id"])
-    np.testing.assert_array_less(0.99, cosine(again.vectors(0), first.vectors(0)))
-    # Without the turn they are other pictures.
-    vectors = first.vectors(0)
-    assert cosine(vectors[:1], vectors[5:6])[0] < 0.99

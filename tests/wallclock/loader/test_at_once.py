@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from tests import making
 from wallclock import Augment, native, open_images
-from wallclock.check import ImageInfo
 from wallclock.fetch.sources import Source
 from wallclock.loader import at_once
-from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.output import Output, Workers
 from wallclock.loader.prepare import DecodeImage
 from wallclock.recipe import FAST, Limits, Recipe
@@ -135,23 +134,18 @@ def test_what_is_too_long_to_wait_in_memory(folder: Path, monkeypatch: pytest.Mo
     check_same([folder / name for name in FILES], size=20)
 
 
-def test_hashes_and_what_a_hook_skips(folder: Path) -> None:
+def test_hashes(folder: Path) -> None:
     sources = [Source(name, str(folder / name)) for name in FILES]
-
-    def skip(info: ImageInfo) -> bool:
-        return info.process == "progressive" or info.format == "png"
-
     batches = []
     for recipe in (FAST, LIBRARIES):
-        options = LoaderOptions(20, replace(recipe, workers=1), hashes=True, hook=Hook(skip=skip))
+        options = LoaderOptions(20, replace(recipe, workers=1), hashes=True)
         with open_loader(sources, [range(len(sources))], options) as loader:
             (batch,) = loader
             batches.append((batch.ids, batch.images.copy(), batch.extras))
     (ids, images, extras), (expected, truth, other) = batches
     np.testing.assert_array_equal(images, truth)
-    assert (ids, extras.infos, extras.unwanted) == (expected, other.infos, other.unwanted)
+    assert (ids, extras.infos) == (expected, other.infos)
     assert all(info.sha256 for info in extras.infos)
-    assert {FILES[info.id] for _, info in extras.unwanted} >= {FILES["png"], FILES["progressive"]}
 
 
 def test_fallbacks_are_counted() -> None:

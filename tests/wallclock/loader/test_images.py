@@ -26,11 +26,11 @@ from tests import making
 from tests.conftest import ROOT
 from tests.test_fuzz import mutate, seeds
 from tests.threaded_server import FileHandler, ThreadedServer
-from wallclock.check import ImageInfo, sha256, validate
+from wallclock.check import sha256, validate
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch.sources import Source
 from wallclock.loader.images import open_images
-from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.output import Workers
 from wallclock.loader.ring import buffers_for
 from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
@@ -197,26 +197,6 @@ def test_a_missing_library_is_one_line(
 def test_a_digest_is_hashlibs(n: int) -> None:
     data = bytes(range(256)) * (n // 256 + 1)
     assert sha256(data[:n]) == hashlib.sha256(data[:n]).digest()
-
-
-def test_a_hook_skips_images_and_extracts_of_others() -> None:
-    sources = [Source(f"{n}", data) for n, data in enumerate([*FILES[:4], FILES[5][:-30]])]
-    digests = [hashlib.sha256(data).digest() for data in FILES[:4]]
-
-    def extract(data: bytes, info: ImageInfo, pixels: Any) -> bytes:
-        return f"{len(data)} {info.width} {pixels.shape}".encode()
-
-    hook = Hook(lambda info: info.digest in (digests[1], digests[3]), extract)
-    options = LoaderOptions(8, hashes=True, hook=hook)
-    with open_loader(sources, [[0, 1, 2, 3, 4]], options) as loader:
-        (batch,) = loader
-    skipped = [(position, info.digest) for position, info in batch.extras.unwanted]
-    assert skipped == [(1, digests[1]), (3, digests[3])]
-    assert [info.digest for info in batch.extras.infos] == [digests[0], digests[2]]
-    assert batch.positions == [0, 2]
-    assert len(batch.images) == 2
-    assert batch.extras.extracted == [f"{len(FILES[at])} 48 (10, 12, 3)".encode() for at in (0, 2)]
-    assert [row["id"] for row in batch.failures] == ["4"]
 
 
 def test_a_header_is_parsed_once_and_nothing_hashed(monkeypatch: pytest.MonkeyPatch) -> None:

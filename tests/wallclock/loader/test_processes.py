@@ -1,6 +1,7 @@
 """The threads engine in several processes: the same batches, and no process is left behind."""
 
 import io
+import json
 import mmap
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +22,13 @@ import pytest
 
 from tests import making
 from tests.conftest import ROOT
-from wallclock.check import ImageInfo, sha256
+from tests.wallclock.loader.while_decoding import while_decoding
+from wallclock.check import Image
 from wallclock.errors import UserError
 from wallclock.fetch.sources import Source
 from wallclock.loader.batch import Batch
 from wallclock.loader.images import open_images
-from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import LazyBatches
 from wallclock.loader.output import Output, Workers
 from wallclock.loader.processes import ForkedLoader
@@ -81,8 +84,6 @@ class Copy(NamedTuple):
     positions: list[int]
     failures: list[Any]
     infos: list[Any]
-    skipped: list[Any]
-    extracted: list[Any]
     pixels: bytes
 
 
@@ -97,8 +98,6 @@ def copy_of(batch: Batch) -> Copy:
         positions=[*batch.positions],
         failures=[*batch.failures],
         infos=[*batch.extras.infos],
-        skipped=[*batch.extras.unwanted],
-        extracted=[*batch.extras.extracted],
         pixels=batch.images.tobytes(),
     )
 
@@ -111,18 +110,10 @@ def test_same_batches_as_threads(
     tmp_path: Path, n: int, size: int, processes: int, workers: int
 ) -> None:
     sources = sources_in(tmp_path, n, damaged=1)
-    skipped = sha256((tmp_path / "2.jpg").read_bytes())
-
-    def extract(data: bytes, info: ImageInfo, pixels: Any) -> bytes:
-        return data[:50] + info.id.encode()
-
-    hook = Hook(lambda info: info.digest == skipped, extract)
-    recipe = replace(FAST, workers=workers)
-    options: dict[str, Any] = {"hook": hook, "recipe": recipe, "hashes": True}
+    options: dict[str, Any] = {"recipe": replace(FAST, workers=workers), "hashes": True}
     expected = load(sources, split(n, size), **options)
     assert load(sources, split(n, size), processes=processes, **options) == expected
-    assert sum(len(batch.ids) for batch in expected) == n - 2
-    assert sum(len(batch.skipped) for batch in expected) == 1
+    assert sum(len(batch.ids) for batch in expected) == n - 1
 
 
 def test_a_batch_stays_as_it_is_until_the_next(tmp_path: Path) -> None:
@@ -143,60 +134,61 @@ def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     both = multiprocessing.get_context("fork").Barrier(2, timeout=30)
     began: list[bool] = []
 
-    def skip(info: ImageInfo) -> bool:
+    def read(path: Path) -> bytes:
         if not began:  # each process is now in front of its first picture
             began.append(True)
             both.wait()
-        return False
+        return path.read_bytes()
 
-    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+    def overlap(image: Image) -> None:
         shared[overlapped] |= shared[inside]
         shared[inside] = 1
         time.sleep(0.05)
         shared[inside] = 0
 
-    options: dict[str, Any] = {"hook": Hook(skip, extract), "recipe": replace(FAST, workers=2)}
-    sources = sources_in(tmp_path, 4)
-    assert len(load(sources, split(4, 2), processes=2, **options)) == 2
+    while_decoding(monkeypatch, overlap)
+    sources = [Source(x.id, partial(read, Path(str(x.where)))) for x in sources_in(tmp_path, 4)]
+    assert len(load(sources, split(4, 2), 2, recipe=replace(FAST, workers=2))) == 2
     assert not shared[overlapped]
 
 
-def test_what_a_process_has_of_its_own(tmp_path: Path) -> None:
+def test_what_a_process_has_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its share of the threads, one thread of torch, and a mask: the consumer decides."""
     torch = pytest.importorskip("torch")
 
-    def extract(data: bytes, info: ImageInfo, pixels: Any) -> Any:
+    def note(image: Image) -> None:
         time.sleep(0.02)  # the other threads of the process have started
         names = [thread.name for thread in threading.enumerate()]
         n_threads = sum(name.startswith("loader") for name in names)
         masked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         is_masked = {signal.SIGINT, signal.SIGTERM} <= masked
-        return os.getpid(), n_threads, is_masked, torch.get_num_threads()
+        fact = os.getpid(), n_threads, is_masked, torch.get_num_threads()
+        (tmp_path / f"{image.id}.fact").write_text(json.dumps(fact))
 
-    options: dict[str, Any] = {"recipe": replace(FAST, workers=5), "hook": Hook(extract=extract)}
+    while_decoding(monkeypatch, note)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        batches = load(sources_in(tmp_path, 20), split(20, 5), processes=2, **options)
+        load(sources_in(tmp_path, 20), split(20, 5), 2, recipe=replace(FAST, workers=5))
     finally:
         torch.set_num_threads(before)
-    facts = [fact for batch in batches for fact in batch.extracted]
+    facts = [json.loads(path.read_text()) for path in tmp_path.glob("*.fact")]
     assert len(facts) == 20
     threads = {pid: max(fact[1] for fact in facts if fact[0] == pid) for pid, *_ in facts}
     assert sorted(threads.values()) == [2, 3]
-    assert {fact[2:] for fact in facts} == {(True, 1)}
+    assert {(*fact[2:],) for fact in facts} == {(True, 1)}
 
 
 def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wallclock.loader.processes._END_S", 0.2)
     began = mmap.mmap(-1, 1)
 
-    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+    def hang(image: Image) -> None:
         began[0] = 1
         time.sleep(5)
 
-    options = LoaderOptions(SIZE, hook=Hook(extract=extract))
-    with open_loader(sources_in(tmp_path, 2), [[0], [1]], options, 2):
+    while_decoding(monkeypatch, hang)
+    with open_loader(sources_in(tmp_path, 2), [[0], [1]], OPTIONS, 2):
         children = multiprocessing.active_children()
         while not began[0]:
             time.sleep(0.01)
@@ -215,14 +207,14 @@ def test_batches_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
     assert not asked
 
 
-def test_what_a_process_raises(tmp_path: Path) -> None:
-    def skip(info: ImageInfo) -> bool:
+def test_what_a_process_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(image: Image) -> None:
         raise UserError(f"not in process {os.getpid()}")
 
-    options = LoaderOptions(SIZE, hook=Hook(skip))
+    while_decoding(monkeypatch, refuse)
     with (
         pytest.raises(UserError, match=r"not in process \d+") as caught,
-        open_loader(sources_in(tmp_path, 8), split(8, 2), options, 2) as loader,
+        open_loader(sources_in(tmp_path, 8), split(8, 2), OPTIONS, 2) as loader,
     ):
         next(loader)
     assert str(os.getpid()) not in str(caught.value)

@@ -22,13 +22,14 @@ from harness.engines.loaders import open_threads
 from harness.engines.writer import QUEUE_DEPTH, Writer, open_writer
 from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
+from tests.wallclock.loader.while_decoding import while_decoding
 from wallclock import clock
-from wallclock.check import ImageInfo
+from wallclock.check import Image
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import Source
 from wallclock.loader.batch import Batch
 from wallclock.loader.joinable_thread import JoinableThread
-from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.prepare import BuildInPlace, in_place_stages
 from wallclock.loader.ring import buffers_for
 from wallclock.recipe import FAST, ModelSpec, Recipe
@@ -171,51 +172,44 @@ def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     inside = threading.Lock()
     overlapped = []
 
-    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+    def overlap(image: Image) -> None:
         if not inside.acquire(blocking=False):
-            overlapped.append(info.id)
+            overlapped.append(image.id)
             return
         time.sleep(0.01)
         inside.release()
 
-    options = LoaderOptions(SIZE, replace(FAST, workers=4), hook=Hook(extract=extract))
+    while_decoding(monkeypatch, overlap)
+    options = LoaderOptions(SIZE, replace(FAST, workers=4))
     with open_loader(photos_in(tmp_path, 8), split(8, 2), options) as loader:
         assert len(list(loader)) == 4
     assert not overlapped
 
 
-def test_a_consumer_that_leaves_waits_for_the_workers(tmp_path: Path) -> None:
+def test_a_consumer_that_leaves_waits_for_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each completes its current image; a thread that lived on would fail `watchdog`."""
     began = threading.Event()
 
-    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+    def begin(image: Image) -> None:
         began.set()
         time.sleep(0.3)
 
-    options = LoaderOptions(SIZE, replace(FAST, workers=2), hook=Hook(extract=extract))
+    while_decoding(monkeypatch, begin)
+    options = LoaderOptions(SIZE, replace(FAST, workers=2))
     with open_loader(photos_in(tmp_path, 2), [[0], [1]], options):
         assert began.wait(30)
 
 
-def test_small_pictures_do_not_wait_for_a_large_one(tmp_path: Path) -> None:
+def test_small_pictures_do_not_wait_for_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both = threading.Barrier(2, timeout=10)
-
-    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
-        both.wait()
-
-    options = LoaderOptions(SIZE, replace(FAST, workers=2), hook=Hook(extract=extract))
+    while_decoding(monkeypatch, lambda image: both.wait())
+    options = LoaderOptions(SIZE, replace(FAST, workers=2))
     with open_loader(photos_in(tmp_path, 2), [[0], [1]], options) as loader:
         assert len(list(loader)) == 2
-
-
-def test_skipped_images_have_their_positions(tmp_path: Path) -> None:
-    """In the list, also in its second epoch; not in their chunk."""
-    options = LoaderOptions(SIZE, hook=Hook(skip=lambda info: info.id in ("1", "12")))
-    with open_loader(photos_in(tmp_path, 14), split(28, 14), options) as loader:
-        for batch in loader:
-            assert [(at, info.id) for at, info in batch.extras.unwanted] == [(1, "1"), (12, "12")]
-            assert [str(at) for at in batch.positions] == batch.ids
-            assert len(batch.ids) == 12
 
 
 def test_memory_is_bounded_by_the_ring(tiny: Manifest) -> None:

@@ -123,10 +123,10 @@ def test_a_small_crop_is_decoded_at_a_larger_scale() -> None:
     data, limits = making.jpeg(1600, 1200), Limits()
     recipe = Recipe("x", "simplejpeg", dct_scale="auto", dct_margin=1.0, augment="cpu")
     decode_image = DecodeImage(recipe, 100)
-    uncropped, _ = Inspector(limits, "simplejpeg")(0, "a", data)
+    uncropped = Inspector(limits, "simplejpeg")(0, "a", data)
     assert decode_image(uncropped, data).shape[:2] == (150, 200)
     crop = Augmentation(0, 0, 0.25, 0.25, flip=False, brightness=1, contrast=1, saturation=1)
-    cropped, _ = Inspector(limits, "simplejpeg", draw=lambda *image: crop)(0, "a", data)
+    cropped = Inspector(limits, "simplejpeg", draw=lambda *image: crop)(0, "a", data)
     shape = decode_image(cropped, data).shape[:2]
     assert shape == (600, 800), "of 400 x 300 px, 200 x 150 suffice"
 

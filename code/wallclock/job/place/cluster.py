@@ -117,8 +117,6 @@ def _ray(address: str) -> Iterator[Any]:
 class Cluster:
     """A Ray cluster that is connected, with what `ThisProcess` has."""
 
-    across = False
-
     def __init__(
         self, ray: Any, settings: JobSettings, console: Console, closing: ExitStack
     ) -> None:

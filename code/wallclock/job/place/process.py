@@ -25,12 +25,7 @@ _CHECKED, _TIMED, _WORTH = 8, 32, 1.1
 
 
 class ThisProcess:
-    """This process.
-
-    `device`: cpu or cuda. `across`: whether equal bytes are found in other shards.
-    """
-
-    across = True
+    """This process. `device`: cpu or cuda."""
 
     def __init__(self, settings: JobSettings, console: Console) -> None:
         self.device = settings.resolved_device()

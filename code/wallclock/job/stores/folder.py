@@ -21,7 +21,7 @@ from wallclock.errors import UserError
 from wallclock.files import why_unwritable, write_bytes
 
 #: The folders of a part's other files.
-FOLDERS = ("_checksums", "_failures", "_thumbnails", "_unreached")
+FOLDERS = ("_checksums", "_failures", "_unreached")
 #: Shows a line to the user.
 Say = Callable[[str], None]
 LOCK, PUBLISHING = ".lock", ".publishing"

@@ -217,7 +217,7 @@ class S3:
 
 
 def _name_of_attempt(attempt: str, name: str) -> str:
-    """'_thumbnails/part-00000.tar' → '_thumbnails/part-00000.<attempt>.tar'."""
+    """'_failures/part-00000.jsonl' → '_failures/part-00000.<attempt>.jsonl'."""
     part, _, extension = name.partition(".")
     return f"{part}.{attempt}.{extension}"
 
