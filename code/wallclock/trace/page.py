@@ -154,7 +154,8 @@ def _cut(text: str, room: int) -> str:
     while whole and len(text) > room:
         text = f"{whole}, …"
         whole, _, _ = whole.rpartition(", ")
-    head = room // 4  # the end says most: which function of a library
+    place = text.find(" ") + 1
+    head = place if 0 < place < room // 2 else room // 4  # the end says which function it is
     return text if len(text) <= room else f"{text[:head]}…{text[head + 1 - room :]}"
 
 

@@ -24,43 +24,28 @@ def patch_io(tracer: Tracer, module: ModuleType) -> None:
 
 
 def _open(tracer: Tracer, original: Call, reader: Any) -> Call:
-    timed = tracer.timed(_buffered, tracer.slot("read", OPEN))
+    timed = tracer.timed(_counted, tracer.slot("read", OPEN))
 
-    def open(
-        file: Any,
-        mode: str = "r",
-        buffering: int = -1,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        closefd: bool = True,
-        opener: Any = None,
-    ) -> Any:
-        is_plain = encoding is None and errors is None and newline is None
-        if mode in ("rb", "br") and buffering not in (0, 1) and is_plain:
-            if format_by_name(file):
-                tracer.write_path(file)
-            return timed(reader, file, buffering, closefd, opener)
-        return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+    def open(file: Any, mode: str = "r", buffering: int = -1, *more: Any, **options: Any) -> Any:
+        # Other modes and buffers give files of other classes.
+        if mode not in ("rb", "br") or buffering in (0, 1):
+            return original(file, mode, buffering, *more, **options)
+        if format_by_name(file):
+            tracer.write_path(file)
+        return timed(original, reader, file, mode, buffering, *more, **options)
 
     return disguise_as(original, open)
 
 
-def _buffered(reader: Any, file: Any, buffering: int, closefd: bool, opener: Any) -> Any:
-    """What `open` does for the mode "rb"."""
-    # `open` gives a file the path's text as its name.
-    name = os.fspath(file) if hasattr(file, "__fspath__") else file
-    raw = io.FileIO(name, "rb", closefd, opener)
-    try:
-        size = buffering
-        if size < 0:
-            # The attribute is Python's own, and the block size of the file system.
-            size = getattr(raw, "_blksize", 0)
-            size = size if size > 1 else io.DEFAULT_BUFFER_SIZE
-        return reader(raw, size)
-    except BaseException:
-        raw.close()
-        raise
+def _counted(original: Call, reader: Any, *args: Any, **options: Any) -> Any:
+    """The file, in a buffer of the same size that counts."""
+    opened = original(*args, **options)
+    if type(opened) is not io.BufferedReader:
+        return opened
+    buffering, raw = args[2], opened.detach()
+    # The attribute is Python's own, and the block size of the file system.
+    size = buffering if buffering > 1 else getattr(raw, "_blksize", 0)
+    return reader(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)
 
 
 def _reader(tracer: Tracer) -> Any:
