@@ -123,14 +123,11 @@ def own_shape_stages(
     """
     preprocess = preprocess_of(recipe, model.input_px, sizes_differ=True)
     decode_image = DecodeImage(recipe, model.input_px, reuse=True, mode=mode)
-    of_plain, of_others = (
-        KeepShape(preprocess, resizer, most_pixels) for resizer in _resizers(recipe, mode)
-    )
+    resize_own = KeepShape(preprocess, _resizer(recipe, mode), most_pixels)
     store = transform or _store_array
-    labels = {"resizer": of_plain.name, "preprocess": str(preprocess)}
+    labels = {"resizer": resize_own.name, "preprocess": str(preprocess)}
 
     def resize_and_store(image: Image, pixels: PixelArray, row: Arrays) -> None:
-        resize_own = of_plain if image.plain_jpeg else of_others
         store(image, resize_own(image, pixels), row)
 
     return _stages(reader, decode_image, _unchanged, resize_and_store, labels)
@@ -153,17 +150,14 @@ def _stages(
     return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
 
 
-def _resizers(recipe: Recipe, mode: str) -> tuple[str, str]:
-    """The resizers of plain JPEGs and of other images.
+def _resizer(recipe: Recipe, mode: str) -> str:
+    """What resizes: of RGBA Pillow, which weights colours by their alpha.
 
-    Pillow weights colours by their alpha. Raises Unavailable: there is none.
+    Raises Unavailable: there is none.
     """
-    resizer = recipe.resizer
-    if mode != "RGB" and resizer == "opencv":
+    if mode != "RGB" and recipe.resizer == "opencv":
         raise Unavailable(f"resizer=opencv is for RGB, not for {mode}; set resizer=torch or pil")
-    if mode != "RGBA":
-        return resizer, resizer
-    return resize.otherwise() if resizer == "native" else resizer, "pil"
+    return "pil" if mode == "RGBA" else recipe.resizer
 
 
 class RowWriter:
@@ -174,9 +168,7 @@ class RowWriter:
         transform: what writes into a row in the place of the recipe's normalization.
 
     Attributes:
-        shape: of a row as uint8 (h, w, c).
-        crops: whether what was drawn for an image is applied here.
-        stores: whether rows are neither pixels nor, of RGB, normalized ones.
+        shape, crops, stores: see `Rows`.
         as_destination: a row as `write` takes it.
         write: an image and its pixels into a destination. Raises ImageError.
         labels: what resizes, and to which geometry.
@@ -187,12 +179,13 @@ class RowWriter:
     ) -> None:
         size, self.crops = loaded_size(recipe, model), recipe.augment == "cpu"
         self.shape = (*size, decode.MODES[mode])
-        of_plain, of_others = _resizers(recipe, mode)
-        plain = _resize_stage(recipe, size, of_plain)
-        self.labels = plain.labels
-        stage: _Squash | PlaceImage | _ByKind = plain
-        if of_others != of_plain:
-            stage = _ByKind(plain, _resize_stage(recipe, size, of_others))
+        resizer = _resizer(recipe, mode)
+        stage: _Squash | PlaceImage = (
+            _Squash(recipe, size, resizer)
+            if recipe.preprocess == "squash"
+            else PlaceImage(preprocess_of(recipe, size[0]), resizer)
+        )
+        self.labels = stage.labels
         self.as_destination: Callable[[Any], Any] = stage.as_destination
         self.write: _ResizeInto = stage.resize_into
         self._lay = stage.lay
@@ -249,30 +242,6 @@ class _Squash:
     def lay(self, image: Image, resized: PixelArray) -> PixelArray:
         """See `PlaceImage`."""
         return resized
-
-
-class _ByKind:
-    """Plain JPEGs by one resizer, other images by another; a destination is one of each."""
-
-    def __init__(self, of_plain: _Squash | PlaceImage, of_others: _Squash | PlaceImage) -> None:
-        self._plain, self._others = of_plain, of_others
-        self.labels, self.lay = of_plain.labels, of_plain.lay
-
-    def as_destination(self, row: Any) -> Any:
-        return self._plain.as_destination(row), self._others.as_destination(row)
-
-    def resize_into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
-        plain, other = destination
-        if image.plain_jpeg:
-            self._plain.resize_into(image, pixels, plain)
-        else:
-            self._others.resize_into(image, pixels, other)
-
-
-def _resize_stage(recipe: Recipe, size: Size, resizer: str) -> _Squash | PlaceImage:
-    if recipe.preprocess == "squash":
-        return _Squash(recipe, size, resizer)
-    return PlaceImage(preprocess_of(recipe, size[0]), resizer)
 
 
 def _store_normalized(model: ModelSpec) -> Store:

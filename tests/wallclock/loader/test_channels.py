@@ -99,7 +99,7 @@ def test_a_jpeg_is_opaque() -> None:
     (image,) = load([KINDS["RGB"]], 32, output="RGBA")
     (colours,) = load([KINDS["RGB"]], 32)
     assert (image[..., 3] == 255).all()
-    np.testing.assert_array_equal(image[..., :3], colours)
+    np.testing.assert_allclose(image[..., :3], colours, rtol=0, atol=2)  # resized by Pillow
 
 
 def test_a_border_is_transparent() -> None:
