@@ -55,6 +55,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
     """Read all files of counters in a folder; a damaged one is left out."""
     files = [file for path in sorted(folder.glob(f"*{layout.COUNTERS}")) if (file := read(path))]
     files.sort(key=lambda file: file.words[layout.STARTED])
+    ended = _without_trials(ended, files)
     firsts = [file.words[layout.FIRST_IMAGE] for file in files if file.words[layout.FIRST_IMAGE]]
     since_ns = min(firsts, default=0)
     processes = _with_main(_processes(files, ended, since_ns), ended.pid)
@@ -76,6 +77,16 @@ def collect(folder: Path, ended: Ended) -> Trace:
         others_s=_others_s(ended, processes),
         paths=_in_turn([file.paths for file in files]),
         untraced_s=_untraced_s(files, ended, processes),
+    )
+
+
+def _without_trials(ended: Ended, files: Sequence[File]) -> Ended:
+    """The end of the program itself, before its models were tried."""
+    tried_ns = max((file.words[layout.TRIED_NS] for file in files), default=0)
+    cpu_s = sum(file.words[layout.TRIED_CPU_NS] for file in files) / 1e9
+    busy_s = None if ended.busy_s is None else ended.busy_s - cpu_s
+    return replace(
+        ended, ended_ns=ended.ended_ns - tried_ns, cpu_s=ended.cpu_s - cpu_s, busy_s=busy_s
     )
 
 

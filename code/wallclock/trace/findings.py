@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from wallclock.machine import SWAPPING
 from wallclock.trace.fixes import Fixes, fixes_of
+from wallclock.trace.helps import helps_of
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Row, Shares
 from wallclock.trace.sizes import Sizes, say_size, tabulate_sizes
@@ -27,8 +28,10 @@ class Findings:
         self.shares = Shares(trace)
         #: What each fix would bring.
         self.fixes = fixes_of(self.shares)
+        #: What would help the model.
+        self.helps = helps_of(self.shares)
         #: What binds, where, and what to change.
-        self.verdict = find_verdict(self.shares, self.fixes)
+        self.verdict = find_verdict(self.shares, self.fixes, self.helps)
         #: Sentences below the verdict.
         self.notes = list(say_notes(self.shares, self.fixes))
         #: The most frequent kinds of images.

@@ -58,6 +58,9 @@ def report(trace: Trace, console: "Console") -> None:
     if said.shares.n_images:
         console.print()
         _print_fixes(said, console, width)
+    for each in said.helps:
+        result = f"; {each.result}" if each.result else ""
+        _print_text(f"Model: {each.sentence}{result}.", console, width)
 
 
 _HEADINGS = ("", "seconds", "share", "images", "ms/image", "most of it")
@@ -209,6 +212,7 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
             for each in said.fixes.all
         ],
         "model_error": said.fixes.model_error,
+        "model": [asdict(each) for each in said.helps],
         "program": {
             "command": list(trace.command),
             "exit_code": trace.exit_code,

@@ -1,8 +1,10 @@
 """What binds a traced program: the cause, the line, and the change, in a sentence."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wallclock.trace.fixes import Fixes, Predicted, say_gain
+from wallclock.trace.helps import Help
 from wallclock.trace.shares import LOADING, MODEL, OTHER, OTHER_WAITS, Row, Shares, is_of_network
 from wallclock.trace.sizes import full_size_share, say_size, say_target, tabulate_sizes, target_of
 from wallclock.trace.words import digits, percent, times
@@ -74,7 +76,7 @@ _CAUSES = {
 }
 
 
-def find_verdict(shares: Shares, fixes: Fixes) -> Verdict:
+def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Verdict:
     """What takes most of the main process's time, why, and what to change."""
     if not any(process.role == "main" for process in shares.trace.processes):
         return Verdict("untraced", f"{LOST}.")
@@ -89,7 +91,7 @@ def find_verdict(shares: Shares, fixes: Fixes) -> Verdict:
     if cause == "waiting":
         row = shares.workers.largest(*LOADING, "serialize", "send", OTHER, OTHER_WAITS)
     if cause == "model":
-        text = _model_binds(totals["model"], fixes)
+        text = _model_binds(totals["model"], fixes, helps)
     elif cause == "waiting":
         text = _starving(shares, fixes, row)
     else:
@@ -103,7 +105,8 @@ def find_verdict(shares: Shares, fixes: Fixes) -> Verdict:
     sharing = _say_sharing(shares) if cause in ("waiting", "model") else ""
     if sharing:
         text = f"{sharing}: {text[:1].lower()}{text[1:]}"
-    return Verdict(cause, f"{text}.", row.place, _fixes_for(fixes, row))
+    of_model = (each.line for each in helps if each.helps and cause == "model")
+    return Verdict(cause, f"{text}.", next(of_model, row.place), _fixes_for(fixes, row))
 
 
 def _starving(shares: Shares, fixes: Fixes, row: Row | None) -> str:
@@ -189,16 +192,16 @@ def _say_sharing(shares: Shares) -> str:
     )
 
 
-def _model_binds(share: float, fixes: Fixes) -> str:
+def _model_binds(share: float, fixes: Fixes, helps: Sequence[Help]) -> str:
     head = f"The model takes {percent(share)} of the time"
-    if not fixes.are_known:
-        return head
-    if not fixes.all:
-        return f"{head}; no loader will help"
-    if not fixes.recommended:
-        return f"{head}; no loader will bring more than {times(fixes.all[0].gain.speedup)}"
-    best = fixes.recommended[0]
-    return f"{head}; {best.fix.name} still brings {say_gain(best.gain)}"
+    first = next((each for each in helps if each.helps), None)
+    if first:
+        gain = f", {times(first.tried.program)} for the program" if first.tried else ""
+        return f"{head}: {first.sentence[:1].lower()}{first.sentence[1:]}{gain}"
+    if fixes.are_known and fixes.recommended:
+        best = fixes.recommended[0]
+        return f"{head}; {best.fix.name} still brings {say_gain(best.gain)}"
+    return head
 
 
 def _say_row(row: Row, whose: tuple[str, str]) -> str:

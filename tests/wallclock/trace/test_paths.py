@@ -116,7 +116,7 @@ def test_nothing_is_kept_unless_asked(folder: Path, monkeypatch: pytest.MonkeyPa
 def test_the_first_ones_each_once(tmp_path: Path) -> None:
     """In all, and processes take turns. What cannot be a line of text is left out."""
     for pid in range(2):
-        tracer = Tracer(str(tmp_path), clock=iter(range(pid, 100)).__next__, records_paths=True)
+        tracer = Tracer(str(tmp_path), clock=iter(range(pid, 100)).__next__, tries=True)
         for number in (-1, *range(layout.N_PATHS + 10), 0):
             tracer.write_path(f"/photos/{pid}{number}.jpg")
         tracer.write_path("/a\tb.jpg")

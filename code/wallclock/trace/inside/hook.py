@@ -63,10 +63,8 @@ class Finder:
 def install() -> None:
     """Trace this process from now on, and the children that it forks."""
     global tracer
-    made = tracer = Tracer(
-        os.environ[layout.FOLDER_VARIABLE],
-        records_paths=bool(os.environ.get(layout.PATHS_VARIABLE)),
-    )
+    tries = bool(os.environ.get(layout.PATHS_VARIABLE))
+    made = tracer = Tracer(os.environ[layout.FOLDER_VARIABLE], tries=tries)
 
     patch = partial(patch_module, made)
     sys.meta_path.insert(0, Finder(patch))
@@ -74,12 +72,21 @@ def install() -> None:
         if name in sys.modules:
             patch(sys.modules[name])
     os.register_at_fork(after_in_child=made.after_fork)
+    if tries:  # after the end of what is counted
+        atexit.register(_try_model, made)
     atexit.register(made.finish)
     # Children of multiprocessing end by `os._exit`, which runs no `atexit`; others by `exec`.
     for name in ("_exit", "execv", "execve"):  # the other names of `exec` call these
         setattr(os, name, _replacing(made, getattr(os, name)))
     _sample_around_forks(made)
     made.sampler.start()
+
+
+def _try_model(tracer: Tracer) -> None:
+    if tracer.models is not None:
+        from .model_trial import try_model
+
+        try_model(tracer, tracer.models)
 
 
 def _sample_around_forks(tracer: Tracer) -> None:

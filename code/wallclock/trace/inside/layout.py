@@ -30,6 +30,9 @@ DEVICE_BUSY_NS = 7
 HAS_DEVICE = 8
 TEXT_USED = 9
 REGIONS_USED = 10
+#: Time, and CPU time, in which the model was tried once the program had ended.
+TRIED_NS = 11
+TRIED_CPU_NS = 12
 HEAD_WORDS = 64
 MAGIC = 0x57434B54
 

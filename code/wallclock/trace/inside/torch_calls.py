@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from . import layout, notes
+from .models import Models
 from .patch import noted, replace
 from .targets import CLASS_STAGES, TRANSFORM_PACKAGES
 from .tracer import Call, Tracer, disguise_as
@@ -47,6 +48,7 @@ def _patch_module(
 ) -> None:
     kinds = _Kinds(tracer)
     device = DeviceClock(tracer)
+    models = tracer.models = Models(tracer, keeps=tracer.tries)
 
     def wrap(original: Call) -> Call:
         local = tracer.local
@@ -62,6 +64,8 @@ def _patch_module(
             stage = tracer.stage_of(slot)
             is_model = stage == "forward"
             images = notes.batch_of((*args, *kwargs.values()))
+            if is_model:
+                models.note(slot, self, args, kwargs, images)
             pair = device.begin((*args, *kwargs.values())) if is_model else None
             local.in_model = is_model
             entered = tracer.enter(slot)

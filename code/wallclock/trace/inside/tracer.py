@@ -49,26 +49,25 @@ class Tracer:
         sampler: says where its threads are.
         made: the wrapped functions by id, which are not wrapped again.
         counting: slot → stage, of the functions that count images.
+        tries: whether what `--try` needs is kept: paths of images, and the last pass of a model.
+        models: what its models' passes are like; None before torch is imported.
     """
 
     def __init__(
-        self,
-        folder: str,
-        *,
-        clock: Callable[[], int] = time.perf_counter_ns,
-        records_paths: bool = False,
+        self, folder: str, *, clock: Callable[[], int] = time.perf_counter_ns, tries: bool = False
     ) -> None:
         self.clock = clock
         self.local: Any = _local()
         self.made: dict[int, Call] = {}
         self.counting: dict[int, str] = {}
-        self._folder, self._records_paths = folder, records_paths
+        self._folder, self.tries = folder, tries
         self._slots: dict[tuple[str, str], int] = {}
         self._stages = {layout.OUTSIDE: ""}
         self._formats: dict[str, int] = {}
         self._complained = False
         #: Called when the process ends by itself.
         self.at_end: list[Callable[[], None]] = []
+        self.models: Any = None
         self._uses: set[str] = set()
         self._paths: set[str] = set()
         self._threads: dict[int, tuple[int, memoryview]] = {}
@@ -90,6 +89,8 @@ class Tracer:
     def after_fork(self) -> None:
         """In the child: its own file, and nothing open."""
         self.local.__dict__.clear()
+        if self.models is not None:
+            self.models.last.clear()  # for its own process to try
         self.at_end.clear()  # a device cannot be used on both sides of a fork
         try:
             counters = Counters(self._folder, self.clock())
@@ -136,7 +137,7 @@ class Tracer:
 
     def write_path(self, name: Any) -> None:
         """Note a file that is read as an image, once; `name`: nothing happens if it is no path."""
-        if not self._records_paths or len(self._paths) >= layout.N_PATHS:
+        if not self.tries or len(self._paths) >= layout.N_PATHS:
             return
         try:
             path = os.path.abspath(os.fsdecode(name))

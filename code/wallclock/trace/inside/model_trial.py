@@ -1,0 +1,220 @@
+"""After the program has ended: its model as it was and with each change, on a batch that it saw."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from . import layout
+from .models import PARTED, Models, Pass, full_batch, spare_cores
+from .tracer import Tracer
+
+#: Pairs of passes, and seconds for those of a change and for all.
+_LEAST_PAIRS, _MOST_PAIRS, _EACH_S, _ALL_S = 3, 40, 3.0, 15.0
+#: Use, in the text of the counters: name of the model, then of each change what was measured.
+TRIED = "tried "
+_Change = Callable[[Pass], Any]
+
+
+def try_model(tracer: Tracer, models: Models) -> None:
+    """Measure every remedy of the model that took most time in this process."""
+    words = tracer.counters.words
+    rank = os.environ.get("LOCAL_RANK", "0")
+    if not models.last or words[layout.IS_WORKER] or rank != "0":
+        return
+    started, cpu_started = time.perf_counter_ns(), time.process_time_ns()
+    tracer.local.in_model = True  # nothing here is counted
+    try:
+        with _quiet():
+            _try_all(tracer, models)
+    except BaseException as error:  # noqa: BLE001 - also Ctrl-C: the program has ended well
+        tracer.complain("the model, which was to be tried,", error)
+    words[layout.TRIED_CPU_NS] = time.process_time_ns() - cpu_started
+    words[layout.TRIED_NS] = time.perf_counter_ns() - started
+
+
+def _try_all(tracer: Tracer, models: Models) -> None:
+    view = tracer.view()
+    seen, remedies = models.last[max(models.last, key=lambda slot: view[slot])]
+    name = type(seen.module).__name__
+    if name in ("OptimizedModule", "FullyShardedDataParallel"):
+        return
+    if name == "DistributedDataParallel":  # its passes wait for the other ranks
+        seen = seen._replace(module=seen.module.module)
+    until, tried = time.monotonic() + _ALL_S, {}
+    for remedy in remedies:
+        if time.monotonic() < until:
+            tried[remedy.name] = _try(seen, _CHANGES[remedy.name], remedy.name)
+    tracer.write_use(f"{TRIED}{name}.forward", tried)
+
+
+def _try(seen: Pass, change: _Change, name: str) -> str:
+    """Gain in the middle, at least and at most, and the least cosine of the vectors."""
+    gains: list[float] = []
+    changed = seen._replace(**_batched(seen)) if name == "batch" else seen
+    per_image = len(_first(changed)) / len(_first(seen)) if name == "batch" else 1.0
+    with _as_it_was(seen), _crowd(seen.workers if name == "turns" else 0):
+        _, before = _run(seen)
+        with change(changed):
+            _, after = _run(changed)
+        cosine = _least_cosine(before, after)
+        until = time.monotonic() + _EACH_S
+        while len(gains) < _LEAST_PAIRS or (len(gains) < _MOST_PAIRS and time.monotonic() < until):
+            took_s, _ = _run(seen)
+            with change(changed):
+                changed_s, _ = _run(changed)
+            gains.append(per_image * took_s / changed_s)
+    gains.sort()
+    n = len(gains)
+    values = gains[n // 2], gains[n // 4], gains[-1 - n // 4], cosine
+    return PARTED.join(f"{value:.6g}" for value in values)
+
+
+def _run(seen: Pass) -> tuple[float, Any]:
+    """Seconds of a pass, with the backward pass where the program trains; its vectors."""
+    torch: Any = sys.modules["torch"]
+    started = time.perf_counter()
+    result = _vectors(seen.module(*seen.args, **seen.kwargs))
+    if seen.trains:
+        result.float().sum().backward()
+    if seen.device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - started, result.detach()
+
+
+def _vectors(result: Any) -> Any:
+    """The first tensor of what a model gives."""
+    if hasattr(result, "detach"):
+        return result
+    values = result.values() if hasattr(result, "values") else result
+    return next(_vectors(value) for value in values if value is not None)
+
+
+def _least_cosine(before: Any, after: Any) -> float:
+    torch: Any = sys.modules["torch"]
+    rows = min(len(before), len(after))
+    pair = (each[:rows].reshape(rows, -1).double() for each in (before, after))
+    return float(torch.nn.functional.cosine_similarity(*pair).min())
+
+
+def _first(seen: Pass) -> Any:
+    return next(v for v in (*seen.args, *seen.kwargs.values()) if hasattr(v, "detach"))
+
+
+def _batched(seen: Pass) -> dict[str, Any]:
+    """The same images again and again, up to a full batch."""
+    times = -(-full_batch(seen) // seen.images)
+
+    def more(value: Any) -> Any:
+        if not hasattr(value, "detach") or len(value) != seen.images:
+            return value
+        return value.repeat(times, *[1] * (value.dim() - 1))
+
+    return {
+        "args": tuple(map(more, seen.args)),
+        "kwargs": {key: more(value) for key, value in seen.kwargs.items()},
+    }
+
+
+# --- what is around a pass ----------------------------------------------------------------------
+
+
+@contextmanager
+def _as_it_was(seen: Pass) -> Iterator[None]:
+    """Torch as it was set in the program's pass."""
+    torch: Any = sys.modules["torch"]
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(seen.is_inference))
+        if not seen.is_inference:
+            stack.enter_context(torch.set_grad_enabled(seen.records or seen.trains))
+        if seen.autocast:
+            stack.enter_context(torch.autocast(seen.device, dtype=seen.autocast))
+        stack.enter_context(_threads(seen, seen.threads))
+        yield
+
+
+@contextmanager
+def _crowd(workers: int) -> Iterator[None]:
+    """Processes that use the cores as the program's workers did."""
+    command = [sys.executable, "-S", "-E", "-c", "while True: pass"]
+    busy = [subprocess.Popen(command) for _ in range(workers)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What a model prints, the program did not."""
+    sys.stdout.flush()
+    kept = [os.dup(number) for number in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number in (1, 2):
+            os.dup2(nowhere, number)
+        yield
+    finally:
+        sys.stdout.flush()
+        for number, descriptor in zip((1, 2), kept):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.close(nowhere)
+
+
+@contextmanager
+def _threads(seen: Pass, number: int) -> Iterator[None]:
+    torch: Any = sys.modules["torch"]
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    yield
+    torch.set_num_threads(before)
+
+
+@contextmanager
+def _evaluating(seen: Pass) -> Iterator[None]:
+    training = [part for part in seen.module.modules() if part.training]
+    seen.module.eval()
+    yield
+    for part in training:
+        part.training = True
+
+
+@contextmanager
+def _attention(seen: Pass) -> Iterator[None]:
+    seen.module.set_attn_implementation("sdpa")
+    yield
+    seen.module.set_attn_implementation("eager")
+
+
+@contextmanager
+def _channels_last(seen: Pass) -> Iterator[None]:
+    torch: Any = sys.modules["torch"]
+    seen.module.to(memory_format=torch.channels_last)
+    yield
+    seen.module.to(memory_format=torch.contiguous_format)
+
+
+def _bf16(seen: Pass) -> Any:
+    torch: Any = sys.modules["torch"]
+    return torch.autocast(seen.device, dtype=torch.bfloat16)
+
+
+#: Remedy of `models.REMEDIES` → what is around the pass with the change.
+_CHANGES: dict[str, _Change] = {
+    "gradients": lambda seen: sys.modules["torch"].no_grad(),
+    "turns": lambda seen: _threads(seen, spare_cores(seen)),
+    "threads": lambda seen: _threads(seen, spare_cores(seen)),
+    "training mode": _evaluating,
+    "batch": lambda seen: ExitStack(),
+    "attention": _attention,
+    "bf16": _bf16,
+    "channels last": _channels_last,
+}
