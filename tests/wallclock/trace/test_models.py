@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,6 @@ PASS = Pass(*(None, (), {}, 16, "cpu", "torch.float16", False, False, None, 2, 0
         ({"dtype": "torch.float32", "autocast": "torch.bfloat16"}, "bf16", False),
     ],
 )
-def test_where_a_remedy_applies(changed: dict[str, object], name: str, applies: bool) -> None:
+def test_where_a_remedy_applies(changed: dict[str, Any], name: str, applies: bool) -> None:
     (remedy,) = [remedy for remedy in REMEDIES if remedy.name == name]
     assert remedy.applies(PASS._replace(**changed)) is applies
