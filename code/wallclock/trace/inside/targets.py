@@ -16,121 +16,84 @@ class Row(NamedTuple):
     name: str = ""
 
 
-_PILLOW = (
-    Row("open", "decode"),
-    Row("Image.draft", "decode", name="PIL.Image.draft"),
-    Row("Image.resize", "resize", "resized_image", "PIL.Image.resize"),
-    Row("Image.reduce", "resize", "resized_image", "PIL.Image.reduce"),
-    Row("Image.thumbnail", "resize", name="PIL.Image.thumbnail"),
-    *(
-        Row(f"Image.{method}", "transform", name=f"PIL.Image.{method}")
-        for method in ("transpose", "rotate", "transform", "crop", "point", "filter", "tobytes")
-    ),
-    Row("fromarray", "transform"),
-    Row("Image.save", "serialize", "saved_image", "PIL.Image.save"),
-)
-
-_PILLOW_OPS = (
-    *(Row(name, "resize") for name in ("fit", "contain", "cover", "pad", "scale")),
-    *(
-        Row(name, "transform")
-        for name in ("exif_transpose", "flip", "mirror", "autocontrast", "equalize", "grayscale")
-    ),
-)
-
-_CV2 = (
-    Row("imread", "decode", "decoded_file"),
-    Row("imdecode", "decode", "decoded_data"),
-    Row("resize", "resize", "resized_array"),
-    *(
-        Row(name, "transform")
-        for name in ("cvtColor", "flip", "rotate", "warpAffine", "warpPerspective", "remap")
-    ),
-    *(Row(name, "transform") for name in ("GaussianBlur", "copyMakeBorder", "LUT")),
-    Row("normalize", "normalize"),
-    Row("imwrite", "serialize"),
-    Row("imencode", "serialize"),
-)
-
-_TORCHVISION_IO = (
-    Row("read_file", "read", "read_file", "torchvision.io.read_file"),
-    *(
-        Row(name, "decode", "decoded_data", f"torchvision.io.{name}")
-        for name in ("decode_image", "decode_jpeg", "decode_png", "decode_webp", "decode_gif")
-    ),
-    Row("read_image", "decode", name="torchvision.io.read_image"),
-    *(
-        Row(name, "serialize", name=f"torchvision.io.{name}")
-        for name in ("encode_jpeg", "encode_png", "write_jpeg", "write_png", "write_file")
-    ),
-)
-
-#: Those that are modules of torch pass `Module.__call__`.
-_TORCHVISION_CLASSES = (
-    *(
-        Row(f"{name}.__call__", "transform", "count_image", f"torchvision.transforms.{name}")
-        for name in ("ToTensor", "PILToTensor", "ToPILImage")
-    ),
-)
-
-_TORCHVISION_FUNCTIONS = (
-    Row("resize", "resize", name="torchvision.transforms.functional.resize"),
-    Row("resized_crop", "resize", name="torchvision.transforms.functional.resized_crop"),
-    Row("normalize", "normalize", name="torchvision.transforms.functional.normalize"),
-    *(
-        Row(name, "transform", name=f"torchvision.transforms.functional.{name}")
-        for name in ("to_tensor", "pil_to_tensor", "center_crop", "hflip", "vflip", "rotate")
-    ),
-)
-
-_TRANSFORMERS = (
-    Row("resize", "resize"),
-    Row("normalize", "normalize"),
-    Row("rescale", "normalize"),
-    *(
-        Row(name, "transform")
-        for name in ("center_crop", "pad", "convert_to_rgb", "to_channel_dimension_format")
-    ),
-)
-
-_PROCESSOR_STAGES = {
-    "resize": "resize",
-    "rescale": "normalize",
-    "normalize": "normalize",
-    "rescale_and_normalize": "normalize",
-    "center_crop": "transform",
-    "pad": "transform",
-    "process_image": "transform",
-    "convert_to_rgb": "transform",
-}
+def _rows(stage: str, names: str, shown: str = "", note: str = "") -> tuple[Row, ...]:
+    """Functions of one stage: `names` with spaces between; `shown`: what stands before a name."""
+    return tuple(Row(name, stage, note, shown and f"{shown}{name}") for name in names.split())
 
 
 def _processor(*classes: str) -> tuple[Row, ...]:
+    shown = "transformers image processor: {}"
+    stages = {
+        "resize": "resize",
+        **dict.fromkeys(("rescale", "normalize", "rescale_and_normalize"), "normalize"),
+        **dict.fromkeys(("center_crop", "pad", "process_image", "convert_to_rgb"), "transform"),
+    }
     return tuple(
-        Row(f"{cls}.{method}", stage, name=f"transformers image processor: {method}")
+        Row(f"{cls}.{method}", stage, name=shown.format(method))
         for cls in classes
-        for method, stage in _PROCESSOR_STAGES.items()
+        for method, stage in stages.items()
     )
 
 
-#: Module → its functions.
+_TORCHVISION = "torchvision.transforms.functional."
+_IO = "torchvision.io."
+_NUMPY = _rows("serialize", "save savez savez_compressed savetxt", "numpy.")
+
+#: Module → its functions. Classes of transforms that are modules of torch pass `Module.__call__`.
 FUNCTIONS: dict[str, tuple[Row, ...]] = {
-    "PIL.Image": _PILLOW,
-    "PIL.ImageOps": _PILLOW_OPS,
+    "PIL.Image": (
+        Row("open", "decode"),
+        *_rows("decode", "Image.draft", "PIL."),
+        *_rows("resize", "Image.resize Image.reduce", "PIL.", "resized_image"),
+        *_rows("resize", "Image.thumbnail", "PIL."),
+        *_rows("transform", "Image.transpose Image.rotate Image.transform Image.crop", "PIL."),
+        *_rows("transform", "Image.point Image.filter Image.tobytes", "PIL."),
+        Row("fromarray", "transform"),
+        *_rows("serialize", "Image.save", "PIL.", "saved_image"),
+    ),
+    "PIL.ImageOps": (
+        *_rows("resize", "fit contain cover pad scale"),
+        *_rows("transform", "exif_transpose flip mirror autocontrast equalize grayscale"),
+    ),
     "PIL.WebPImagePlugin": (Row("WebPImageFile.load", "decode", name="PIL WebP load"),),
     "PIL.AvifImagePlugin": (Row("AvifImageFile.load", "decode", name="PIL AVIF load"),),
     "pillow_heif.as_plugin": (Row("_LibHeifImageFile.load", "decode", name="pillow_heif load"),),
-    "cv2": _CV2,
+    "cv2": (
+        Row("imread", "decode", "decoded_file"),
+        Row("imdecode", "decode", "decoded_data"),
+        Row("resize", "resize", "resized_array"),
+        *_rows("transform", "cvtColor flip rotate warpAffine warpPerspective remap"),
+        *_rows("transform", "GaussianBlur copyMakeBorder LUT"),
+        Row("normalize", "normalize"),
+        *_rows("serialize", "imwrite imencode"),
+    ),
     "simplejpeg": (Row("decode_jpeg", "decode", "decoded_data"), Row("encode_jpeg", "serialize")),
     "turbojpeg": (
         Row("TurboJPEG.decode", "decode", "decoded_data"),
         Row("TurboJPEG.crop", "transform"),
         Row("TurboJPEG.encode", "serialize"),
     ),
-    "torchvision.io.image": _TORCHVISION_IO,
-    "torchvision.transforms.transforms": _TORCHVISION_CLASSES,
-    "torchvision.transforms.functional": _TORCHVISION_FUNCTIONS,
-    "transformers.image_transforms": _TRANSFORMERS,
+    "torchvision.io.image": (
+        *_rows("read", "read_file", _IO, "read_file"),
+        *_rows("decode", "decode_image decode_jpeg decode_png decode_webp", _IO, "decoded_data"),
+        *_rows("decode", "decode_gif", _IO, "decoded_data"),
+        *_rows("decode", "read_image", _IO),
+        *_rows("serialize", "encode_jpeg encode_png write_jpeg write_png write_file", _IO),
+    ),
+    "torchvision.transforms.transforms": tuple(
+        Row(f"{name}.__call__", "transform", "count_image", f"torchvision.transforms.{name}")
+        for name in ("ToTensor", "PILToTensor", "ToPILImage")
+    ),
+    "torchvision.transforms.functional": (
+        *_rows("resize", "resize resized_crop", _TORCHVISION),
+        *_rows("normalize", "normalize", _TORCHVISION),
+        *_rows("transform", "to_tensor pil_to_tensor center_crop hflip vflip rotate", _TORCHVISION),
+    ),
+    "transformers.image_transforms": (
+        Row("resize", "resize"),
+        *_rows("normalize", "normalize rescale"),
+        *_rows("transform", "center_crop pad convert_to_rgb to_channel_dimension_format"),
+    ),
     "transformers.image_processing_utils": (
         Row("BaseImageProcessor.__call__", "transform", name="transformers image processor"),
     ),
@@ -140,10 +103,8 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
         Row("BasicTransform.__call__", "transform", "count_image", "albumentations"),
     ),
     "http.client": (
-        *(
-            Row(f"{cls}.connect", "read", name="http.client connect")
-            for cls in ("HTTPConnection", "HTTPSConnection")
-        ),
+        Row("HTTPConnection.connect", "read", name="http.client connect"),
+        Row("HTTPSConnection.connect", "read", name="http.client connect"),
         Row("HTTPConnection.getresponse", "read", name="http.client response"),
         Row("HTTPResponse.read", "read", "read_image", "http.client read"),
         Row("HTTPResponse.readinto", "read", name="http.client readinto"),
@@ -170,24 +131,17 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
         Row("Session.run", "forward", "fed_session", "onnxruntime.InferenceSession.run"),
     ),
     "pyarrow.parquet.core": (
-        Row("write_table", "serialize", name="pyarrow.parquet.write_table"),
-        *(
-            Row(f"ParquetWriter.{method}", "serialize", name=f"pyarrow.parquet.{method}")
-            for method in ("write_table", "write_batch", "close")
-        ),
-        Row("read_table", "read", name="pyarrow.parquet.read_table"),
+        *_rows("serialize", "write_table", "pyarrow.parquet."),
+        *_rows("serialize", "ParquetWriter.write_table ParquetWriter.close", "pyarrow.parquet."),
+        *_rows("serialize", "ParquetWriter.write_batch", "pyarrow.parquet."),
+        *_rows("read", "read_table", "pyarrow.parquet."),
     ),
     "pandas.core.generic": (Row("NDFrame.to_csv", "serialize", name="pandas.DataFrame.to_csv"),),
-    **{
-        module: tuple(
-            Row(name, "serialize", name=f"numpy.{name}")
-            for name in ("save", "savez", "savez_compressed", "savetxt")
-        )
-        for module in ("numpy.lib._npyio_impl", "numpy.lib.npyio")
-    },
-    "json": (Row("dump", "serialize"), Row("dumps", "serialize")),
+    "numpy.lib._npyio_impl": _NUMPY,
+    "numpy.lib.npyio": _NUMPY,
+    "json": _rows("serialize", "dump dumps"),
     "torch.serialization": (Row("save", "serialize", name="torch.save"),),
-    "safetensors.torch": (Row("save_file", "serialize"), Row("save", "serialize")),
+    "safetensors.torch": _rows("serialize", "save_file save"),
     "multiprocessing.reduction": (
         Row("ForkingPickler.dumps", "send", name="multiprocessing pickle"),
     ),
