@@ -1,17 +1,15 @@
 """`wallclock trace --try`: measures `open_images` on the program's own images.
 
-What is measured is the loader alone, in a process of its own, with the files in memory. The gain of
+What is measured is the loader alone, in this process, with the files in memory. The gain of
 the program then follows from the pipeline model with the measured cost of an image in the place of
 the predicted one; the program itself is neither changed nor run again.
 """
 
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import ceil, inf
 from statistics import median
 from typing import Any
@@ -25,8 +23,8 @@ from wallclock.trace.shares import Shares
 from wallclock.trace.words import count, digits, percent
 from wallclock.trace.work import job_of
 
-#: Files at most, and seconds until a measurement is given up.
-_MOST_FILES, _GIVEN_UP_S = 128, 180
+#: Files at most.
+_MOST_FILES = 128
 #: Below this part of the cores' time, the loader did not have all of them.
 _BUSY = 0.8
 #: Seconds of a pass, of which threads take a few milliseconds to start, and of all passes at least.
@@ -65,7 +63,7 @@ def try_loader(trace: Trace) -> Trial:
     try:
         shares = Shares(trace)
         job, files, options = _what_to_try(shares)
-        return conclude(shares, job, measure_apart(files, options))
+        return conclude(shares, job, measure_files(files, options))
     except UserError as error:
         return Trial([str(error)], {"reason": str(error)})
 
@@ -143,55 +141,18 @@ def with_loader(job: Job, cost_s: float) -> Job:
 # --- the measurement ----------------------------------------------------------------------------
 
 
-def measure_apart(paths: Sequence[str], options: Mapping[str, Any]) -> Measured:
-    """`measure` in a new process on the same cores, with this one's import path.
-
-    Raises UserError: there is no measurement.
-    """
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
+def measure_files(paths: Sequence[str], options: Mapping[str, Any]) -> Measured:
+    """`measure` with these options of `open_images`. Raises UserError: there is no measurement."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            input=json.dumps({"paths": paths, "options": options}),
-            capture_output=True,
-            text=True,
-            timeout=_GIVEN_UP_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(
-            f"Tried open_images: not done after {_GIVEN_UP_S} s, no measurement."
-        ) from None
+        from wallclock.loader.images import open_images
+        from wallclock.stages.augment import Augment
+
+        augment = {"augment": Augment(**options["augment"])} if "augment" in options else {}
+        return measure(paths, partial(open_images, **{**options, **augment}))
     except KeyboardInterrupt:  # the program's report is not lost with the measurement
         raise UserError("Tried open_images: interrupted, no measurement.") from None
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise UserError(f"Tried open_images: it failed: {said[-1]}")
-    answer = json.loads(done.stdout.splitlines()[-1])
-    if "error" in answer:
-        raise UserError(f"Tried open_images: {answer['error']}")
-    return Measured(**answer)
-
-
-def main() -> None:
-    """In the new process: read files and options, write a `Measured` or why there is none."""
-    from wallclock.loader.images import open_images
-    from wallclock.stages.augment import Augment
-
-    given = json.load(sys.stdin)
-    options = given["options"]
-    try:
-        if "augment" in options:
-            options["augment"] = Augment(**options["augment"])
-
-        def open_batches(paths: Sequence[str], epochs: int = 1) -> Any:
-            return open_images(paths, epochs=epochs, **options)
-
-        answer = asdict(measure(given["paths"], open_batches))
-    except UserError as error:
-        answer = {"error": str(error)}
-    # Libraries may write to standard output before: the answer is the last line.
-    print(f"\n{json.dumps(answer)}")
+    except (ImportError, UserError) as error:
+        raise UserError(f"Tried open_images: {error}") from None
 
 
 def measure(

@@ -95,7 +95,8 @@ def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Ve
     elif cause == "waiting":
         text = _starving(shares, fixes, row)
     else:
-        text = _in_main(shares, fixes, row, totals["loading"] if cause == "loading" else 0.0)
+        loading = totals["loading"] if cause == "loading" else 0.0
+        text = _in_main(shares, fixes, helps, row, loading)
     if row is None:
         return Verdict(cause, f"{text}.")
     if row.stage == OTHER:
@@ -119,7 +120,9 @@ def _starving(shares: Shares, fixes: Fixes, row: Row | None) -> str:
     return f"{head}; {_say_row(row, _WORKERS)}{_end(shares, fixes, row)}" if row else head
 
 
-def _in_main(shares: Shares, fixes: Fixes, row: Row | None, loading: float) -> str:
+def _in_main(
+    shares: Shares, fixes: Fixes, helps: Sequence[Help], row: Row | None, loading: float
+) -> str:
     """`loading`: its share, where one of its stages is the longest."""
     if row is None:
         return NO_IMAGES
@@ -127,7 +130,8 @@ def _in_main(shares: Shares, fixes: Fixes, row: Row | None, loading: float) -> s
     device, meanwhile = _device(shares), shares.device_waits
     if row.stage in LOADING and row.share < _NEARLY_ALL * loading:
         model = shares.main.share(*MODEL)
-        beside = f" (the model {percent(model)})" if model >= _WORTH_SAYING else ""
+        why = f": {helps[0].what}" if helps and helps[0].helps else ""
+        beside = f" (the model {percent(model)}{why})" if model >= _WORTH_SAYING else ""
         head = f"Loading takes {percent(loading)} of the main process's time{beside},"
         head += f" most of it {_subject(row)}: {percent(row.share)}{_where(row)}"
     if device and row.stage in LOADING and meanwhile >= _MODEL_BINDS:

@@ -1,7 +1,6 @@
 """`--try`: `open_images` on the program's own files, and the gain that follows."""
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -115,11 +114,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     """Paths and options that would be measured."""
     made: list[tuple[Any, Any]] = []
 
-    def measure_apart(paths: Any, options: Any) -> Measured:
+    def measure_files(paths: Any, options: Any) -> Measured:
         made.append((paths, options))
         return measured(200, 200, 200)
 
-    monkeypatch.setattr(trial, "measure_apart", measure_apart)
+    monkeypatch.setattr(trial, "measure_files", measure_files)
     return made
 
 
@@ -212,38 +211,21 @@ def test_the_loader_itself(tmp_path: Path) -> None:
         measure(paths[2:3], open_batches, clock, clock)
 
 
-def test_a_mistake_in_its_process_is_a_sentence(tmp_path: Path) -> None:
+def test_a_mistake_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(making.jpeg())
     with pytest.raises(UserError, match=r"^Tried open_images: .*size"):
-        trial.measure_apart([str(tmp_path / "a.jpg")], {"size": 0})
+        trial.measure_files([str(tmp_path / "a.jpg")], {"size": 0})
 
 
-@pytest.mark.parametrize(
-    ("ends", "says"),
-    [
-        (KeyboardInterrupt(), "interrupted, no measurement"),
-        (subprocess.TimeoutExpired("python", 180), "not done after 180 s"),
-        (subprocess.CompletedProcess("python", 1, "", "Traceback\nMemoryError\n"), "MemoryError"),
-        (subprocess.CompletedProcess("python", -9, "", ""), "status -9"),
-        (subprocess.CompletedProcess("python", 0, 'noise\n{"error": "no cv2"}\n', ""), "no cv2"),
-    ],
-    ids=["Ctrl-C", "slow", "failed", "killed", "refused"],
-)
-def test_no_measurement(
-    ends: BaseException | subprocess.CompletedProcess[str],
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A sentence each: the report that is printed already stays."""
+def test_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence: the report that is printed already stays."""
 
-    def run(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-        if isinstance(ends, BaseException):
-            raise ends
-        return ends
+    def interrupted(*words: Any) -> Measured:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(UserError, match=f"^Tried open_images: .*{says}"):
-        trial.measure_apart(["a.jpg"], {"size": 8})
+    monkeypatch.setattr(trial, "measure", interrupted)
+    with pytest.raises(UserError, match=r"^Tried open_images: interrupted, no measurement"):
+        trial.measure_files(["a.jpg"], {"size": 8})
 
 
 # --- the command --------------------------------------------------------------------------------
