@@ -155,7 +155,7 @@ def preprocess_of(recipe: Recipe, px: int, *, sizes_differ: bool = False) -> Pre
     or makes images that differ in size, which only `sizes_differ` allows.
     """
     if recipe.preprocess == "squash":
-        return Preprocess("squash", (px, px), None, "bilinear")
+        return Preprocess("squash", (px, px), None, recipe.interpolation)
     if recipe.augment != "none":
         raise UsageError(
             f"recipe.preprocess={recipe.preprocess} goes without augmentation, "

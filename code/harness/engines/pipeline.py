@@ -159,7 +159,7 @@ def _resize_stage(
             place.resize_into(item, pixels, place.as_destination(row))
             return row
 
-        return place.labels, place_image
+        return place.labels | {"preprocess": recipe.preprocess}, place_image
     resizer = resize.make(recipe.resizer, recipe.interpolation, px)
     crops = recipe.augment == "cpu"
 

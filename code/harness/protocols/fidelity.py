@@ -246,9 +246,7 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
     """
     stages = load_stages(reference, model, manifest)
     geometry = preprocess_of(reference, model.input_px)
-    squashes = reference.preprocess == Recipe.preprocess
-    interpolation = reference.interpolation if squashes else geometry.interpolation
-    resize_truth = _resizing("truth", geometry, reference.resizer, interpolation)
+    resize_truth = _resizing("truth", geometry, reference.resizer, geometry.interpolation)
     others = {name: _resizing(name, geometry, *how) for name, how in _OTHERS.items()}
 
     def resize_in_all_ways(item: Item) -> dict[str, PixelArray]:

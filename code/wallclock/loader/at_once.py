@@ -87,20 +87,16 @@ class Ways:
     """How the native module loads images: by their sizes, or by what was drawn for each.
 
     Args:
-        preprocess: the geometry; None: images are squashed.
+        preprocess: the geometry of images of which nothing was drawn.
         choose_scale: denominator of the scale that suffices.
     """
 
     def __init__(
-        self,
-        rows: Rows,
-        preprocess: Preprocess | None,
-        interpolation: str,
-        choose_scale: Callable[[Image], int],
+        self, rows: Rows, preprocess: Preprocess, choose_scale: Callable[[Image], int]
     ) -> None:
         self._rows, self._preprocess, self._choose_scale = rows, preprocess, choose_scale
         self._crops = rows.crops
-        self._bicubic = interpolation == "bicubic"
+        self._bicubic = preprocess.interpolation == "bicubic"
         self._new = native.find().Plan
         self._of_kind: dict[tuple[int, int, int, bool], Way | None] = {}
 
@@ -131,7 +127,7 @@ class Ways:
                 options["crop"], extent = (top, left, height, width), (height, width)
             is_row = is_row and not drawn.jitters
             options["mirror"] = drawn.flip and is_row
-        elif self._preprocess is not None:
+        else:
             turn = image.orientation if self._preprocess.rotate else UPRIGHT
             upright = self._preprocess.place(*oriented_size(*full, turn))
             is_row = is_row and turn == UPRIGHT and upright.window == window

@@ -10,6 +10,7 @@ from wallclock.orientation import orient, oriented_size, stored_placement
 from wallclock.preprocess import Placement, Preprocess, Size, denominator_for
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import resize
+from wallclock.stages.augment import augmentation_of
 from wallclock.stages.pixels import PixelArray
 
 #: Pixels that a decode at reduced scale leaves along each side, at least, per pixel of the result.
@@ -51,14 +52,14 @@ class _Upright:
 
 
 class PlaceImage(_Upright):
-    """The resize stage of a recipe whose `preprocess` is more than `squash`."""
+    """The resize stage of images of one size; `crops`: an image may be cut before it."""
 
-    def __init__(self, preprocess: Preprocess, resizer: str) -> None:
-        self._canvas = preprocess.canvas
+    def __init__(self, preprocess: Preprocess, resizer: str, *, crops: bool = False) -> None:
+        self._canvas, self._crops = preprocess.canvas, crops
         super().__init__(preprocess, resizer, self._canvas)
         self._squashes = preprocess.crop is None
-        #: What resizes, and to which geometry, read back.
-        self.labels = self._resizer.labels | {"preprocess": str(preprocess)}
+        #: What resizes, read back.
+        self.labels = self._resizer.labels
         self._place = image_errors("resize", self.name, self._into)
 
     def as_destination(self, row: PixelArray) -> Any:
@@ -73,7 +74,10 @@ class PlaceImage(_Upright):
         row, direct = destination
         orientation = self._orientation(image)
         if self._squashes and orientation == 1:
-            self._resizer.resize_into(direct, pixels, (image.height, image.width))
+            drawn = augmentation_of(image) if self._crops else None
+            # A crop has no size in the file that would bound it.
+            full = (image.height, image.width) if drawn is None or drawn.is_whole else None
+            self._resizer.resize_into(direct, pixels, full)
             return
         resized = self._window(image, pixels, self._placement(image, orientation))
         row[...] = self.lay(image, resized)

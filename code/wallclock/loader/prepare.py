@@ -19,7 +19,7 @@ from wallclock.loader.at_once import AtOnce, Ways
 from wallclock.loader.place import ChooseScale, KeepShape, PlaceImage
 from wallclock.preprocess import Size, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import augment, decode, normalize, resize
+from wallclock.stages import augment, decode, normalize
 from wallclock.stages.augment import augmentation_of
 from wallclock.stages.pixels import PixelArray, copied
 
@@ -93,11 +93,8 @@ def in_place_stages(
     stages = _stages(reader, decode_image, rows.as_destination, rows.write, rows.labels)
     if active_nvtx() or (decode_image.decoder, rows.labels["resizer"]) != ("native", "native"):
         return stages
-    preprocess, interpolation = None, recipe.interpolation
-    if recipe.preprocess != "squash":
-        preprocess = preprocess_of(recipe, model.input_px)
-        interpolation = preprocess.interpolation
-    ways = Ways(rows, preprocess, interpolation, decode_image.denominator)
+    preprocess = preprocess_of(recipe, rows.shape[0])
+    ways = Ways(rows, preprocess, decode_image.denominator)
     others = DecodeImage(
         replace(recipe, decoder="simplejpeg"), rows.shape[0], reuse=True, mode=mode
     )
@@ -179,13 +176,9 @@ class RowWriter:
     ) -> None:
         size, self.crops = loaded_size(recipe, model), recipe.augment == "cpu"
         self.shape = (*size, decode.MODES[mode])
-        resizer = _resizer(recipe, mode)
-        stage: _Squash | PlaceImage = (
-            _Squash(recipe, size, resizer)
-            if recipe.preprocess == "squash"
-            else PlaceImage(preprocess_of(recipe, size[0]), resizer)
-        )
-        self.labels = stage.labels
+        preprocess = preprocess_of(recipe, size[0])
+        stage = PlaceImage(preprocess, _resizer(recipe, mode), crops=self.crops)
+        self.labels = stage.labels | {"preprocess": recipe.preprocess}
         self.as_destination: Callable[[Any], Any] = stage.as_destination
         self.write: _ResizeInto = stage.resize_into
         self._lay = stage.lay
@@ -224,26 +217,6 @@ class RowWriter:
         self._finish(image, self._scratch, row)
 
 
-class _Squash:
-    """To the recipe's square, as the image is stored."""
-
-    def __init__(self, recipe: Recipe, size: Size, name: str) -> None:
-        self._resizer = resize.make(name, recipe.interpolation, size)
-        self._crops = recipe.augment == "cpu"
-        self.labels = self._resizer.labels | {"preprocess": recipe.preprocess}
-        self.as_destination = self._resizer.as_destination
-        self.resize_into = image_errors("resize", self._resizer.name, self._into)
-
-    def _into(self, image: Image, pixels: PixelArray, row: Any) -> None:
-        # A crop has no size in the file that would bound it.
-        is_cut = self._crops and _is_cut(image)
-        self._resizer.resize_into(row, pixels, None if is_cut else (image.height, image.width))
-
-    def lay(self, image: Image, resized: PixelArray) -> PixelArray:
-        """See `PlaceImage`."""
-        return resized
-
-
 def _store_normalized(model: ModelSpec) -> Store:
     write = normalize.make_lookup(*model.statistics)
 
@@ -260,11 +233,6 @@ def _store_array(image: Image, pixels: PixelArray, row: Arrays) -> None:
 
 def _copy(image: Image, pixels: PixelArray, row: Arrays) -> None:
     row[...] = pixels
-
-
-def _is_cut(image: Image) -> bool:
-    drawn = augmentation_of(image)
-    return drawn is not None and not drawn.is_whole
 
 
 def _unchanged(row: Any) -> Any:
