@@ -297,11 +297,15 @@ class Dataset:
         """Remove what a kill left."""
         self.store.remove_leftovers()
 
-    def describe(self, about: Mapping[str, Any]) -> None:
-        """Write what it is."""
+    def describe(self, about: Mapping[str, Any], *, first: bool = False) -> None:
+        """Write what it is. Raises UserError: it is the first time, and another job was first."""
         self.store.write(CONFIG, _CONFIG.encode())
         about = _with_paths(about, lambda text: _public(text_of(text)))
-        self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}).encode())
+        data = pretty_json({"format": FORMAT, **about}).encode()
+        if not first:
+            self.store.write(ABOUT, data)
+        elif not self.store.create(ABOUT, data):
+            raise UserError(f"another job has begun in {self.out}; run the same command again")
 
     def row_file(self, number: int) -> str:
         """The name of the file whose presence commits a part."""

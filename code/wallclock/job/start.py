@@ -151,7 +151,7 @@ def _run(
     if settings.prune and not items.is_whole:
         why = "with limit= it is not known" if settings.limit else "not all of SRC can be read"
         raise UserError(f"prune=true: {why}, so what is gone cannot be told; leave it out")
-    with store.locked(partial(print_line, console)):
+    with store.locked():
         dataset = open_existing(store) or Dataset(store)
         if dataset.about:
             check_source(dataset, _source(src), settings.limit, items.carried.schema)
@@ -204,7 +204,7 @@ def _run_there(
         check_same(dataset, identity, settings.model)
         about = _about(src, settings, identity, labels, items) | described(dataset)
     about = {**about, "listing": listing}
-    dataset.describe({**about, "complete": False})
+    dataset.describe({**about, "complete": False}, first=not dataset.about)
     keep(dataset.store, items)
     outcome = _embed_missing(place, job, plan, growth, about, prune=settings.prune)
     return _with_vectors(outcome, items, dataset)

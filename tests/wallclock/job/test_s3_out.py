@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,6 @@ from wallclock.errors import UserError
 from wallclock.job import embed
 from wallclock.job.dataset import Dataset
 from wallclock.job.part import Part
-from wallclock.job.stores import lease
 from wallclock.job.stores.s3 import S3
 from wallclock.job.verify import verify
 
@@ -78,7 +75,7 @@ def names(out: str) -> list[str]:
 
 
 def everything(out: str) -> dict[str, bytes]:
-    return {name: S3.named(out).read(name) for name in names(out) if name != ".lease"}
+    return {name: S3.named(out).read(name) for name in names(out) if name != ".lock"}
 
 
 def plain(name: str) -> str:
@@ -170,7 +167,7 @@ def test_killed_before_every_change_of_the_bucket(
 
     def limited(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
         nonlocal left
-        if action in ("put_object", "delete_object") and name != ".lease":
+        if action in ("put_object", "delete_object") and name != ".lock":
             left -= 1
             if left < 0:
                 raise Killed
@@ -265,7 +262,7 @@ def test_a_commit_whose_answer_is_lost(out: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_two_writers_of_one_part(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No change is lost where both replace it at once; who has lost the lease writes nothing."""
+    """No change is lost where both replace it at once."""
     both, meet, commit = [Dataset(S3.named(out)) for _ in range(2)], threading.Barrier(2), S3.commit
     tags = list[str]()
 
@@ -289,86 +286,23 @@ def test_two_writers_of_one_part(out: str, monkeypatch: pytest.MonkeyPatch) -> N
     both[0].remove_leftovers()
     assert len(names(out)) == 4
 
-    monkeypatch.setattr(lease, "LASTS_S", -2.0)  # it ends at once
-    with both[0].store.locked(), both[1].store.locked():
-        monkeypatch.setattr(lease, "RENEWED_EACH_S", 0)
-        store, before = both[0].store, everything(out)
-        assert isinstance(store, S3)
-        assert store._lease
-        store._lease._renew()
-        for write in (
-            lambda: both[0].commit(1, part(1, 5)),
-            lambda: both[0].replace(0, pa.array(["0"]), changed(0)),
-        ):
-            with pytest.raises(UserError, match="this job's lease had ended"):
-                write()
-        assert everything(out) == before
-        assert both[1].commit(1, part(1, 5))
 
+def test_two_jobs_begin_in_one_bucket(
+    out: str, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two, one describes what it is; the other one is told to look again."""
+    create = S3.create
 
-# --- one job ------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_one_job_at_a_time(out: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "RENEWED_EACH_S", 0.04)
-    with S3.named(out).locked():
-        why = f"another job is writing to {out}: process {os.getpid()} on "
-        with pytest.raises(UserError, match=why):
+    def late(self: S3, name: str, data: bytes) -> bool:
+        if name == "_dataset.json":
+            monkeypatch.setattr(S3, "create", create)
             embed(images, out, **QUICK)
-    with S3.named(out).locked():
-        assert names(out) == [".lease"]
+        return create(self, name, data)
 
-
-class Clocked:
-    """The lease's object on a server, whose clock a waiting job turns."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.body, self.etag, self.written = 1.8e9, b"", 0, 0.0
-        monkeypatch.setattr(lease, "time", self)
-        monkeypatch.setattr(lease.BucketLease, "_renew", lambda self: None)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def __call__(self, action: str, **given: Any) -> Any:
-        if action == "put_object":
-            if given.get("IfMatch", f"{self.etag}") != f"{self.etag}":
-                return None
-            if "IfNoneMatch" in given and self.etag:
-                return None
-            self.body, self.etag, self.written = given["Body"], self.etag + 1, self.now
-        elif not self.etag:
-            return None
-        head = {"HTTPHeaders": {"date": formatdate(self.now, usegmt=True)}}
-        at = datetime.fromtimestamp(self.written, UTC)
-        answer = {"Body": self.body, "LastModified": at, "ResponseMetadata": head}
-        return {**answer, "ETag": f"{self.etag}"}
-
-
-def test_a_lease_ends_by_the_clock_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its holder, which was stopped for as long, learns of it and leaves the next one alone."""
-    renew = lease.BucketLease._renew
-    server = Clocked(monkeypatch)
-    said = list[str]()
-    first = lease.BucketLease(server, "s3://b/x", said.append)
-    second = lease.BucketLease(server, "s3://b/x", said.append)
-    with first.hold():
-        assert not said
-        began = server.now
-        with second.hold():
-            assert lease.LASTS_S <= server.now - began <= lease.LASTS_S + 1
-            assert len(said) == 1
-            assert said[0].startswith(f"s3://b/x is leased to process {os.getpid()} on ")
-            monkeypatch.setattr(lease, "RENEWED_EACH_S", 0)
-            first.check()
-            renew(first)
-            with pytest.raises(UserError, match="writes to s3://b/x: this job's lease had ended"):
-                first.check()
-            second.check()
-    began = server.now
-    with lease.BucketLease(server, "s3://b/x").hold():
-        assert server.now == began, "it was released"
+    monkeypatch.setattr(S3, "create", late)
+    with pytest.raises(UserError, match=f"another job has begun in {out}; run the same command"):
+        embed(images, out, **{**QUICK, "shard": 5})
+    assert content(out) == reference
 
 
 # --- one line -----------------------------------------------------------------------------------
@@ -419,18 +353,15 @@ def test_refused_in_one_line(out: str, images: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_at_random(out: str, images: Path, tmp_path: Path) -> None:
-    """WALLCLOCK_KILLS moments. The lease of a killed job ends after two seconds here."""
+    """WALLCLOCK_KILLS moments."""
     settings = {**QUICK, "service_ms": 20, "workers": 1}
     words = [f"{name}={value}" for name, value in settings.items()]
-    short = (
-        "from wallclock.job.stores import lease\nlease.LASTS_S, lease.RENEWED_EACH_S = 2.0, 0.5\n"
-    )
 
     def place(folder: Path) -> str:
         return f"{out}/{folder.name}"
 
     job = Job(
-        lambda to: [sys.executable, "-c", short + PHASED, "embed", str(images), place(to), *words],
+        lambda to: [sys.executable, "-c", PHASED, "embed", str(images), place(to), *words],
         lambda to: vectors(place(to)),
         env={"PYTHONPATH": str(ROOT / "code")},
     )
@@ -444,11 +375,9 @@ def test_killed_at_random(out: str, images: Path, tmp_path: Path) -> None:
 REPLACING = """
 import os, signal, sys, threading
 from wallclock.__main__ import main
-from wallclock.job.stores import lease
 from wallclock.job.stores.folder import Folder
 from wallclock.job.stores.s3 import S3
 
-lease.LASTS_S, lease.RENEWED_EACH_S = 1.0, 0.25
 left, inside = int(sys.argv.pop(1)), threading.local()
 
 def change(event, _):

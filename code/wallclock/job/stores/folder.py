@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,6 @@ from wallclock.files import why_unwritable, write_bytes
 
 #: The folders of a part's other files.
 FOLDERS = ("_checksums", "_failures", "_unreached")
-#: Shows a line to the user.
-Say = Callable[[str], None]
 LOCK, PUBLISHING = ".lock", ".publishing"
 #: How the names of a dataset's files and folders begin.
 _OWN = ("part-", "_", ".")
@@ -39,8 +37,8 @@ class Folder:
     out: Path
 
     @contextmanager
-    def locked(self, say: Say | None = None) -> Iterator[None]:
-        """Keep other jobs out; `say` gets a line where that takes a while.
+    def locked(self) -> Iterator[None]:
+        """Keep other jobs out.
 
         The kernel releases the lock, also of a process killed -9. Raises UserError: another job has
         it, or it cannot be written.

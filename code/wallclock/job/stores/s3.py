@@ -6,9 +6,9 @@ with the attempt in their names, as `_failures/part-00000.3f2a9c01b7d4.jsonl`; t
 metadata names attempt and files, so that all that is read of a part is of one attempt. The files'
 bytes are those that a folder has.
 
-A bucket has no lock over two objects. So what was uploaded for a part is removed only once the part
-is there, by another attempt: until then its process, which may be stopped and not dead, can still
-commit it. Nothing is a multipart upload.
+A bucket has no lock: two jobs may do the same work, of which each part counts once. So what was
+uploaded for a part is removed only once the part is there, by another attempt: until then its
+process, which may be stopped and not dead, can still commit it. Nothing is a multipart upload.
 """
 
 import io
@@ -25,13 +25,14 @@ from uuid import uuid4
 from wallclock.errors import UserError
 from wallclock.fetch.retries import RefusedError, RequestError
 from wallclock.fetch.s3 import NO_CREDENTIALS, Client, NoBucketError, connect, list_objects
-from wallclock.job.stores.folder import FOLDERS, Say, full_disk
-from wallclock.job.stores.lease import BucketLease
+from wallclock.job.stores.folder import FOLDERS, LOCK, full_disk
 
 #: The folders of a part's files, each with its slash.
 _PLACES = ["", *[f"{folder}/" for folder in FOLDERS]]
 _OF_ATTEMPT = re.compile(rf"(?:{'|'.join(_PLACES)})(part-\d+)\.([0-9a-f]{{12}})\..*")
 _THREADS = 16
+#: An ETag that no object has.
+_NO_ETAG = f'"{"0" * 32}"'
 #: Bytes of an object that one PUT takes at most.
 _MOST = 5 << 30
 #: What to do about a status.
@@ -49,7 +50,6 @@ class S3:
     def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket = bucket
         self._prefix = prefix
-        self._lease: BucketLease | None = None
 
     def __reduce__(self) -> Any:
         return S3, (self._bucket, self._prefix)
@@ -68,12 +68,17 @@ class S3:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     @contextmanager
-    def locked(self, say: Say | None = None) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
+        """Keep no one out. Raises UserError: it cannot be written, or not on a condition."""
         if not self._client.credentials:
             raise UserError(f"{self.out} cannot be written without credentials; {NO_CREDENTIALS}")
-        self._lease = BucketLease(partial(self._call, name=".lease"), self.out, say)
-        with self._lease.hold():
-            yield
+        self._call("put_object", LOCK, Body=b"")
+        # Conditions that do not hold: only a server that ignores them takes the object.
+        for name, value in (("IfNoneMatch", "*"), ("IfMatch", _NO_ETAG)):
+            if self._call("put_object", LOCK, Body=b"", **{name: value}):
+                why = f"{self.out}: the server ignores {name}={value} of a PUT"
+                raise UserError(f"{why}, by which a part is committed; write to a folder")
+        yield
 
     def names(self, prefix: str) -> Iterator[str]:
         for item in list_objects(self._call, Prefix=self._prefix + prefix):
@@ -87,15 +92,12 @@ class S3:
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        self._check_lease()
         self._call("put_object", name, Body=data)
 
     def create(self, name: str, data: bytes) -> bool:
-        self._check_lease()
         return self._call("put_object", name, Body=data, IfNoneMatch="*") is not None
 
     def remove(self, name: str) -> None:
-        self._check_lease()
         self._call("delete_object", name)
 
     def open(self, row: str) -> Any:
@@ -138,7 +140,6 @@ class S3:
 
     def commit(self, staged: Path, row: str, tag: str = "") -> bool:
         """Raises UserError: a file is too large, or the server refuses it."""
-        self._check_lease()
         files = {
             path.relative_to(staged).as_posix(): path
             for path in staged.rglob("*")
@@ -173,10 +174,6 @@ class S3:
             committed = metadata.get(f"{match[1]}.parquet", {})
             if committed.get("attempt", match[2]) != match[2]:
                 self._call("delete_object", match[0])
-
-    def _check_lease(self) -> None:
-        if self._lease:
-            self._lease.check()
 
     def _upload(self, name: str, path: Path, **more: Any) -> Any:
         with path.open("rb") as body:
