@@ -35,13 +35,10 @@ _LOCKED_S, _LOCKED_IN_PYTHON_S, _LOCKED_SHARE = 9e-6, 70e-6, 0.02
 _MOST_LOCKED = 0.5
 
 
-def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeline | None:
+def estimate(job: Job, plan: Plan, embedder: Embedder) -> Pipeline | None:
     """The job's costs here; None for a small job, a stream, or a sample that cannot be read.
 
     Raises UserError: the reader gave up, as the job's would.
-
-    Args:
-        cores: that it may use; 0: all that this process may.
 
     One thread loads the sample: what a stage costs on a core, without others that compete for it.
     """
@@ -57,7 +54,7 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
         raise UserError(f"nothing was reached, as {describe(given_up[0])}; {left}")
     if not forward:
         return None
-    costs, cores = StageCosts.from_samples(times, len(times["read"])), cores or usable_cores()
+    costs, cores = StageCosts.from_samples(times, len(times["read"])), usable_cores()
     on_cpu = embedder.device == "cpu"
     machine = Machine(
         cores,

@@ -13,7 +13,6 @@ prediction for a complete pipeline, `intervals` how far it, or a change's gain, 
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime, check
 from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR, Gain, gain
 from wallclock.predict.model import Pipeline
-from wallclock.predict.pool import Node, actor_cpus
 
 __all__ = [
     "GAIN_ERROR",
@@ -21,11 +20,9 @@ __all__ = [
     "Gain",
     "JobSetup",
     "Machine",
-    "Node",
     "Pipeline",
     "StageCosts",
     "StepTime",
-    "actor_cpus",
     "check",
     "gain",
 ]

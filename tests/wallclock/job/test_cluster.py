@@ -94,10 +94,10 @@ def test_what_is_lost_is_made_again(
     assert sum(outcome.tally.wait_s.values()) <= outcome.tally.wall_s
     assert tries == {0: 3, 1: 3, 2: 3}
     first, *lines, last = on_cluster.lines
-    assert first == "2 actors of 1 CPUs: too few images to measure rates; 3 parts to make"
+    assert first == "2 actors on 2 CPUs; 3 parts to make"
     assert len(lines) == 6
     assert all(re.match(r"an actor on . \(.\) was lost; parts to make again: 1", x) for x in lines)
-    assert "actors worked" in last
+    assert last.startswith("an actor did ")
     assert not list(on_cluster.out.glob(".cluster"))
 
 
@@ -171,7 +171,7 @@ def test_an_outage_ends_the_run_and_actors_take_up_the_rest(
 
     fake.around = ends
     assert on_cluster(images).unreached
-    assert fake.shards("a") == [0, 1]
+    assert fake.shards("a") == [0, 1, 2]
     assert "is left out: it reached nothing, as" in on_cluster.lines[1]
     fake = ray(a=1)
     world.change()

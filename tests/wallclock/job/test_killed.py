@@ -30,9 +30,9 @@ from wallclock.job.dataset import Dataset
 from wallclock.__main__ import main
 
 def phased(name, function):
-    def call(*arguments):
+    def call(*arguments, **options):
         print("phase", name, flush=True)
-        result = function(*arguments)
+        result = function(*arguments, **options)
         print("phase work", flush=True)
         return result
     return call

@@ -39,7 +39,6 @@ from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
 from wallclock.job.settings import JobSettings
 from wallclock.machine import usable_cores
-from wallclock.predict.pool import Node, Pool, actor_cpus, size
 
 LOCAL, _CLIENT = "local", "ray://"
 #: Ray's default is 15, with which Linux leaves cores idle for longer.
@@ -138,34 +137,32 @@ class Cluster:
         self.device = "cuda" if gpus else "cpu"
 
     def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:
-        """See `ThisProcess`. The first node that can do the job measures, on as much as it has."""
+        """See `ThisProcess`. A node that can do the job says what runs."""
         self._job, token = job, secrets.token_hex(16)
         self._view = view_of_driver(job)
         positions = [*self._view.images]
-        self._team = team = Team(self._ray, self._ray.put(job), positions, token)
+        gpu, workers = self.device == "cuda", self._settings.workers
+        self._team = team = Team(self._ray, self._ray.put(job), gpu, workers, positions, token)
         self._closing.callback(team.dismiss)
         job.dataset.store.write(MARKER, token.encode())
         self._closing.callback(job.dataset.store.remove, MARKER)
-        gpu, workers = self.device == "cuda", self._settings.workers
-        try:
-            actor_cpus([*team.nodes().values()], gpu, workers)
-            started, cpus = self._first(gpu, workers)
-            nodes = [*team.nodes().values()]
-            self._pool = size(nodes, len(plan.missing), started.costs, gpu=gpu, cpus=workers)
-        except ValueError as error:
-            raise UserError(f"cluster={self._settings.cluster}: {error}") from error
-        if self._pool.cpus != cpus:
-            team.dismiss()
+        if not team.nodes():
+            needs = f"{workers or 'enough'} CPUs for an actor" + " with a GPU" * gpu
+            raise UserError(f"cluster={self._settings.cluster}: no node has {needs}")
+        started = self._first()
         return job, started.weights, started.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
         """See `ThisProcess`."""
         if not plan.missing:  # actors of a killed driver made the last ones
             return Tally(), None
-        self._say(f"{self._pool}; {len(plan.missing):,} parts to make")
+        rooms = self._team.nodes().values()
+        cpus = sum(room.actors * room.cpus for room in rooms)
+        actors = sum(room.actors for room in rooms)
+        self._say(f"{actors} actors on {cpus} CPUs; {len(plan.missing):,} parts to make")
         self._left, work, began = [*plan.missing], Tally(), perf_counter()
         with self._progress() as show:
-            for part in self._calls():
+            for part in self._calls(work):
                 _add(work, part)
                 if job.max_failures is not None and work.n_failed > job.max_failures:
                     why = f"more than max_failures={job.max_failures} images failed"
@@ -175,32 +172,29 @@ class Cluster:
         if self._left and not work.gave_up:
             self._raise_no_node(f"{len(self._left):,} parts are left to make, and ")
         wall_s = perf_counter() - began
-        self._say(_checked(self._pool, work, wall_s))
+        self._say(f"an actor did {_rate(work):,.0f} images/s")
         share = wall_s / work.wall_s if work.wall_s else 0.0
         waits = {name: seconds * share for name, seconds in work.wait_s.items()}
         return replace(work, wait_s=waits, wall_s=wall_s), None
 
-    def _first(self, gpu: bool, workers: int) -> tuple[View, int]:
-        """What a node says that can do the job, and the CPUs of its actor; the largest at first."""
+    def _first(self) -> View:
+        """What a node says that can do the job; the largest at first."""
         team = self._team
-        nodes = sorted(team.nodes().items(), key=lambda item: -item[1].cpus)
-        for name, node in nodes:
-            if not (room := _largest(node, gpu, workers)):
-                continue
+        for name, room in team.nodes().items():
             while name in team.nodes():
-                team.hire(name, room, int(gpu), measure=True)
+                team.hire(name, room.cpus)
                 while team.busy:
                     for done in team.wait():
                         if started := self._started(done):
-                            return started, room
+                            return started
         self._raise_no_node()
 
-    def _calls(self) -> Iterator[Tally]:
-        """Have all parts made, and yield what each call did."""
+    def _calls(self, work: Tally) -> Iterator[Tally]:
+        """Have all parts made, and yield what each call did. `work`: of those before."""
         team, left = self._team, self._left
-        most = max(1, int(_CALL_S * (self._pool.img_per_s or 0) / self._settings.shard))
         while left or team.in_work:
-            team.fill(self._pool, len(left))
+            team.fill(len(left))
+            most = max(1, int(_CALL_S * _rate(work) / self._settings.shard))
             while left and team.idle:
                 call = next_call(left, team.size, most)
                 del left[: len(call)]
@@ -272,14 +266,6 @@ class Cluster:
         raise UserError(f"cluster={self._settings.cluster}: {left}no node can work; {self._why}")
 
 
-def _largest(node: Node, gpu: bool, workers: int) -> int:
-    """The CPUs of an actor on a node, as large as it can be; 0: the node has no room for one."""
-    try:
-        return actor_cpus([node], gpu, workers)
-    except ValueError:
-        return 0
-
-
 def next_call(left: Sequence[int], actors: int, most: int) -> Sequence[int]:
     """The first of the shards that are left, for the next call.
 
@@ -313,9 +299,6 @@ def _add(total: Tally, part: Tally) -> None:
     total.last_unreached = part.last_unreached or total.last_unreached
 
 
-def _checked(pool: Pool, work: Tally, wall_s: float) -> str:
-    """What the pool was sized by, against what it did."""
-    rate = (work.images + work.n_failed) / work.wall_s if work.wall_s else 0.0
-    share = work.wall_s / (pool.actors * wall_s)
-    was = f", {rate / pool.img_per_s - 1:+.0%} of the estimate" if pool.img_per_s else ""
-    return f"an actor did {rate:,.0f} images/s{was}; actors worked {share:.0%} of the time"
+def _rate(work: Tally) -> float:
+    """Images per second of an actor; 0 before the first call has ended."""
+    return (work.images + work.n_failed) / work.wall_s if work.wall_s else 0.0

@@ -13,11 +13,9 @@ from wallclock.clock import collect_rarely
 from wallclock.errors import ImageError, NotReachedError, UserError, first_line, image_errors
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.network import Embedder, open_embedder
-from wallclock.job.estimate import estimate
 from wallclock.job.plan import Job
 from wallclock.job.run import Run, Tally
 from wallclock.job.versions import versions
-from wallclock.predict.model import Pipeline
 from wallclock.stages import forward
 
 #: A file of the driver in OUT while it has nodes.
@@ -32,7 +30,7 @@ class View:
 
     `versions`: of libraries. `code`: sha256 of the package's sources. `images`: by position, sha256
     of the bytes. `weights`: the digest of the model's. `fault`: what the process cannot do.
-    `labels`: what runs. `costs`: of the job's parts, where they were measured.
+    `labels`: what runs.
     """
 
     versions: Mapping[str, str]
@@ -41,7 +39,6 @@ class View:
     fault: str = ""
     weights: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    costs: Pipeline | None = None
 
     def difference(self, node: "View") -> str:
         """Why a node cannot work with this process, and the cure; empty: it can."""
@@ -71,8 +68,8 @@ class Actor:
     def __init__(self, job: Sequence[Any], cpus: int) -> None:
         self._reference, self._cpus = job[0], cpus
 
-    def start(self, positions: Sequence[int], token: str, measure: bool) -> View:
-        """Look at SRC and OUT, open the model, and perhaps measure."""
+    def start(self, positions: Sequence[int], token: str) -> View:
+        """Look at SRC and OUT, and open the model."""
         import ray
 
         collect_rarely()
@@ -87,9 +84,8 @@ class Actor:
             self._embedder: Embedder = open_embedder(job.recipe, job.model)
         except Exception as error:  # noqa: BLE001 - of a library that this node has not, say
             return replace(view, fault=f"it cannot open the model: {first_line(error)}")
-        costs = estimate(job, job.plan(), self._embedder, self._cpus) if measure else None
         weights, labels = self._embedder.weights_digest, self._embedder.labels
-        return replace(view, weights=weights, labels=labels, costs=costs)
+        return replace(view, weights=weights, labels=labels)
 
     def embed(self, shards: Sequence[int], sure: Collection[int]) -> Tally:
         """Make shards. `sure`: those that are committed even if no image of them can be read."""

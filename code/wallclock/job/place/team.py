@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from wallclock.errors import UserError
 from wallclock.job.place.node import Actor
 from wallclock.outside import printable
-from wallclock.predict.pool import Node, Pool
 
 #: Seconds after which nodes that have joined are looked for.
 _LOOK_S = 1.0
@@ -37,58 +36,76 @@ class Done(NamedTuple):
     lost: str = ""
 
 
+class Room(NamedTuple):
+    """What a node has for actors: how many, and the CPUs of each."""
+
+    actors: int
+    cpus: int
+
+
 class Team:
     """Actors that are idle, and by its reference each call of those that are busy.
 
+    A node has an actor, or one for each of its GPUs; they have its CPUs, or `workers` each.
+
     Args:
         job: the reference of the `Job`.
-        start: the arguments of `Actor.start`, but the last.
+        gpu: whether an actor needs a GPU.
+        workers: CPUs of an actor; 0: as many as there are.
+        start: the arguments of `Actor.start`.
     """
 
-    def __init__(self, ray: Any, job: Any, *start: Any) -> None:
+    def __init__(self, ray: Any, job: Any, gpu: bool, workers: int, *start: Any) -> None:
         self._ray, self._job, self._start = ray, job, start
+        self._gpu, self._workers = gpu, workers
         self._names: dict[str, str] = {}
         self._left_out = set[str]()
         self.idle: list[Member] = []
         self.busy: dict[Any, tuple[Member, Sequence[int]]] = {}
 
-    def nodes(self) -> dict[str, Node]:
-        """By id the nodes that are alive and not left out."""
-        nodes = dict[str, Node]()
+    def nodes(self) -> dict[str, Room]:
+        """By id the nodes with room that are alive and not left out, those with the most first."""
+        nodes = dict[str, Room]()
         for node in self._ray.nodes():
             has, name = node["Resources"], node["NodeID"]
             self._names[name] = f"{node['NodeManagerHostname']} ({name[:8]})"
             if node["Alive"] and name not in self._left_out:
-                nodes[name] = Node(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
-        return nodes
+                nodes[name] = self._room(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
+        with_room = [item for item in nodes.items() if item[1].actors]
+        return dict(sorted(with_room, key=lambda item: -item[1].cpus))
+
+    def _room(self, cpus: int, gpus: int) -> Room:
+        most = gpus if self._gpu else cpus if self._workers else 1
+        each = self._workers or cpus // max(1, most)
+        return Room(min(most, cpus // each) if each else 0, each)
 
     def name(self, node: str) -> str:
         """What a user calls a node: its host, and the beginning of its id."""
         return self._names[node]
 
-    def hire(self, node: str, cpus: int, gpus: int, *, measure: bool = False) -> None:
+    def hire(self, node: str, cpus: int) -> None:
         """Start an actor on a node."""
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         actor = (
             self._ray.remote(Actor)
             .options(
                 num_cpus=cpus,
-                num_gpus=gpus,
+                num_gpus=int(self._gpu),
                 max_restarts=0,
                 scheduling_strategy=affinity(node, soft=False),
             )
             .remote([self._job], cpus)
         )
-        self.busy[actor.start.remote(*self._start, measure)] = Member(actor, node), ()
+        self.busy[actor.start.remote(*self._start)] = Member(actor, node), ()
 
-    def fill(self, pool: Pool, wanted: int) -> None:
+    def fill(self, wanted: int) -> None:
         """Start actors where nodes have room, but no more than `wanted` that have no call."""
         there = [*self.idle, *(member for member, _ in self.busy.values())]
         wanted -= len(self.idle) + sum(not shards for _, shards in self.busy.values())
-        for name, node in self.nodes().items():
-            room = pool.room(node) - sum(member.node == name for member in there)
-            for _ in range(min(room, wanted)):
-                self.hire(name, pool.cpus, pool.gpus)
+        for name, room in self.nodes().items():
+            left = room.actors - sum(member.node == name for member in there)
+            for _ in range(min(left, wanted)):
+                self.hire(name, room.cpus)
                 wanted -= 1
 
     @property
