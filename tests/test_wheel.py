@@ -259,8 +259,6 @@ def test_the_trace_needs_rich_alone(wheel: Path, images: Path) -> None:
         ("['http://127.0.0.1:1/a.jpg']", f"pip install '{DISTRIBUTION}[s3]'"),
         ("['s3://bucket/a.jpg']", f"pip install '{DISTRIBUTION}[s3]'"),
         ("'s3://bucket/prefix'", f"pip install '{DISTRIBUTION}[s3]'"),
-        ("['gs://bucket/a.jpg']", "pip install fsspec"),
-        ("'gs://bucket/a.tar'", "pip install fsspec"),
         ("'a.parquet'", f"pip install '{DISTRIBUTION}[embed]'"),
     ],
 )

@@ -7,23 +7,21 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from wallclock.errors import ImageError, NotReachedError, import_extra
-from wallclock.fetch.filesystems import is_url, place_of, read_url
-from wallclock.fetch.reach import Reach, Tries
+from wallclock.errors import ImageError, import_extra
+from wallclock.fetch.reach import Reach
 from wallclock.fetch.reader import MOST_AHEAD, Reader, failure
-from wallclock.fetch.retries import PermanentError, TransientError
+from wallclock.fetch.urls import REMOTE, UNKNOWN, is_url, place_of
 from wallclock.recipe import Limits
 
 if TYPE_CHECKING:
     from wallclock.fetch.remote import Remote
 
-#: GETs at a time, and tries of an image that was not announced.
-_THREADS, _ATTEMPTS = 32, 4
+#: Tries of an image that was not announced.
+_ATTEMPTS = 4
 #: Images that are fetched, or wait to be read: as many as have these bytes, and these at least.
 _AHEAD_BYTES, _LEAST_AHEAD = 1 << 26, 64
 
@@ -32,7 +30,7 @@ _AHEAD_BYTES, _LEAST_AHEAD = 1 << 26, 64
 class Source:
     """One image: an id, and where its bytes are.
 
-    `where`: a path, a URL (http, https, s3, or fsspec's), the bytes, a binary file, which is read
+    `where`: a path, a URL (http, https, s3, file), the bytes, a binary file, which is read
     from its start if it can seek, or a function of what is in memory. `given`: what the user gave.
     """
 
@@ -42,8 +40,9 @@ class Source:
 
     @property
     def remote(self) -> bool:
-        """Whether it is a URL."""
-        return isinstance(self.where, str) and is_url(self.where)
+        """Whether it is a URL that is fetched."""
+        where = self.where
+        return isinstance(where, str) and is_url(where) and place_of(where).startswith(REMOTE)
 
 
 class SourceReader(Reader):
@@ -72,13 +71,12 @@ class SourceReader(Reader):
         self._opening = threading.Lock()
         self._closing = threading.Event()
         self._remote: Remote | None = None
-        self._pool: ThreadPoolExecutor | None = None
 
     def __call__(self, item: Any) -> Any:
         """The image's bytes; or what a function returns in their place."""
         where = item.where
         if isinstance(where, str):
-            return self._fetched(item) if is_url(where) else self._read_path(where)
+            return self._read_url(item) if is_url(where) else self._read_path(where)
         if isinstance(where, bytes):
             return self._check_length(where)
         if callable(where):
@@ -105,22 +103,18 @@ class SourceReader(Reader):
             self._fill()
 
     def stop(self) -> None:
-        """Give up: connections are closed; a GET of fsspec ends first."""
+        """Give up: connections are closed."""
         with self._lock:
             self._announced.clear()
         self._closing.set()
         if self._remote:
             self._remote.stop()
-        if self._pool:
-            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         """Drop what was prefetched and close the connections."""
         self.stop()
         if self._remote:
             self._remote.close()
-        if self._pool:
-            self._pool.shutdown(wait=True)
 
     def _read_path(self, path: str) -> bytes:
         try:
@@ -153,6 +147,14 @@ class SourceReader(Reader):
     def _too_long(self, length: int) -> ImageError:
         return ImageError("read", f"{length:,} bytes, over the limit of {self.max_bytes:,}")
 
+    def _read_url(self, item: Source) -> bytes:
+        place = place_of(str(item.where))
+        if place.startswith(REMOTE):
+            return self._fetched(item)
+        if is_url(place):
+            raise ImageError("read", UNKNOWN)
+        return self._read_path(place)
+
     def _fetched(self, item: Source) -> bytes:
         key = str(item.where)
         with self._lock:
@@ -177,44 +179,15 @@ class SourceReader(Reader):
                 self._prefetched[key] = self._get(item)
 
     def _get(self, item: Source) -> Future[bytes]:
-        url = place_of(str(item.where))
         with self._opening:
-            if url.startswith(("http://", "https://", "s3://")):
-                if self._remote is None:
-                    self._remote = self._open_remote()
-                    if self._closing.is_set():  # meanwhile
-                        self._remote.stop()
-                return self._remote.get(url)
-            if self._pool is None and self.fetches_ahead:
-                self._pool = ThreadPoolExecutor(_THREADS, "remote-read")
-        read = partial(self._read_url, url) if is_url(url) else partial(self._read_path, url)
-        if self._pool is None:
-            done: Future[bytes] = Future()
-            done.set_result(read())
-            return done
-        try:
-            return self._pool.submit(read)
-        except RuntimeError as error:  # it was shut down
-            raise ImageError("read", "the loader was closed") from error
+            if self._remote is None:
+                self._remote = self._open_remote()
+                if self._closing.is_set():  # meanwhile
+                    self._remote.stop()
+            return self._remote.get(place_of(str(item.where)))
 
     def _open_remote(self) -> "Remote":
         import_extra("pycurl", "an image behind a URL", "s3")
         from wallclock.fetch.remote import Remote
 
         return Remote(self._limits, self._reach, expects_some=self.fetches_ahead)
-
-    def _read_url(self, url: str) -> bytes:
-        """A file behind one of fsspec's URLs."""
-        tries = Tries(url.partition("://")[0])
-        while True:
-            try:
-                self._reach.pause_s(tries.host)
-                data = read_url(url, self._limits.max_bytes + 1)
-            except PermanentError as error:
-                raise ImageError("read", str(error)) from error
-            except TransientError as error:
-                if self._closing.wait(self._reach.failed(tries, error)):
-                    raise NotReachedError("read", str(error)) from error
-            else:
-                self._reach.answered(tries.host)
-                return self._check_length(data)

@@ -1,10 +1,12 @@
-"""A URL as it is sent: as it is written, where that is valid, since a signature may cover it."""
+"""What a URL is, and how it is sent: as it is written, where that is valid: it may be signed."""
 
+import os
 import re
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
-import idna
-
+_URL = re.compile(r"[A-Za-z][\w+.-]*://")
+#: How the places begin that are fetched, and what there is to say of other URLs.
+REMOTE, UNKNOWN = ("http://", "https://", "s3://"), "give a URL of http, https, s3 or file"
 #: A URL in which nothing has to be percent-encoded (RFC 3986).
 _VALID = re.compile(
     r"\w+://[\w.:@%\[\]-]+(?:[/?#](?:[\w/.~!$&'()*+,;=:@?#-]|%[0-9A-Fa-f]{2})*)?", re.ASCII
@@ -14,6 +16,26 @@ _SAFE = "!#$%&'()*+,/:;=?@[]~"
 
 #: Line breaks and tabs inside of a URL, as browsers drop them.
 _DROPPED = dict.fromkeys(map(ord, "\t\r\n"))
+
+
+def is_url(where: str) -> bool:
+    """Whether a text is a URL, not a path."""
+    return "://" in where and _URL.match(where) is not None
+
+
+def place_of(text: str) -> str:
+    """A path, or a URL with its scheme in small letters; `file://` becomes a path.
+
+    Blanks around a URL are left out, and nothing of it is encoded or decoded.
+    """
+    url = text.strip()
+    if not is_url(url):
+        return text
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    if scheme.lower() == "file" and host.lower() in ("", "localhost"):
+        return os.fsdecode(b"/" + unquote_to_bytes(path))
+    return f"{scheme.lower()}://{rest}"
 
 
 def sendable(url: str) -> str:
@@ -27,6 +49,8 @@ def sendable(url: str) -> str:
     if not host.isascii():
         user, at, name = host.rpartition("@")
         name, colon, port = name.partition(":")
+        import idna
+
         # Python's own codec knows IDNA 2003 alone, in which straße.de is another host.
         encoded = idna.encode(name, uts46=True).decode()
         host = quote(user, _SAFE) + at + encoded + colon + port

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from wallclock.errors import SourceError, UserError, import_extra
 from wallclock.fetch import folder
-from wallclock.fetch.filesystems import is_url, may_name, place_of
 from wallclock.fetch.s3 import list_images
+from wallclock.fetch.urls import REMOTE, is_url, place_of
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job.dataset import THREADS
 from wallclock.job.items import Items
@@ -301,7 +301,7 @@ def _place(text: str, root: bytes) -> bytes:
     place = place_of(text)
     if b"://" not in root:
         is_whole = is_url(place) or place.startswith("/")
-    elif not (is_whole := may_name(root.decode(), place)) and not _BELOW.fullmatch(place):
+    elif not (is_whole := place.startswith(REMOTE)) and not _BELOW.fullmatch(place):
         return b""
     return os.fsencode(place) if is_whole or not place else root + os.fsencode(place)
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from wallclock.errors import ImageError, NotReachedError, SourceError, UserError, first_line
-from wallclock.fetch.filesystems import is_url
 from wallclock.fetch.folder import id_of
 from wallclock.fetch.retries import PermanentError, RefusedError
+from wallclock.fetch.urls import is_url
 from wallclock.job.lists import table_of
 from wallclock.job.texts import chunks
 from wallclock.loader.items import Record, as_source

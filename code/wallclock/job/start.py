@@ -14,7 +14,7 @@ from rich.console import Console
 
 from wallclock.constraints import build
 from wallclock.errors import UserError
-from wallclock.fetch.filesystems import is_url, place_of
+from wallclock.fetch.urls import is_url, place_of
 from wallclock.job import columns, integrity
 from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing
 from wallclock.job.growth import Growth, find_growth

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wallclock.fetch.filesystems import place_of
+from wallclock.fetch.urls import place_of
 from wallclock.outside import values_without_secrets
 
 #: Rows that are looked at together: a bound on the memory.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from wallclock import machine
 from wallclock.constraints import build
 from wallclock.errors import UserError, check_name
-from wallclock.fetch.filesystems import is_url
+from wallclock.fetch.urls import is_url
 from wallclock.loader.items import FolderItems, ListedItems, iterate, undecoded
 from wallclock.loader.iteration import Images, Plan, open_listed, open_stream
 from wallclock.loader.opener import LoaderOptions, lender_of
@@ -142,14 +142,13 @@ def open_images(
     """Batches of images from anything that holds images, decoded and resized by threads.
 
     Args:
-        items: a folder, `s3://bucket/prefix` or a URL of fsspec's (`gs://`), whose images are
-            listed at any depth. Tars as webdataset writes them (`train-{000..127}.tar`; paths and
-            URLs) and Parquet tables are streamed. A list, a dataset of Hugging Face and any other
-            sequence are read by number; any other iterable is streamed. An item is a path, a URL,
-            bytes, a binary file, a Pillow image or an array. It may be a pair of one of these and
-            a label; or of an id and a path, a URL, bytes or a file; or a dict with `image`, perhaps
-            `id` and `label`. Without an id, a path or URL is its own, in a folder the path below
-            it; else the position is.
+        items: a folder or `s3://bucket/prefix`, whose images are listed at any depth. Tars as
+            webdataset writes them (`train-{000..127}.tar`; paths and URLs) and Parquet tables are
+            streamed. A list, a dataset of Hugging Face and any other sequence are read by number;
+            any other iterable is streamed. An item is a path, a URL, bytes, a binary file, a Pillow
+            image or an array. It may be a pair of one of these and a label; or of an id and a path,
+            a URL, bytes or a file; or a dict with `image`, perhaps `id` and `label`. Without an id,
+            a path or URL is its own, in a folder the path below it; else the position is.
         labels: `folder`: as torchvision's ImageFolder, the number of the subfolder that an image
             lies in; `Images.classes` has their names, sorted. None: what an item has.
         size: height and width to which images are squashed, or the side of a square; None: 224, or

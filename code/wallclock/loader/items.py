@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from wallclock.errors import ImageError, UserError, image_errors
 from wallclock.fetch import folder
-from wallclock.fetch.filesystems import is_url
 from wallclock.fetch.sources import Source
+from wallclock.fetch.urls import is_url
 from wallclock.formats import KINDS
 from wallclock.stages.decode import Picture
 

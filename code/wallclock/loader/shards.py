@@ -16,9 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from wallclock.errors import ImageError, UserError, first_line, image_errors, import_extra
-from wallclock.fetch.filesystems import filesystem_of, is_url, may_name, place_of
-from wallclock.fetch.folder import is_image_name
 from wallclock.fetch.s3 import list_images
+from wallclock.fetch.urls import REMOTE, UNKNOWN, is_url, place_of
 from wallclock.loader.items import IMAGE_KEYS, ListedItems, Names, Record, Unreadable, as_source
 from wallclock.loader.order import Place
 from wallclock.loader.tars import READ, TarMembers, read_samples
@@ -149,13 +148,12 @@ def open_shard(name: str, limits: Limits) -> Any:
     """A file or URL, to be read from its start to its end."""
     if not is_url(name):
         return open(name, "rb", buffering=0)
-    if name.startswith(("http://", "https://", "s3://")):
-        import_extra("pycurl", name, "s3")
-        from wallclock.fetch.remote_file import RemoteFile
+    if not name.startswith(REMOTE):
+        raise UserError(f"{name}: {UNKNOWN}")
+    import_extra("pycurl", name, "s3")
+    from wallclock.fetch.remote_file import RemoteFile
 
-        return RemoteFile(name, limits)
-    filesystem, path = filesystem_of(name)
-    return filesystem.open(path, "rb")
+    return RemoteFile(name, limits)
 
 
 def read_table(
@@ -164,8 +162,7 @@ def read_table(
     """The rows of a Parquet or Arrow table, from row `first` on, one of whose columns is the image.
 
     Those are `items.IMAGE_KEYS`, in capitals or not: bytes, a path, or as datasets stores an image.
-    A table behind a URL names no file of this machine; that of a web server or of S3 is copied into
-    a temporary file.
+    A table behind a URL names no file of this machine, and is copied into a temporary file.
 
     Raises UserError: it cannot be read, or has no such column; it names the file.
     """
@@ -177,17 +174,16 @@ def read_table(
             file: Any = name
             if is_url(name):
                 file = opened.enter_context(closing(open_shard(name, limits)))
-                if not file.seekable():
-                    remote, file = file, opened.enter_context(TemporaryFile())
-                    copyfileobj(remote, file, READ)
+                remote, file = file, opened.enter_context(TemporaryFile())
+                copyfileobj(remote, file, READ)
             for rows in read(file, first, opened):
                 columns = columns or _known_names(name, rows.schema.names)
                 for row, failure in _rows_of(rows.rename_columns(columns)):
                     at = as_source(row, next(numbers)).where
                     reason = at.reason if isinstance(at, Unreadable) else ""
-                    if is_url(name) and isinstance(at, str) and not may_name(name, place_of(at)):
+                    if is_url(name) and isinstance(at, str) and not place_of(at).startswith(REMOTE):
                         row = {"id": row.get("id", at)}
-                        reason = "a table from elsewhere names URLs of http, https, s3 or its store"
+                        reason = "a table from elsewhere names URLs of http, https and s3"
                     yield Record(row, name, failure or reason)
     except UserError:
         raise
@@ -293,22 +289,10 @@ class UrlItems(ListedItems):
     """
 
     def __init__(self, url: str) -> None:
-        if url.startswith("s3://"):
-            root = f"s3://{urlsplit(url).netloc}/"
-            names = Names(root + item["Key"] for item in list_images(url, []))
-        else:
-            names = Names(_list_filesystem(url))
+        if not url.startswith("s3://"):
+            raise UserError(f"{url} cannot be listed; give s3://…, a list of URLs, or a .tar")
+        root = f"s3://{urlsplit(url).netloc}/"
+        names = Names(root + item["Key"] for item in list_images(url, []))
         if not names:
             raise UserError(f"no image under {url}")
         super().__init__(names)
-
-
-def _list_filesystem(url: str) -> list[str]:
-    if url.startswith(("http://", "https://")):
-        raise UserError(f"{url}: http cannot be listed; give a list of URLs, or a .tar")
-    filesystem, path = filesystem_of(url)
-    try:
-        names = sorted(filesystem.find(path))
-    except OSError as error:
-        raise UserError(f"{url}: {first_line(error)}") from error
-    return [str(filesystem.unstrip_protocol(name)) for name in names if is_image_name(name)]

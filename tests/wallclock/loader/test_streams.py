@@ -300,16 +300,6 @@ def test_tars_are_streamed_and_divided_among_ranks(tmp_path: Path) -> None:
         open_images(name, shard=(0, 5))
 
 
-def test_tars_by_fsspec(tmp_path: Path) -> None:
-    fsspec = pytest.importorskip("fsspec")
-    write_tar(tmp_path / "a.tar", 0, 6)
-    fsspec.filesystem("memory").pipe("/a.tar", (tmp_path / "a.tar").read_bytes())
-    with open_images("memory://a.tar", 8) as batches:
-        assert labels_of(batches) == [list(range(6))]
-    with pytest.raises(UserError, match=r"nosuch://a\.tar: .*nosuch"):
-        list(open_images("nosuch://a.tar", 8))
-
-
 def test_compressed_and_damaged_tars(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar.gz", 0, 6, "w:gz")
     with open_images(tmp_path / "a.tar.gz", 8) as batches:
