@@ -185,5 +185,5 @@ def size_pair(size: Any, name: str) -> Size:
     sides = (size, size) if isinstance(size, int) else size
     is_pair = isinstance(sides, tuple | list) and len(sides) == 2
     if not is_pair or not all(isinstance(px, int) and 0 < px <= _MOST_PX for px in sides):
-        raise UsageError(f"{name}={size}: give a height and a width of 1 to {_MOST_PX} pixels")
+        raise UsageError(f"{name}={size!r}: give a height and a width of 1 to {_MOST_PX} pixels")
     return sides[0], sides[1]

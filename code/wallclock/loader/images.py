@@ -20,7 +20,7 @@ from wallclock.loader.order import Order, Place
 from wallclock.loader.output import Output, Workers, whole_number
 from wallclock.loader.shards import Shards, UrlItems, shards_of
 from wallclock.loader.stream import StreamOrder
-from wallclock.preprocess import Preprocess, preprocess_of
+from wallclock.preprocess import Preprocess, preprocess_of, size_pair
 from wallclock.recipe import FAST, Limits, Recipe
 from wallclock.stages.augment import Augment
 
@@ -266,7 +266,7 @@ def geometry_of(
     Raises UserError: one of them is not understood, or they differ; or images would differ in size,
     which only `sizes_differ` allows.
     """
-    height, width = (224, 224) if size is None else _pair("size", size)
+    height, width = (224, 224) if size is None else size_pair(size, "size")
     text = _geometry(preprocess, recipe, None if size is None else (height, width))
     recipe = replace(recipe, preprocess=text)
     preprocess_of(recipe, height, sizes_differ=sizes_differ)  # raises here, not at the first image
@@ -291,14 +291,6 @@ def _geometry(preprocess: str | Preprocess, recipe: Recipe, size: tuple[int, int
             made = f"{height} × {width} pixels"
         raise UserError(f"size={size}, but preprocess={geometry} makes {made}; leave out size")
     return str(geometry)
-
-
-def _pair(name: str, value: Any) -> tuple[int, int]:
-    """Height and width, of which one number is both."""
-    sides = value if isinstance(value, tuple | list) else (value, value)
-    if len(sides) != 2:
-        raise UserError(f"{name}={value!r}: give a number, or a height and a width")
-    return whole_number(name, sides[0], 1), whole_number(name, sides[1], 1)
 
 
 def _ranks(shard: Any) -> tuple[int, int]:

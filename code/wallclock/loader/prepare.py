@@ -219,11 +219,7 @@ class RowWriter:
 
 def _store_normalized(model: ModelSpec) -> Store:
     write = normalize.make_lookup(*model.statistics)
-
-    def store(image: Image, pixels: PixelArray, row: Arrays) -> None:
-        write(pixels, row)
-
-    return store
+    return lambda image, pixels, row: write(pixels, row)
 
 
 def _store_array(image: Image, pixels: PixelArray, row: Arrays) -> None:

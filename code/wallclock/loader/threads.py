@@ -310,7 +310,9 @@ class _Worker:
                 self._fill(chunk)
                 self._results.put(chunk)
         except StopIteration as error:  # would end the consumer's loop without a word
-            self._results.put(_as_runtime_error(error))
+            raised = RuntimeError(f"a worker raised StopIteration: {error}")
+            raised.__cause__ = error
+            self._results.put(raised)
         except BaseException as error:  # noqa: BLE001 - the consumer raises it, traceback included
             self._results.put(error)
 
@@ -365,9 +367,3 @@ class _Worker:
         except ImageError as error:
             return error
         return began, was_read, decoded, perf_counter_ns()
-
-
-def _as_runtime_error(error: StopIteration) -> RuntimeError:
-    raised = RuntimeError(f"a worker raised StopIteration: {error}")
-    raised.__cause__ = error
-    return raised

@@ -266,9 +266,9 @@ def test_an_epoch_that_is_set_is_in_the_state() -> None:
     ("options", "words"),
     [
         ({"batch": 0}, "batch=0: give a whole number of at least 1"),
-        ({"size": 0}, "size=0: give a whole number of at least 1"),
-        ({"size": "224"}, "size='224': give a whole number"),
-        ({"size": (1, 2, 3)}, "size=.*: give a number, or a height and a width"),
+        ({"size": 0}, "size=0: give a height and a width of 1 to 8192 pixels"),
+        ({"size": "224"}, "size='224': give a height and a width"),
+        ({"size": (1, 2, 3)}, r"size=\(1, 2, 3\): give a height and a width"),
         ({"epochs": float("inf")}, "epochs=inf: give a whole number"),
         ({"shard": (2, 2)}, "the rank is 0 to 1"),
         ({"shard": 2}, "shard=2: give rank and world size"),
