@@ -60,6 +60,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
     since_ns = min(firsts, default=0)
     processes = _with_main(_processes(files, ended, since_ns), ended.pid)
     busy = [file.words[layout.DEVICE_BUSY_NS] for file in files if file.words[layout.HAS_DEVICE]]
+    others_s, untraced_s = _not_counted_s(files, ended, processes)
     devices = [file.device for file in files if file.device]
     return Trace(
         # Without the program's own words, which may be anyone's secrets.
@@ -70,13 +71,13 @@ def collect(folder: Path, ended: Ended) -> Trace:
         cores=len(os.sched_getaffinity(0)),
         processes=processes,
         images=_images(files),
-        uses=_distinct(use for file in files for use in file.uses),
+        uses=tuple({f"{use}": use for file in files for use in file.uses}.values()),
         device=devices[0] if devices else "",
         device_busy_s=sum(busy) / 1e9 if busy else None,
         swapped_bytes=ended.swapped_bytes,
-        others_s=_others_s(ended, processes),
+        others_s=others_s,
         paths=_in_turn([file.paths for file in files]),
-        untraced_s=_untraced_s(files, ended, processes),
+        untraced_s=untraced_s,
     )
 
 
@@ -90,21 +91,19 @@ def _without_trials(ended: Ended, files: Sequence[File]) -> Ended:
     )
 
 
-def _others_s(ended: Ended, processes: Sequence[Process]) -> float | None:
-    """Seconds of the cores that other programs used. A process that nobody waited for is ours."""
-    counted = sum(process.cpu_s or 0.0 for process in processes)
-    if ended.busy_s is None:
-        return None
-    return max(0.0, ended.busy_s - max(ended.cpu_s, counted))
+def _not_counted_s(
+    files: Sequence[File], ended: Ended, processes: Sequence[Process]
+) -> tuple[float | None, float]:
+    """Seconds of the cores of other programs, None if unknown; and of processes without counters.
 
-
-def _untraced_s(files: Sequence[File], ended: Ended, processes: Sequence[Process]) -> float:
-    """Seconds of the cores that the program's processes without counters used."""
+    A process that nobody waited for is the program's.
+    """
     counted = sum(process.cpu_s or 0.0 for process in processes)
+    others = None if ended.busy_s is None else max(0.0, ended.busy_s - max(ended.cpu_s, counted))
     ends = [file.words[layout.ENDED] for file in files if file.words[layout.PID] == ended.pid]
     # Counters end before the interpreter does, which frees what there is.
     last_s = (ended.ended_ns - max(ends)) / 1e9 if any(ends) else 0.0
-    return max(0.0, ended.cpu_s - counted - last_s)
+    return others, max(0.0, ended.cpu_s - counted - last_s)
 
 
 def read(path: Path) -> File | None:
@@ -268,11 +267,6 @@ def _images(files: Iterable[File]) -> tuple[ImageKind, ...]:
                 counts[key][1] += n_bytes
     ordered = sorted(counts.items(), key=lambda entry: -entry[1][0])
     return tuple(ImageKind(*key, count, n_bytes) for key, (count, n_bytes) in ordered)
-
-
-def _distinct(uses: Iterable[Use]) -> tuple[Use, ...]:
-    """Each once."""
-    return tuple({(use.name, *use.settings.items()): use for use in uses}.values())
 
 
 def _in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:

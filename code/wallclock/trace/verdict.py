@@ -36,6 +36,8 @@ _WORKERS = "the workers wait", "the workers'"
 _MODEL_BINDS = 0.5
 #: A stage that takes this part of loading is named alone.
 _NEARLY_ALL = 0.75
+#: What rounds to no percent is not said.
+_LEAST = 0.005
 #: The model's share beside a longer stage.
 _WORTH_SAYING = 0.2
 #: Cores whose work takes this part of their time have none left.
@@ -111,11 +113,9 @@ def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Ve
 
 
 def _starving(shares: Shares, fixes: Fixes, row: Row | None) -> str:
-    device = _device(shares)
-    share = shares.device_waits if device else shares.main.share("wait")
-    subject = f"The {device}" if device else "The main process"
-    if not round(100 * share):
-        subject, share = "The main process", shares.main.share("wait")
+    subject, share = "The main process", shares.main.share("wait")
+    if shares.trace.device and shares.device_waits >= _LEAST:
+        subject, share = "The GPU", shares.device_waits
     head = f"{subject} waits for data {percent(share)} of the time"
     return f"{head}; {_say_row(row, _WORKERS)}{_end(shares, fixes, row)}" if row else head
 
@@ -127,15 +127,15 @@ def _in_main(
     if row is None:
         return NO_IMAGES
     head = _capital(_say_row(row, _MAIN))
-    device, meanwhile = _device(shares), shares.device_waits
+    meanwhile = shares.device_waits
     if row.stage in LOADING and row.share < _NEARLY_ALL * loading:
         model = shares.main.share(*MODEL)
         why = f": {helps[0].what}" if helps and helps[0].helps else ""
         beside = f" (the model {percent(model)}{why})" if model >= _WORTH_SAYING else ""
         head = f"Loading takes {percent(loading)} of the main process's time{beside},"
         head += f" most of it {_subject(row)}: {percent(row.share)}{_where(row)}"
-    if device and row.stage in LOADING and meanwhile >= _MODEL_BINDS:
-        head = f"The {device} waits for data {percent(meanwhile)} of the time;"
+    if shares.trace.device and row.stage in LOADING and meanwhile >= _MODEL_BINDS:
+        head = f"The GPU waits for data {percent(meanwhile)} of the time;"
         head += f" {_subject(row)} alone takes {percent(row.share)}{_where(row)}"
     return f"{head}{_end(shares, fixes, row)}"
 
@@ -258,7 +258,3 @@ def _say_pictures(shares: Shares) -> str:
     if target is None or target.mode == "crop":
         return pictures.removesuffix(",")
     return f"{pictures} for {say_target(target)}"
-
-
-def _device(shares: Shares) -> str:
-    return "GPU" if shares.trace.device else ""

@@ -60,7 +60,7 @@ def job_of(shares: Shares) -> Job | None:
         decoded=[_decoded(kind) for kind in trace.kinds("decode") if min(kind.source)],
         resized=[_resized(kind) for kind in trace.kinds("resize") if min(kind.source)],
         target=target_of(trace),
-        loader=_loader(trace),
+        loader="native" if native.find() else "turbo",
     )
 
 
@@ -75,10 +75,6 @@ def _source(shares: Shares) -> str:
     if "zipfile read" in names:
         return "zip"
     return "urls" if row and any(map(is_of_network, (row.call, *names[:1]))) else "files"
-
-
-def _loader(trace: Trace) -> Library:
-    return "native" if native.find() else "turbo"
 
 
 def _split_main(shares: Shares, *, loads_beside: bool) -> tuple[float, float]:

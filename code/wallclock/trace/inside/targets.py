@@ -142,6 +142,9 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
     "json": _rows("serialize", "dump dumps"),
     "torch.serialization": (Row("save", "serialize", name="torch.save"),),
     "safetensors.torch": _rows("serialize", "save_file save"),
+    "torch.utils.data._utils.collate": _rows(
+        "assemble", "default_collate", "torch.utils.data.", "collated_batch"
+    ),
     "multiprocessing.reduction": (
         Row("ForkingPickler.dumps", "send", name="multiprocessing pickle"),
     ),
@@ -158,7 +161,6 @@ PATCHES: dict[str, str] = {
     "torch._dynamo.trace_rules": "torch_calls:patch_dynamo",
     "torch.utils.data.dataloader": "workers:patch_dataloader",
     "torch.utils.data._utils.fetch": "workers:patch_fetch",
-    "torch.utils.data._utils.collate": "workers:patch_collate",
     "torch.utils.data._utils.worker": "workers:patch_worker",
 }
 

@@ -68,16 +68,6 @@ def patch_worker(tracer: Tracer, module: ModuleType) -> None:
     replace(tracer, module, "_worker_loop", wrap)
 
 
-def patch_collate(tracer: Tracer, module: ModuleType) -> None:
-    """The default collate function, which programs may also call."""
-
-    def wrap(original: Call) -> Call:
-        slot = tracer.slot("assemble", "torch.utils.data.default_collate")
-        return noted(tracer, original, slot, notes.collated_batch)
-
-    replace(tracer, module, "default_collate", wrap)
-
-
 def patch_fetch(tracer: Tracer, module: ModuleType) -> None:
     """A collate function of the program: the fetcher, in the worker, calls it."""
     slot = tracer.slot("assemble", "collate_fn")
