@@ -271,36 +271,25 @@ class DeviceClock:
 
     def __init__(self, tracer: Tracer, cuda: Any = None) -> None:
         self._tracer, self._cuda = tracer, cuda
-        self._unused: list[Pair] = []
         self._pending: deque[Pair] = deque()
         self._is_named = False
 
     def begin(self, arguments: Iterable[Any]) -> Pair | None:
         """Record the start of a pass; None where its first tensor is not on a GPU."""
         try:
-            return self._begin(arguments)
+            tensor = next((value for value in arguments if hasattr(value, "is_cuda")), None)
+            if tensor is None or not tensor.is_cuda:
+                return None
+            cuda = self._cuda = self._cuda or import_module("torch.cuda")
+            if cuda.is_current_stream_capturing():  # the events would become part of the graph
+                return None
+            self._name(cuda, tensor)
+            pair = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            pair[0].record()
+            return pair
         except Exception as error:  # noqa: BLE001 - the pass itself must run
             self._tracer.complain("the device", error)
             return None
-
-    def _begin(self, arguments: Iterable[Any]) -> Pair | None:
-        tensor = next((value for value in arguments if hasattr(value, "is_cuda")), None)
-        if tensor is None or not tensor.is_cuda:
-            return None
-        cuda = self._cuda
-        if cuda is None:
-            import torch
-
-            cuda = self._cuda = torch.cuda
-        if cuda.is_current_stream_capturing():  # the events would become part of the graph
-            return None
-        self._name(cuda, tensor)
-        try:
-            pair = self._unused.pop()
-        except IndexError:
-            pair = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        pair[0].record()
-        return pair
 
     def end(self, pair: Pair | None) -> None:
         """Record the end; add up the earlier passes that the device has done."""
@@ -321,7 +310,6 @@ class DeviceClock:
                 self._pending.appendleft(pair)
                 return
             words[layout.DEVICE_BUSY_NS] += round(1e6 * pair[0].elapsed_time(pair[1]))
-            self._unused.append(pair)
 
     def _name(self, cuda: Any, tensor: Any) -> None:
         if not self._is_named:
