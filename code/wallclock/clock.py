@@ -16,11 +16,10 @@ generator a call; experiment `profiler` measures both and writes `profiler-overh
 import gc
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 #: The stages before the device, and those that move a batch through it.
 LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
@@ -199,34 +198,6 @@ def active_nvtx() -> Nvtx | None:
     if torch.version.cuda is None:
         return None
     return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
-
-
-def in_ranges(stages: T, names: Mapping[str, str]) -> T:
-    """A dataclass of callables whose calls are NVTX ranges; as it is where nothing records them.
-
-    `names`: field → the range's name; fields that it lacks are left out.
-    """
-    nvtx = active_nvtx()
-    if nvtx is None:
-        return stages
-    begin, end = nvtx
-
-    def ranged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            begin(name)
-            try:
-                return function(*arguments)
-            finally:
-                end()
-
-        return call
-
-    changes = {
-        field: ranged(name, getattr(stages, field))
-        for field, name in names.items()
-        if hasattr(stages, field)
-    }
-    return replace(stages, **changes)  # type: ignore[type-var]
 
 
 def collect_rarely() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from harness import sinks
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
-from wallclock.clock import in_ranges
 from wallclock.errors import UserError, image_errors
 from wallclock.fetch.reader import Reader
 from wallclock.infer import Embedder, Vectors, not_finite, open_embedder, rows_not_finite
@@ -112,10 +111,6 @@ class ManifestFeed(Feed):
         return self._item_at(position)
 
 
-#: Field of the stages → the name of its NVTX range.
-_LOADING = {name: name for name in ("read", "decode", "resize", "normalize", "assemble")}
-
-
 def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
     """Side of the square images that the loader delivers: larger where the device crops.
 
@@ -134,7 +129,7 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
     labels, resize_image = _resize_stage(recipe, px)
     reader = readers.make(manifest)
     on_host = recipe.normalize_on == "host"
-    stages = LoadStages(
+    return LoadStages(
         read=image_errors("read", reader.layout, reader.__call__),
         decode=decode_image.__call__,
         resize=resize_image,
@@ -143,8 +138,6 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
         assemble=np.stack,
         labels={"decoder": decode_image.decoder, "layout": reader.layout} | labels,
     )
-    # Those of engine `serial` are ranges already: its stage profiler sees to that.
-    return stages if recipe.engine == "serial" else in_ranges(stages, _LOADING)
 
 
 def _resize_stage(
@@ -198,14 +191,13 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
     embedder = open_embedder(recipe, model, cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
     finite = _FiniteSink(sink.write, embedder.labels["dtype"])
-    stages = DeviceStages(
+    return DeviceStages(
         **vars(embedder),
         serialize=finite.write,
         finish=sink.close,
         output=sink.path,
         dropped=finite.dropped,
     )
-    return stages if recipe.engine == "serial" else in_ranges(stages, {"serialize": "serialize"})
 
 
 class _FiniteSink:

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from wallclock.clock import DEVICE_STAGES, in_ranges
 from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import forward, normalize, transfer
@@ -62,7 +61,7 @@ def open_embedder(
     if recipe.normalize_on == "device" and not takes_arrays:
         on_device = normalize.on_device(*model.statistics, device)
     network = forward.make(model, recipe, on_device, cache, sample)
-    embedder = Embedder(
+    return Embedder(
         h2d=move.h2d,
         forward=_of_length_1(network.run) if model.normalize else network.run,
         d2h=move.d2h,
@@ -76,9 +75,6 @@ def open_embedder(
             "compile": network.compile,
         },
     )
-    # The stage profiler of the serial engine makes ranges of its own.
-    stages = () if recipe.engine == "serial" else DEVICE_STAGES
-    return in_ranges(embedder, {name: name for name in stages})
 
 
 def _of_length_1(run: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from wallclock import native
 from wallclock.check import LARGE_PIXELS, Image
-from wallclock.clock import active_nvtx, in_ranges
 from wallclock.errors import Unavailable, image_errors
 from wallclock.fetch.reader import Reader
 from wallclock.loader.at_once import AtOnce, Ways
@@ -91,7 +90,7 @@ def in_place_stages(
     decode_image = DecodeImage(recipe, loaded_size(recipe, model)[0], reuse=True, mode=mode)
     rows = RowWriter(recipe, model, mode, transform)
     stages = _stages(reader, decode_image, rows.as_destination, rows.write, rows.labels)
-    if active_nvtx() or (decode_image.decoder, rows.labels["resizer"]) != ("native", "native"):
+    if (decode_image.decoder, rows.labels["resizer"]) != ("native", "native"):
         return stages
     preprocess = preprocess_of(recipe, rows.shape[0])
     ways = Ways(rows, preprocess, decode_image.denominator)
@@ -137,14 +136,13 @@ def _stages(
     resize_into: _ResizeInto,
     labels: Mapping[str, str],
 ) -> InPlaceStages:
-    stages = InPlaceStages(
+    return InPlaceStages(
         read=image_errors("read", reader.layout, reader.__call__),
         decode=decode_image.__call__,
         as_destination=as_destination,
         resize_into=resize_into,
         labels={"decoder": decode_image.decoder, "layout": reader.layout, **labels},
     )
-    return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
 
 
 def _resizer(recipe: Recipe, mode: str) -> str:

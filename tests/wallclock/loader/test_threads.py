@@ -23,7 +23,6 @@ from harness.engines.writer import QUEUE_DEPTH, Writer, open_writer
 from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from tests.wallclock.loader.while_decoding import while_decoding
-from wallclock import clock
 from wallclock.check import Image
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import Source
@@ -51,29 +50,6 @@ def watchdog() -> Iterator[None]:
 
 def split(n: int, size: int) -> list[list[int]]:
     return [list(range(start, min(start + size, n))) for start in range(0, n, size)]
-
-
-def test_ranges_for_nsight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One a stage and image, ended where it began, in every thread; also around a failure."""
-    events: list[tuple[int, str]] = []
-
-    def push(name: str) -> None:
-        events.append((threading.get_ident(), name))
-
-    def pop() -> None:
-        events.append((threading.get_ident(), "end"))
-
-    manifest = manifest_in(tmp_path, 12)
-    (tmp_path / manifest.items[0].path).unlink()
-    monkeypatch.setattr(clock, "active_nvtx", lambda: (push, pop))
-    recipe = replace(RECIPE, engine="threads")
-    with open_threads(manifest, recipe, MODEL, [list(range(12))]) as loader:
-        assert len(next(loader).ids) == 11
-    for thread in {thread for thread, _ in events}:
-        in_thread = [name for at, name in events if at == thread]
-        assert set(in_thread[1::2]) == {"end"}
-    names = [name for _, name in events]
-    assert [names.count(name) for name in ("read", "decode", "resize")] == [12, 11, 11]
 
 
 def test_free_stages_read_but_do_not_decode(tmp_path: Path) -> None:
