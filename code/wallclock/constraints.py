@@ -67,6 +67,16 @@ class Setting:
     allowed: str
 
 
+#: Marks of a field: no vector depends on it; a dataset with another value is another one.
+NO_VECTOR, OF_DATASET = "no vector depends on it", "a dataset has one value"
+
+
+def marked(cls: Any, mark: str) -> set[str]:
+    """The names of the fields that have a mark in their annotation."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {name for name, hint in hints.items() if mark in get_args(hint)}
+
+
 def build(cls: type[T], values: Any, key: str) -> T:
     """Return `cls(**values)` after checking each value against its field's annotation.
 

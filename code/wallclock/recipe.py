@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
-from wallclock.constraints import OneOf, Range
+from wallclock.constraints import NO_VECTOR, OneOf, Range
 from wallclock.errors import VERSION, UsageError
 from wallclock.outside import printable
 
@@ -59,15 +59,15 @@ IMAGENET: Statistics = (IMAGENET_MEAN, IMAGENET_STD)
 #: Numbers that count something, from 0 and from 1.
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
-_Threads = Annotated[int, Range(0, 1024)]
-_Milliseconds = Annotated[float, Range(0, 3_600_000)]
+_Threads = Annotated[int, Range(0, 1024), NO_VECTOR]
+_Milliseconds = Annotated[float, Range(0, 3_600_000), NO_VECTOR]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """All choices that take JPEG bytes to vectors."""
 
-    name: str
+    name: Annotated[str, NO_VECTOR]
     decoder: str = "pil"
     resizer: Annotated[str, OneOf(RESIZERS)] = "pil"
     #: One of `INTERPOLATIONS[resizer]`.
@@ -76,16 +76,16 @@ class Recipe:
     #: Processes of DataLoader (0: the main process loads) or threads (0: one per core).
     workers: _Threads = 0
     #: How DataLoader's workers start: fork is Linux's default before Python 3.14.
-    start_method: Annotated[str, OneOf(START_METHODS)] = "fork"
+    start_method: Annotated[str, OneOf(START_METHODS), NO_VECTOR] = "fork"
     #: Batches that each DataLoader worker may have ready: 2 is torch's own default.
-    prefetch: Annotated[int, Range(1, 1024)] = 2
+    prefetch: Annotated[int, Range(1, 1024), NO_VECTOR] = 2
     #: Whether batches wait for a GPU in page-locked memory; on a CPU none is.
-    pin_memory: bool = True
+    pin_memory: Annotated[bool, NO_VECTOR] = True
     batch_size: Annotated[int, Range(1, 65_536)] = 32
     #: One of `DTYPES[runtime]`.
     dtype: str = "fp32"
     runtime: Annotated[str, OneOf(RUNTIMES)] = "pytorch"
-    sink: Annotated[str, OneOf(SINKS)] = "parquet"
+    sink: Annotated[str, OneOf(SINKS), NO_VECTOR] = "parquet"
     device: Annotated[str, OneOf(("cpu", "cuda"))] = "cpu"
     #: Intra-op threads of torch; 0 leaves torch's own choice (one per core).
     torch_threads: _Threads = 0
@@ -159,7 +159,7 @@ class ModelSpec:
     hub_id: str = ""
     revision: str = ""
     #: A local folder with config.json and model.safetensors.
-    path: str = ""
+    path: Annotated[str, NO_VECTOR] = ""
     #: Of random weights; in training also of labels, crops and colours.
     seed: Count = 0
     #: The share of the hidden units of every MLP that is removed, those of the smallest weights.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from wallclock.constraints import NO_VECTOR, OF_DATASET, marked
 from wallclock.errors import UserError
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
@@ -16,26 +17,13 @@ from wallclock.loader.shards import RANGE
 from wallclock.outside import printable
 from wallclock.recipe import ModelSpec, Recipe, by_pixels
 
-#: Of a recipe, what does not change a vector; of a model; of the settings, what does beside them.
-_NO_MATTER = (
-    "name",  # a label
-    "workers",
-    "sink",
-    "prefetch",
-    "start_method",
-    "pin_memory",
-    "torch_threads",
-)
-_NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image")
-_OF_SETTINGS = ("shard",)
-
 
 def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict[str, Any]:
     """What does not depend on the list of images and on the digest of the weights, as JSON."""
     identity = {
-        "model": _without(asdict(model), _NO_MATTER_OF_MODEL),
-        "recipe": by_pixels(_without(asdict(recipe), _NO_MATTER)),
-        **{name: getattr(settings, name) for name in _OF_SETTINGS},
+        "model": _of_vectors(model),
+        "recipe": by_pixels(_of_vectors(recipe)),
+        **{name: getattr(settings, name) for name in marked(JobSettings, OF_DATASET)},
     }
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain
@@ -91,8 +79,10 @@ def _completed(dataset: Dataset) -> dict[str, Any]:
     return completed
 
 
-def _without(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in names}
+def _of_vectors(chosen: Recipe | ModelSpec) -> dict[str, Any]:
+    """The fields that vectors depend on."""
+    others = marked(type(chosen), NO_VECTOR)
+    return {name: value for name, value in asdict(chosen).items() if name not in others}
 
 
 def _change(name: str, before: Any, now: Any) -> str:

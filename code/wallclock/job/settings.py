@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from wallclock import checkpoint, machine
-from wallclock.constraints import Help, OneOf, Range
+from wallclock.constraints import OF_DATASET, Help, OneOf, Range
 from wallclock.errors import UsageError, UserError, check_name
 from wallclock.outside import printable
 from wallclock.preprocess import Preprocess
@@ -81,7 +81,9 @@ class JobSettings:
     processes: Annotated[
         int, Range(0, 1024), Help("processes for the loading threads; 0 picks a number")
     ] = 0
-    shard: Annotated[int, Range(1, 10_000_000), Help("images per part of the dataset")] = 2000
+    shard: Annotated[
+        int, Range(1, 10_000_000), OF_DATASET, Help("images per part of the dataset")
+    ] = 2000
     deduplicate: Annotated[bool, Help("embed identical files of a part once")] = True
     max_failures: Annotated[
         Count | None, Help("stop after more failures than this; empty: never")
