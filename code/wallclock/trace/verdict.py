@@ -151,16 +151,16 @@ def _change(shares: Shares, fixes: Fixes, row: Row) -> str:
         what, gain = change_of_writing(shares, row)
         return f"{what}: {say_gain(gain)}" if gain else what
     named = _fixes_for(fixes, row)
+    gains = [f": {say_gain(each.gain)}" if fixes.are_known else "" for each in named]
+    said = ", or ".join(f"{e.title}{gain}" for e, gain in zip(named, gains, strict=True))
     if row.stage == "read" and _fetches(row):
-        return "; ".join(
-            (f"fetch {_AT_ONCE} at a time", *(_say_fix(fixes, each) for each in named))
-        )
+        return f"fetch {_AT_ONCE} at a time{f', as by {said}' if said else ''}"
     if row.stage == OTHER and any(
         kind.format.startswith(("float", "bfloat")) and kind.source > kind.made
         for kind in shares.trace.kinds("resize")
     ):
         return "whole images become floats before they are resized: resize uint8, then convert"
-    return ", or ".join(_say_fix(fixes, each) for each in named)
+    return said if fixes.are_known or not said else f"try {said}"
 
 
 def _fixes_for(fixes: Fixes, row: Row) -> tuple[Predicted, ...]:
@@ -169,10 +169,6 @@ def _fixes_for(fixes: Fixes, row: Row) -> tuple[Predicted, ...]:
         return ()
     fetches = row.stage == "read" and _fetches(row)
     return tuple(e for e in fixes.to_write if not fetches or e.fix.name == "open_images")
-
-
-def _say_fix(fixes: Fixes, each: Predicted) -> str:
-    return f"{each.title}: {say_gain(each.gain)}" if fixes.are_known else f"try {each.title}"
 
 
 def _fetches(row: Row) -> bool:

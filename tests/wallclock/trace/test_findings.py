@@ -293,6 +293,8 @@ def test_nothing_follows_on_a_busy_machine() -> None:
     assert notes_of(quiet) == ""
     assert "Other programs used 20 % of the cores" in notes_of(busy)
     assert not fixes_of(Shares(busy)).all
+    assert "px; try " in verdict(busy).text
+    assert "× (" not in verdict(busy).text
 
 
 def test_nothing_follows_from_a_model_that_is_off() -> None:
