@@ -87,18 +87,6 @@ def resized_batch(tracer: Tracer, done: Done) -> None:
         tracer.count_kind(done.slot, form, *sizes, images=images)
 
 
-def resized_into(tracer: Tracer, done: Done) -> None:
-    """A method of `wallclock`: itself, the array for the result, the pixels."""
-    tracer.count(done.slot, 1)
-    tracer.count_kind(done.slot, "", size_of(done.args[2].shape), done.args[0]._size[::-1])
-
-
-def resized_window(tracer: Tracer, done: Done) -> None:
-    """A method of `wallclock`: itself and the pixels; it returns the window of a crop."""
-    tracer.count(done.slot, 1)
-    tracer.count_kind(done.slot, "", size_of(done.args[1].shape), size_of(done.result.shape))
-
-
 def decoded_data(tracer: Tracer, done: Done) -> None:
     """An array that was decoded from bytes: the first argument that has any."""
     if done.result is None:

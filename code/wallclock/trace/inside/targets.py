@@ -121,11 +121,6 @@ FUNCTIONS: dict[str, tuple[Row, ...]] = {
     "wallclock.loader.at_once": (
         Row("AtOnce.load", "decode", "loaded_at_once", "wallclock decode"),
     ),
-    "wallclock.stages.resize": tuple(
-        Row(f"{cls}.resize_{what}", "resize", f"resized_{what}", "wallclock resize")
-        for cls in ("_Torch", "_Native")
-        for what in ("into", "window")
-    ),
     "wallclock.loader.iteration": (Row("Images.__next__", "wait", name="wallclock.Images"),),
     "onnxruntime.capi.onnxruntime_inference_collection": (
         Row("Session.run", "forward", "fed_session", "onnxruntime.InferenceSession.run"),
