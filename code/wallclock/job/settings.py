@@ -99,7 +99,7 @@ class JobSettings:
     service_ms: Annotated[
         float, Range(0, 3_600_000), Help("the mock's time for a batch, in ms; needs model=null")
     ] = 0.0
-    cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT, ray://HOST:PORT; empty: none")] = ""
+    cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT; empty: none")] = ""
 
     def resolved_device(self) -> str:
         """cpu or cuda. Raises UsageError: a GPU that is not here.

@@ -129,10 +129,7 @@ def embed(
         return _run(str(src), out, settings, here, console)
     from wallclock.job.place import cluster
 
-    cluster.check_installed(settings.cluster)
-    if settings.cluster.startswith("ray://"):
-        outcome: Outcome = cluster.on_head(settings.cluster, embed, str(src), str(out), values)
-        return outcome
+    cluster.check(settings.cluster)
     return _run(str(src), out, settings, cluster.connected(settings, console), console)
 
 

@@ -35,10 +35,11 @@ def test_without_ray_it_is_one_line(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
-    for address in ("local", "ray://head:10001"):
-        with pytest.raises(
-            UserError, match=f"^cluster={address} needs Ray: make setup-cluster, or"
-        ):
+    for address, why in (
+        ("local", "cluster=local needs Ray: make setup-cluster, or"),
+        ("ray://head:10001", "cluster=ray://head:10001: run it on a node, with cluster=auto"),
+    ):
+        with pytest.raises(UserError, match=f"^{why}"):
             embed(images, tmp_path / "out", **QUICK, cluster=address)
     assert not (tmp_path / "out").exists()
 

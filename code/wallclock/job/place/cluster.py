@@ -20,7 +20,7 @@ import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from wallclock.errors import UserError, first_line, install_hint
+from wallclock.errors import UsageError, UserError, first_line, install_hint
 from wallclock.job.dataset import FAILURES
 from wallclock.job.place.node import MARKER, View, can_read_any, view_of_driver
 from wallclock.job.place.process import print_line, show_progress
@@ -40,7 +40,7 @@ from wallclock.job.run import Tally
 from wallclock.job.settings import JobSettings
 from wallclock.machine import usable_cores
 
-LOCAL, _CLIENT = "local", "ray://"
+LOCAL = "local"
 #: Ray's default is 15, with which Linux leaves cores idle for longer.
 NICENESS = {"RAY_worker_niceness": "0"}
 #: Seconds until an address that does not answer is given up.
@@ -51,8 +51,10 @@ _MOST_LOST = 3
 _CALL_S = 30.0
 
 
-def check_installed(address: str) -> None:
-    """Raise UserError where Ray is not installed."""
+def check(address: str) -> None:
+    """Raise UserError where Ray is not installed, or the address is of its client."""
+    if address.startswith("ray://"):
+        raise UsageError(f"cluster={address}: run it on a node, with cluster=auto (ray job submit)")
     if find_spec("ray") is None:
         fix = f"make setup-cluster, or {install_hint('ray')}"
         raise UserError(f"cluster={address} needs Ray: {fix}")
@@ -66,20 +68,6 @@ def connected(settings: JobSettings, console: Console) -> Iterator["Cluster"]:
     """
     with _ray(settings.cluster) as ray, ExitStack() as closing:
         yield Cluster(ray, settings, console, closing)
-
-
-def on_head(
-    address: str, embed: Callable[..., Any], src: str, out: str, values: Mapping[str, Any]
-) -> Any:
-    """The result of `embed` in a process of the cluster's head: what it prints comes here."""
-    with _ray(address) as ray:
-        head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}, "max_retries": 0}
-        task = ray.remote(**head)(_on_head)
-        return _result(ray, task.remote(embed, src, out, {**values, "cluster": "auto"}))
-
-
-def _on_head(embed: Callable[..., Any], src: str, out: str, values: Mapping[str, Any]) -> Any:
-    return embed(src, out, console=Console(stderr=True), **values)
 
 
 @contextmanager
@@ -99,9 +87,9 @@ def _ray(address: str) -> Iterator[Any]:
     kept = signal.getsignal(signal.SIGTERM)
     try:
         if ":" in address:
-            host, _, port = address.removeprefix(_CLIENT).rpartition(":")
+            host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), _TIMEOUT_S).close()
-        ray.init(**where, log_to_driver=address.startswith(_CLIENT), logging_level=logging.ERROR)
+        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError) as error:
         why = f"{first_line(error)}; where Ray asks for a token, set RAY_AUTH_MODE=token"
         raise UserError(f"cluster={address}: no Ray cluster answers: {why}") from error
@@ -278,16 +266,6 @@ def next_call(left: Sequence[int], actors: int, most: int) -> Sequence[int]:
     """
     ahead = 2 if actors > 1 else 1
     return left[: min(-(-len(left) // (ahead * actors)), most)]
-
-
-def _result(ray: Any, reference: Any) -> Any:
-    """A task's result. Raises what it raised, without the traceback of its process."""
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, UserError):
-            raise UserError(str(error.cause)) from error
-        raise
 
 
 def _add(total: Tally, part: Tally) -> None:
