@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from harness.csvfile import read_table
 from harness.provenance import ROOT
-from paper.csvfile import read_table
 
 TABLE = ROOT / "data" / "reference" / "amd-epyc-2-cores" / "benchmarks" / "decode.csv"
 FITTED = ROOT / "code" / "wallclock" / "predict" / "fitted.py"

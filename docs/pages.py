@@ -15,10 +15,10 @@ from typing import NamedTuple
 import experiments
 import wallclock
 from experiments import predict
+from harness.csvfile import read_columns
 from harness.provenance import ROOT
 from paper import claims, compare, drift, publish
 from paper.claims import CLAIMS, Claim
-from paper.csvfile import read_columns
 from wallclock.clock import STAGES
 from wallclock.job.part import ROWS
 

@@ -6,7 +6,6 @@ larger, of two ratios to the T4's: peak FLOP/s of the dtype and memory bandwidth
 distance from the roofline (Williams et al., 2009) the truth is between. Nothing here tests it.
 """
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -14,6 +13,7 @@ from functools import cache
 from experiments._common import Cell
 from experiments._costs import Costs, NoCostsError, around_forward
 from harness import provenance
+from harness.csvfile import read_table
 from wallclock.predict import Pipeline, StepTime
 
 _CSV = provenance.ROOT / "data" / "paper" / "accelerators.csv"
@@ -46,8 +46,7 @@ class Accelerator:
         if dtype not in ("fp16", "fp32"):
             raise NoCostsError(f"no rate of the {self.accelerator} in {dtype} is cited")
         t4 = load()["T4"]
-        with _CLAIMS.open(encoding="utf-8", newline="") as handle:
-            claims = {line["id"]: line["paper_value"] for line in csv.DictReader(handle)}
+        claims = {line["id"]: line["paper_value"] for line in read_table(_CLAIMS)}
         t4_rate = float(claims[f"runtime-pytorch-{dtype}"])
         peaks = (f"{dtype}_tflops", "memory_gb_per_s")
         low, high = sorted(t4_rate * getattr(self, peak) / getattr(t4, peak) for peak in peaks)
@@ -57,8 +56,7 @@ class Accelerator:
 @cache
 def load() -> Mapping[str, Accelerator]:
     """All by name, the T4 first."""
-    with _CSV.open(encoding="utf-8", newline="") as handle:
-        return {line["accelerator"]: _parse(line) for line in csv.DictReader(handle)}
+    return {line["accelerator"]: _parse(line) for line in read_table(_CSV)}
 
 
 def _parse(line: dict[str, str]) -> Accelerator:

@@ -11,8 +11,9 @@ programs disturbed (`harness.disturbance`) are in no pair.
 from collections.abc import Mapping
 
 from experiments._common import Records, Row, measured, rate
-from experiments._words import factor, number_in
+from experiments._words import factor
 from harness import disturbance
+from harness.csvfile import number
 from harness.records import Record
 from wallclock.summary import median
 
@@ -77,7 +78,7 @@ def is_tie(row: Mapping[str, str], name: str) -> bool:
 
     A single pair has no interval, and says neither.
     """
-    least, greatest = number_in(row[f"{name}_min"]), number_in(row[f"{name}_max"])
+    least, greatest = number(row[f"{name}_min"]), number(row[f"{name}_max"])
     return least is not None and greatest is not None and least <= 1 <= greatest
 
 

@@ -6,7 +6,7 @@ All of it follows from records. What the costs predict decides which fixes are s
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments import _accelerators, _common
 from experiments._accuracy import measured_bottleneck
@@ -196,19 +196,19 @@ def _proof(entry: Predicted, base: Predicted, records: Records) -> Row:
     others = record.values["telemetry"].get("other_cores")
     measured: Row = {
         "measured_img_per_s": rate,
-        "error": _number(row["predicted_img_per_s"]) / rate - 1,
-        "within_interval": _number(row["low_img_per_s"]) <= rate <= _number(row["high_img_per_s"]),
+        "error": row["predicted_img_per_s"] / rate - 1,
+        "within_interval": row["low_img_per_s"] <= rate <= row["high_img_per_s"],
         "measured_bottleneck": measured_bottleneck(record),
         "other_cores": sum(others) / len(others) if others else None,
     }
     before = base.row["measured_img_per_s"]
     if entry is base or before is None:
         return measured
-    speedup = rate / _number(before)
-    inside = _number(row["low_speedup"]) <= speedup <= _number(row["high_speedup"])
+    speedup = rate / before
+    inside = row["low_speedup"] <= speedup <= row["high_speedup"]
     return measured | {
         "measured_speedup": speedup,
-        "gain_error": _number(row["predicted_speedup"]) / speedup - 1,
+        "gain_error": row["predicted_speedup"] / speedup - 1,
         "gain_within_interval": inside,
     }
 
@@ -224,7 +224,7 @@ def _cost_of_copies(copies: str, records: Records, present: Row, row: Row) -> st
     kb, kb_before = values["mean_bytes"] / 1e3, values["mean_bytes_before"] / 1e3
     size = f"{kb:.3g} kB instead of {kb_before:.3g}"
     price = f"{size}, {ms:.3g} ms of CPU to make, {values['psnr_db']:.0f} dB"
-    seconds = [1 / _number(line["predicted_img_per_s"]) for line in (present, row)]
+    seconds = [1 / line["predicted_img_per_s"] for line in (present, row)]
     saved_s = seconds[0] - seconds[1]
     if saved_s <= 0:
         return price
@@ -234,8 +234,4 @@ def _cost_of_copies(copies: str, records: Records, present: Row, row: Row) -> st
 
 def _usd_per_million(described: Record, row: Row) -> float | None:
     price = (described.cell.params.get("elsewhere") or {}).get("usd_per_hour")
-    return None if price is None else price / 3600 * 1e6 / _number(row["predicted_img_per_s"])
-
-
-def _number(cell: Any) -> float:
-    return float(str(cell))
+    return None if price is None else price / 3600 * 1e6 / row["predicted_img_per_s"]

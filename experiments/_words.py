@@ -1,11 +1,9 @@
 """How numbers and names read in a sentence, a figure or a table for people: one form for each."""
 
-import math
+from harness.csvfile import CellValue, number
 
 #: Shown where there is no value.
 EMPTY = "–"
-#: A number, or a cell of a CSV that holds one.
-CellValue = float | str | None
 
 
 class Labels(dict[str, str]):
@@ -19,15 +17,9 @@ class Labels(dict[str, str]):
 SHORT_SETS = Labels({"small_256": "256 px images", "original": "originals"})
 
 
-def number_in(cell: CellValue) -> float | None:
-    """The number in a cell; None if it is empty or NaN. Raises ValueError for other text."""
-    value = math.nan if cell in ("", None) else float(cell)
-    return None if math.isnan(value) else value
-
-
 def digits(cell: CellValue) -> str:
     """Three significant digits; from 100 on whole numbers, thousands separated."""
-    value = number_in(cell)
+    value = number(cell)
     if value is None:
         return EMPTY
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
@@ -35,7 +27,7 @@ def digits(cell: CellValue) -> str:
 
 def percent(cell: CellValue, places: int = 1) -> str:
     """A share from 0 to 1 as a percentage; `< 0.1 %` where it would round to zero."""
-    share = number_in(cell)
+    share = number(cell)
     if share is None:
         return EMPTY
     least = 10.0**-places
@@ -44,7 +36,7 @@ def percent(cell: CellValue, places: int = 1) -> str:
 
 def factor(cell: CellValue) -> str:
     """A ratio: `2.43×`, `1,234×`, `0.0079×`."""
-    ratio = number_in(cell)
+    ratio = number(cell)
     if ratio is None:
         return EMPTY
     if abs(ratio) >= 100:

@@ -11,7 +11,6 @@ are the files'. On a CPU the forward pass takes the cores that load, and the for
 overlap: an upper bound. `predict` has the model that shares the cores.
 """
 
-import csv
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from harness import provenance
 from harness.analytic import feed, overlap
+from harness.csvfile import read_table
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.summary import median
 
@@ -192,5 +192,4 @@ def _sweep(storage: Record | None, loading: Record, step: Record) -> Iterator[Ro
 
 
 def _read(name: str) -> list[dict[str, str]]:
-    with (provenance.ROOT / "data" / "paper" / name).open(encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle))
+    return read_table(provenance.ROOT / "data" / "paper" / name)

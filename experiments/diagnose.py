@@ -25,10 +25,10 @@ from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Ro
 from experiments._costs import step_recipes, worker_count
 from experiments._fixes import Folder, Scenario, advice, cold, loaders, scenarios
 from experiments._predictions import Predicted, describing, new_row, plan_of, predict
-from experiments._words import CellValue, number_in
 from harness import provenance
 from harness.corpora import copies
 from harness.corpora.manifest import Item
+from harness.csvfile import CellValue, number
 from wallclock.clock import STAGES
 from wallclock.errors import UserError, check_name
 from wallclock.predict.model import RESOURCES
@@ -115,7 +115,7 @@ def is_slow(cold: Sequence[Mapping[str, CellValue]]) -> bool:
 
     `cold`: the rows of such images.
     """
-    return bool(cold) and (number_in(cold[0]["predicted_speedup"]) or 1.0) < _SLOW
+    return bool(cold) and (number(cold[0]["predicted_speedup"]) or 1.0) < _SLOW
 
 
 class _Grid:
@@ -307,7 +307,7 @@ def _stages(predicted: Sequence[Predicted], described: Record) -> list[Row]:
 def _best_fix(stage: str, predicted: Sequence[Predicted], has_jpegs: bool) -> tuple[str, str, Any]:
     """The fix of a stage with the largest speedup; else advice, without a prediction."""
     candidates = [
-        (float(str(row["predicted_speedup"])), str(row["fix_cost"]), scenario.title)
+        (row["predicted_speedup"], row["fix_cost"], scenario.title)
         for scenario, row, _ in predicted
         if (scenario.kind, row["status"]) == ("alone", "ok") and stage in scenario.stages
     ]

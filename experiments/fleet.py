@@ -9,13 +9,13 @@ lost spot nodes are not in it. `data/paper/fleet.csv` has the prices and every a
 was run on AWS.
 """
 
-import csv
 from collections.abc import Iterator, Mapping
 from functools import cache
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables
 from harness import provenance
+from harness.csvfile import read_table
 
 RANK = 162
 ALSO_READS = ("predict",)
@@ -109,5 +109,4 @@ def _load_s(record: Record) -> float:
 @cache
 def _inputs() -> Mapping[str, float]:
     path = provenance.ROOT / "data" / "paper" / "fleet.csv"
-    with path.open(encoding="utf-8", newline="") as handle:
-        return {line["input"]: float(line["value"]) for line in csv.DictReader(handle)}
+    return {line["input"]: float(line["value"]) for line in read_table(path)}

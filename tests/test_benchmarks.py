@@ -21,9 +21,9 @@ from benchmarks.traced import unmarked
 from harness import corpora, provenance
 from harness.corpora import manifest
 from harness.corpora.manifest import Manifest
+from harness.csvfile import read_table
 from harness.protocols import protocol
 from harness.spec import Slice
-from paper.csvfile import read_table
 from tests import making
 from tests.conftest import ROOT
 from tests.harness.protocols.conftest import corpus as corpus

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.csvfile import read_table
 from paper import claims
-from paper.csvfile import read_table
 from tests import making
 from tests.conftest import ROOT
 from tests.test_recipe_fields import columns, fields_read

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import cpu
 from harness import records, sinks
-from paper.csvfile import read_columns, read_table
+from harness.csvfile import read_columns, read_table
 from tests import making
 from tests.conftest import RunMain
 from wallclock import files

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness import records, sinks
+from harness.csvfile import read_table
 from harness.plan import Plan
 from harness.spec import CorpusSpec
-from paper.csvfile import read_table
 from tests import making
 from tests.conftest import RunMain
 from tests.experiments.made import resolved

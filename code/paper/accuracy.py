@@ -14,7 +14,7 @@ from pathlib import Path
 
 from experiments import _accuracy, diagnose, predict
 from harness import provenance
-from paper.csvfile import Row, read_table, write_table
+from harness.csvfile import Row, read_table, write_table
 from paper.format import percent
 from wallclock.errors import UserError
 

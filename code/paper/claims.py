@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import provenance
-from paper.csvfile import Row, number, read_table, write_table
+from harness.csvfile import Row, number, read_table, write_table
 from paper.format import signed_percent
 from paper.provenance_files import read_provenance
 from wallclock.errors import UserError

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import provenance, sinks
+from harness.csvfile import read_table, write_table
 from harness.measures import NEIGHBOURS, neighbours_kept
 from harness.sinks import Vectors
-from paper.csvfile import read_table, write_table
 from paper.format import EMPTY
 from paper.terminal import print_table
 from paper.usage import OneLineParser

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from experiments.diagnose import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
 from harness import provenance
+from harness.csvfile import Row, number, ok_rows, read_table
 from paper.accuracy import describe
-from paper.csvfile import Row, number, ok_rows, read_table
 from paper.findings import BUSY_CORES, Diagnosis, best
 from paper.format import count_noun, digits, factor, percent
 from paper.labels import SETS

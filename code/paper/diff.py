@@ -15,8 +15,8 @@ import numpy as np
 
 from experiments import fast, opt, t4
 from experiments._common import columns
+from harness.csvfile import read_columns, read_table
 from paper import claims
-from paper.csvfile import read_columns, read_table
 from paper.format import count_noun
 from wallclock.errors import UsageError, UserError
 

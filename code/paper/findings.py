@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from experiments._predictions import ELSEWHERE
 from experiments.diagnose import is_slow
-from paper.csvfile import Row, number
+from harness.csvfile import Row, number
 from paper.format import percent
 from wallclock.predict.intervals import NOTICEABLE, Gain
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import provenance
+from harness.csvfile import read_table
 from paper import accuracy, claims
-from paper.csvfile import read_table
 from paper.provenance_files import META, PACKED, read_provenance
 from wallclock.errors import UserError
 

@@ -1,6 +1,7 @@
 """How a number reads in a figure, a table, the report and on a terminal: one form for each kind."""
 
-from experiments._words import EMPTY, CellValue, digits, factor, number_in, percent
+from experiments._words import EMPTY, digits, factor, percent
+from harness.csvfile import CellValue, number
 
 __all__ = [
     "EMPTY",
@@ -16,7 +17,7 @@ __all__ = [
 
 def with_unit(cell: CellValue, unit: str) -> str:
     """The number of a claim in its unit; a `fraction` as a percentage, a `ratio` as a factor."""
-    value = number_in(cell)
+    value = number(cell)
     if value is None:
         return EMPTY
     if unit == "fraction":
@@ -36,5 +37,5 @@ def count_noun(count: int, noun: str) -> str:
 
 def signed_percent(cell: CellValue) -> str:
     """A relative error: `+3.1 %`."""
-    error = number_in(cell)
+    error = number(cell)
     return EMPTY if error is None else f"{100 * error:+z.1f} %"

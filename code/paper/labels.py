@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from experiments import ablation, frontier
 from experiments._words import SHORT_SETS, Labels
 from harness import decoders
-from paper.csvfile import Row, distinct
+from harness.csvfile import Row, distinct
 
 __all__ = [
     "ABLATION",

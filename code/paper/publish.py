@@ -10,10 +10,10 @@ from typing import Any
 
 import experiments
 from harness import records
+from harness.csvfile import write_table
 from harness.records import Record
 from paper import claims, diagnosis, figures, footnotes, report, tables
 from paper.claims import Verdict
-from paper.csvfile import write_table
 from paper.rendering import Rendering
 from wallclock.files import pretty_json, write_text
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from paper.csvfile import ok_rows, read_table
+from harness.csvfile import ok_rows, read_table
 
 T = TypeVar("T")
 #: Rows of each table that is there, by the table's name.

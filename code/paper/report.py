@@ -11,9 +11,9 @@ from markupsafe import Markup, escape
 
 import experiments
 from experiments import serial
+from harness.csvfile import Row, number, read_columns, read_table
 from paper import claims, figures, labels, tables
 from paper import format as formats
-from paper.csvfile import Row, number, read_columns, read_table
 from paper.pages import render_page, segment
 from paper.provenance_files import read_provenance
 from paper.rendering import NothingToDrawError, Rendering

@@ -13,11 +13,11 @@ import experiments
 from harness import provenance, records, runner
 from harness.corpora import prepare
 from harness.corpora.manifest import Manifest
+from harness.csvfile import Row, ok_rows, read_table
 from harness.plan import Plan
 from harness.spec import Cell, Settings
 from paper import diagnosis, terminal
 from paper import report as report_page
-from paper.csvfile import Row, ok_rows, read_table
 from paper.format import count_noun
 from paper.publish import Published, publish
 from wallclock.errors import UsageError, UserError

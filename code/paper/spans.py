@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from paper.csvfile import Row, number
+from harness.csvfile import Row, number
 from wallclock.clock import STAGES
 
 #: Not a stage: the main process waits for its loader to deliver.

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from harness.csvfile import Row, number, read_table
 from paper.claims import (
     CALIBRATION,
     CANNOT_TELL,
@@ -21,7 +22,6 @@ from paper.claims import (
     VERDICTS,
     Verdict,
 )
-from paper.csvfile import Row, number, read_table
 from paper.diff import Comparison, Difference
 from paper.format import count_noun, digits, factor, percent, with_unit
 from wallclock.clock import STAGES

@@ -12,12 +12,12 @@ from experiments._accuracy import Outcome
 from experiments._costs import NoCostsError
 from experiments._fixes import Folder, Scenario
 from harness.corpora.manifest import Item
+from harness.csvfile import read_table
 from harness.protocols.costs import step
 from harness.protocols.protocol import no_progress
 from harness.records import Record
 from harness.spec import Cell
 from paper import accuracy, diagnosis
-from paper.csvfile import read_table
 from tests.experiments import made
 from tests.experiments.made import MS
 from tests.fixture_run import fixture_tables
@@ -235,7 +235,7 @@ def test_cells_for_a_box_elsewhere_run_here(tmp_path: Path) -> None:
 
 
 def test_the_page_says_for_which_box_and_at_what_price(tmp_path: Path) -> None:
-    from paper.csvfile import write_table
+    from harness.csvfile import write_table
 
     for name, table in diagnose.tables(diagnosed()).items():
         write_table(tmp_path / name, diagnose.TABLES[name], table)

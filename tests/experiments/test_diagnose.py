@@ -10,12 +10,12 @@ import pytest
 
 from experiments import _fixes, diagnose
 from experiments._fixes import Folder, Scenario
+from harness.csvfile import read_table
 from harness.plan import Plan
 from harness.records import Record
 from paper import check
 from paper import diagnosis as words
 from paper.__main__ import main as paper
-from paper.csvfile import read_table
 from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made, test_predict

@@ -8,12 +8,12 @@ import pytest
 
 from experiments import decoders, profiler, serial, stage_fixes, storage
 from experiments import layers as experiment
+from harness.csvfile import read_table
 from harness.decoders import DECODERS, NAMES
 from harness.protocols.protocol import no_progress
 from harness.protocols.runtimes import layers
 from harness.records import Record
 from harness.spec import Cell
-from paper.csvfile import read_table
 from tests.conftest import RunMain
 from tests.experiments import made
 from tests.experiments.conftest import Grid

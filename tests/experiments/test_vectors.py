@@ -9,13 +9,13 @@ import pytest
 from experiments import nms, onnx, serialization
 from experiments._common import Row
 from harness import peers
+from harness.csvfile import read_table, write_table
 from harness.plan import Plan
 from harness.protocols.runtimes import VARIANTS
 from harness.records import Record
 from harness.spec import Cell
 from paper import claims
 from paper.claims import CLAIMS
-from paper.csvfile import read_table, write_table
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records, fixture_tables

@@ -16,9 +16,9 @@ import pytest
 
 from experiments import decoders
 from harness import records
+from harness.csvfile import number, read_columns, read_table
 from paper import diff
 from paper.__main__ import main as paper
-from paper.csvfile import number, read_columns, read_table
 from tests import making
 from tests.conftest import ROOT, RunMain
 

@@ -30,8 +30,8 @@ from experiments import (
     workers,
 )
 from harness import provenance
+from harness.csvfile import read_columns, read_table, write_table
 from paper import claims
-from paper.csvfile import read_columns, read_table, write_table
 from paper.figures import FIGURES
 from paper.figures.style import paper_style
 from paper.rendering import read_measured_sources

@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from experiments import cpu, decoders, ladder, serial
+from harness.csvfile import read_columns, read_table
 from paper import claims
 from paper.claims import (
     CALIBRATION,
@@ -23,7 +24,6 @@ from paper.claims import (
     NOT_RUN,
     Verdict,
 )
-from paper.csvfile import read_columns, read_table
 from paper.provenance_files import META, PACKED, packed, read_provenance
 from tests.paper.tables import Copy, claim_of, edit, fail, save
 from wallclock.errors import UserError

@@ -9,10 +9,10 @@ import pytest
 
 from experiments import serial
 from harness import provenance
+from harness.csvfile import read_table, write_table
 from paper import accuracy, claims, footnotes
 from paper.__main__ import main
 from paper.claims import CLAIMS
-from paper.csvfile import read_table, write_table
 from tests.paper.tables import claim_of, fault_of, write_cited
 from tests.test_docs import DOCUMENTS, MARKED, TERM, sources, text_of
 from wallclock.errors import UserError

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import sinks
+from harness.csvfile import read_table
 from harness.protocols.ceilings import synthetic_vectors
 from paper import compare
-from paper.csvfile import read_table
 from paper.drift import kolmogorov_smirnov, main
 from tests import making
 from wallclock.errors import UserError

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from experiments import diagnose
+from harness.csvfile import read_table
 from paper import diagnosis as job
-from paper.csvfile import read_table
 from paper.diagnosis import words_of
 from paper.findings import Diagnosis
 from tests.fixture_run import FIXTURES

@@ -9,8 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from experiments import serial
+from harness.csvfile import read_table
 from paper.claims import select
-from paper.csvfile import read_table
 from paper.diff import SKIPPED, Difference, compare
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import copy_tables, edit, save

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import pytest
 
 from experiments import batch, decoders, frontier, onnx, opt, predict, serial, steps, t4, workers
-from paper.csvfile import ok_rows, read_table
+from harness.csvfile import ok_rows, read_table
 from paper.figures import FIGURES, render, style
 from paper.figures.fig_07_pipeline import mermaid
 from paper.figures.style import new_figure

@@ -18,8 +18,8 @@ import yaml
 import experiments
 import main as study
 from experiments import decoders
+from harness.csvfile import read_columns, read_table
 from paper import claims
-from paper.csvfile import read_columns, read_table
 from paper.session import random_weights, run_session
 from paper.settings import load, translate
 from tests.conftest import ROOT, Run, RunMain

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import experiments
 from experiments import analytic
+from harness import csvfile
+from harness.csvfile import distinct, join_distinct, number, ok_rows, read_table, write_table
 from harness.spec import Settings
-from paper import csvfile
 from paper.__main__ import main
-from paper.csvfile import distinct, join_distinct, number, ok_rows, read_table, write_table
 from paper.settings import load, translate
 from tests.conftest import ROOT
 from tests.experiments.made import AboPlan

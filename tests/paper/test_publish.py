@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from harness import records
+from harness.csvfile import read_table
 from harness.records import Record
 from paper import claims, diagnosis
 from paper.__main__ import main
-from paper.csvfile import read_table
 from paper.figures import FIGURES
 from paper.publish import publish
 from paper.tables import TABLES

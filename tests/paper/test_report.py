@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from experiments import onnx, serial, t4
+from harness.csvfile import read_table
 from paper import claims, report
-from paper.csvfile import read_table
 from paper.figures import FIGURES
 from paper.tables.table import Source
 from tests.fixture_run import fixture_tables

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from experiments import ablation, cluster, formats, ladder, scaling, storage
-from paper.csvfile import read_table
+from harness.csvfile import read_table
 from paper.figures import fig_02_fig_04_sweeps, fig_15_formats, fig_17_storage, fig_19_ladder, style
 from paper.rendering import NothingToDrawError
 from tests.paper.tables import REFERENCE, copy_tables, drawn, edit, markers, save

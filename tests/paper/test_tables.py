@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiments import cpu, onnx, opt, serialization, t4
+from harness.csvfile import read_table
 from paper import claims
-from paper.csvfile import read_table
 from paper.rendering import NothingToDrawError
 from paper.tables import TABLES, build, render
 from paper.tables.table import Column, Source, Table, Value

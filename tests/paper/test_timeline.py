@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from experiments import frontier, opt, t4
+from harness.csvfile import read_table
 from paper import spans
-from paper.csvfile import read_table
 from paper.rendering import NothingToDrawError
 from paper.spans import Span, Window
 from tests.paper.tables import REFERENCE, Copy, Row, copy_tables, drawn, edit, save, words

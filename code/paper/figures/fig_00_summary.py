@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments import _levels, _pairs, frontier
-from paper.csvfile import Row, join_distinct, number, ok_rows
+from harness.csvfile import Row, join_distinct, number, ok_rows
 from paper.figures import style
 from paper.format import count_noun, digits, factor
 from paper.labels import SETS, SYSTEMS

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import serial, t4
-from paper.csvfile import Row, distinct, number, ok_rows
+from harness.csvfile import Row, distinct, number, ok_rows
 from paper.figures import style
 from paper.format import digits, percent
 from paper.labels import DECODERS, SETS

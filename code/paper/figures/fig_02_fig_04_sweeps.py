@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from experiments import batch, workers
-from paper.csvfile import Row, distinct, join_distinct, number, ok_rows
+from harness.csvfile import Row, distinct, join_distinct, number, ok_rows
 from paper.figures import style
 from paper.format import digits, percent
 from paper.labels import DECODERS, SETS

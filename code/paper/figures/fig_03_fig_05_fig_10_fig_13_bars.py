@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import _pairs, ablation, decoders, onnx, steps
+from harness.csvfile import Row, distinct, join_distinct, number, ok_rows
 from harness.spec import IMAGE_SETS
-from paper.csvfile import Row, distinct, join_distinct, number, ok_rows
 from paper.figures import style
 from paper.format import digits, factor, percent
 from paper.labels import ABLATION, DECODERS, RUNTIMES, SETS, SHORT_SETS, STEPS

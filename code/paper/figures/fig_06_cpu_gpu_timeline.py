@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from experiments import opt, t4
-from paper.csvfile import Row
+from harness.csvfile import Row
 from paper.figures import style
 from paper.format import count_noun, percent
 from paper.rendering import NothingToDrawError, Tables, output

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from experiments import serial
-from paper.csvfile import Row, number, ok_rows
+from harness.csvfile import Row, number, ok_rows
 from paper.figures import style
 from paper.format import percent
 from paper.labels import SHORT_SETS

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments import _levels, _pairs, frontier
-from paper.csvfile import Row, join_distinct, number, ok_rows
+from harness.csvfile import Row, join_distinct, number, ok_rows
 from paper.figures import style
 from paper.labels import SETS, SHORT_SETS, SYSTEMS
 from paper.rendering import NothingToDrawError, Tables, output

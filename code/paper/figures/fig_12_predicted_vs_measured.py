@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from experiments import predict
-from paper.csvfile import Row, join_distinct, ok_rows
+from harness.csvfile import Row, join_distinct, ok_rows
 from paper.figures import style
 from paper.format import count_noun, digits, percent, signed_percent
 from paper.labels import CORPORA

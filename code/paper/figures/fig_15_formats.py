@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from experiments import formats
-from paper.csvfile import Row, distinct, join_distinct, ok_rows
+from harness.csvfile import Row, distinct, join_distinct, ok_rows
 from paper.figures import style
 from paper.labels import DECODERS
 from paper.rendering import Tables, output

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments import storage
-from paper.csvfile import Row, distinct, ok_rows
+from harness.csvfile import Row, distinct, ok_rows
 from paper.figures import style
 from paper.labels import SETS, SHORT_SETS
 from paper.rendering import NothingToDrawError, Tables, output

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments import scaling
-from paper.csvfile import Row, ok_rows
+from harness.csvfile import Row, ok_rows
 from paper.figures import style
 from paper.format import digits
 from paper.rendering import NothingToDrawError, Tables, output

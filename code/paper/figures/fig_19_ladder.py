@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments import ladder
-from paper.csvfile import Row, number, ok_rows
+from harness.csvfile import Row, number, ok_rows
 from paper.figures import style
 from paper.format import digits
 from paper.labels import SHORT_SETS

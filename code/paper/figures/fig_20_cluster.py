@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import cluster
+from harness.csvfile import Row, distinct, join_distinct, number, ok_rows
 from harness.systems import SYSTEMS
-from paper.csvfile import Row, distinct, join_distinct, number, ok_rows
 from paper.figures import style
 from paper.format import digits, percent
 from paper.labels import SETS

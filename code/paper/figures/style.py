@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 
 from experiments import _levels
-from paper.csvfile import Row, distinct, join_distinct
+from harness.csvfile import Row, distinct, join_distinct
 from paper.labels import CORPORA, DECODERS, weights
 from wallclock.clock import STAGES
 from wallclock.files import write_bytes

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.csvfile import Row, number, read_table, write_table
 from paper import format as formats
-from paper.csvfile import Row, number, read_table, write_table
 from paper.format import EMPTY
 from paper.rendering import Tables
 from wallclock.files import write_text

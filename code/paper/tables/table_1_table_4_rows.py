@@ -3,8 +3,8 @@
 from collections import Counter
 
 from experiments import serialization
+from harness.csvfile import join_distinct
 from paper import claims
-from paper.csvfile import join_distinct
 from paper.rendering import Tables, output
 from paper.tables.table import Table, Value, columns_of, rows_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from experiments import decoders, onnx, opt, serial, serialization, stage_fixes, storage, t4
 from experiments import workers as sweep
-from paper.csvfile import join_distinct, read_table
+from harness.csvfile import join_distinct, read_table
 from paper.labels import CORPORA, SHORT_SETS
 from paper.rendering import NothingToDrawError, Tables, output
 from paper.tables import table

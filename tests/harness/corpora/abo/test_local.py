@@ -16,7 +16,7 @@ from harness.corpora.abo.fetch import append, read_journal
 from harness.corpora.abo.plan import list_digest
 from harness.corpora.abo.prepare import ATTRIBUTION
 from harness.corpora.manifest import Item
-from paper.csvfile import read_table
+from harness.csvfile import read_table
 from tests.conftest import RunMain
 from tests.harness.corpora.abo import bucket
 from tests.harness.corpora.abo.conftest import Corpus, N, intact

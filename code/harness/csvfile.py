@@ -13,6 +13,8 @@ from wallclock.files import atomic_open
 
 #: A row of a table as it is read: text by column.
 Row = Mapping[str, str]
+#: A number, or a cell of a CSV that holds one.
+CellValue = float | str | None
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
@@ -53,9 +55,9 @@ def read_columns(path: Path) -> list[str]:
     return _read(path)[0]
 
 
-def number(cell: str) -> float | None:
+def number(cell: CellValue) -> float | None:
     """The number in a cell; None if it is empty or NaN. Raises ValueError for other text."""
-    value = float(cell) if cell else math.nan
+    value = math.nan if cell in ("", None) else float(cell)
     return None if math.isnan(value) else value
 
 
