@@ -114,8 +114,6 @@ class Dataset:
 
     store: Store
     about: Mapping[str, Any] = field(default_factory=dict)
-    #: Parts whose vectors had the sha256 that was recorded.
-    _checked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @property
     def out(self) -> Path | str:
@@ -170,9 +168,7 @@ class Dataset:
         with self.reading(number, name), self._piece(number, name) as path:
             if path is None:
                 raise ValueError("it is missing")
-            if number not in self._checked:
-                self.check_file(number, name, path)
-                self._checked.add(number)
+            self.check_file(number, name, path)
             with pa.OSFile(os.fsencode(path)) as file:
                 return read_rows(file, columns)
 
@@ -253,7 +249,6 @@ class Dataset:
         """
         while True:
             tag = self.store.tag(self.row_file(number))
-            self._checked.discard(number)
             whole, lines = self._whole(number), [self.failures(number), self.unreached(number)]
             had = pa.array([row["id"] for rows in lines for row in rows], pa.string())
             had = pa.chunked_array([*whole["id"].chunks, had], pa.string())
