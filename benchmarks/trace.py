@@ -1,14 +1,14 @@
-"""Is `wallclock trace` right, and what does it cost? Two tables in data/benchmarks/.
+"""Is `wallclock trace` right on programs that others wrote, and what does it cost?
 
-Each program of `benchmarks.traced` runs without a trace, under the trace, and with its stages timed
-by hand (`StageProfiler`), in turn, round by round. trace.csv has a row per program: `overhead` is
-the time per image that the trace adds, the ratio of the rates that the program prints in one round,
-less 1 (median, least, greatest). `added_start_s` is what it adds to the rest of the wall time. Then
-follow the greatest difference of a stage's share, and the verdict. trace-shares.csv has a row per
-stage: its share of all compared stages, by hand and by the trace, each the median of the rounds.
-The folder's files are linked under as many names as needed.
+Each program of `benchmarks.traced` runs alone and under the trace in turn, round by round, and once
+under py-spy. trace.csv has a row per program: what the trace says binds and what a person reads in
+py-spy's samples, the images that it counted and those that there are, `overhead`, the CPU seconds
+with the trace over those without, less 1 (median, least, greatest), and the greatest difference of
+a stage's share from py-spy's, among the stages that both see.
 
-    python -m benchmarks.trace --folder DIR [--rounds N] [--program NAME]
+The programs run in a virtual environment that is made once, with the libraries of `PINS`.
+
+    python -m benchmarks.trace --folder DIR [--rounds N] [--program NAME] [--environment DIR]
 """
 
 import argparse
@@ -17,229 +17,201 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from benchmarks._common import save, spread
-from benchmarks.objects import serving
-from benchmarks.traced import unmarked
 from harness import provenance
-from wallclock.summary import median
+from wallclock.errors import UserError
 
 _SOURCES = Path(__file__).with_name("traced")
-#: Seconds that the slow server waits before an image: far longer than a decode takes.
-_SLOW_S = 0.05
+#: What the environment has: the programs' libraries, py-spy, and what the trace needs.
+PINS = (
+    *("torch==2.14.1", "torchvision==0.29.1", "timm==1.0.31", "imagededup==0.3.3.post2"),
+    *("img2vec_pytorch", "transformers==5.24.0", "datasets==5.2.0", "accelerate==1.15.0"),
+    *("joblib==1.6.0", "fastembed==0.9.1", "onnx==1.23.2", "ray==2.60.0", "pytest==9.2.0"),
+    *("py-spy==0.4.3", "rich", "simplejpeg", "pillow", "numpy"),
+)
+#: Part of a frame of py-spy's → the stage that it is of; the innermost one counts.
+_STAGE_OF = {
+    "load (PIL/ImageFile.py": "decode",
+    "resize (PIL/Image.py": "resize",
+    "forward (torchvision/transforms/": "transform",
+    "_call_impl (torch/nn/modules/module.py": "forward",
+    "run (onnxruntime/capi/": "forward",
+    "backward (torch/autograd/__init__.py": "backward",
+}
+_PHOTOS = "{photos}"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program of `benchmarks.traced`, the arguments after its folder, and its bottleneck."""
+    """What Python is given, the causes that a person would name, and images at most.
+
+    `passes`: how often an image is decoded.
+    """
 
     name: str
-    source: str
-    words: tuple[str, ...] = ()
-    #: Part of the expected verdict; empty: none is expected.
-    bound: str = ""
-    #: Enough images for a run of seconds.
-    images: int = 300
-    #: Whether its last argument is a slow server of the images.
-    served: bool = False
+    words: tuple[str, ...]
+    causes: tuple[str, ...]
+    images: int = 277
+    passes: int = 1
 
 
 PROGRAMS = (
-    Program("Pillow loop", "pillow_loop", bound="decod"),
-    Program("DataLoader, no worker", "dataloader", ("0", "2")),
-    Program("DataLoader, 2 workers, small model", "dataloader", ("2", "0"), "decod", 600),
-    Program("DataLoader, 2 workers, large model", "dataloader", ("2", "12"), "model"),
-    Program("DataLoader, 4 workers", "dataloader", ("4", "2")),
-    Program("training step", "training", images=100),
-    Program("OpenCV in threads", "thread_pool", bound="decod", images=900),
-    Program("slow web server", "download", (), "read", 400, served=True),
+    Program("imagededup, CNN", ("imagededup_cnn.py", _PHOTOS), ("model",)),
+    Program("imagededup, PHash", ("imagededup_hash.py", _PHOTOS), ("waiting",)),
+    Program("img2vec_pytorch", ("img2vec.py", _PHOTOS), ("model",), 64),
+    Program("timm, two workers", ("timm_loader.py", f"{_PHOTOS}/.."), ("model",)),
+    Program("datasets.map and Trainer", ("hf_trainer.py", _PHOTOS), ("model",), 128),
+    Program("joblib", ("joblib_thumbnails.py", _PHOTOS), ("waiting",)),
+    Program("fastembed", ("fastembed_images.py", _PHOTOS), ("loading",)),
+    Program(
+        "torchrun, two ranks",
+        ("-m", "torch.distributed.run", "--nproc-per-node=2", "rank.py", _PHOTOS),
+        ("model",),
+        64,
+    ),
+    Program("Ray", ("ray_tasks.py", _PHOTOS), ("waiting",)),
+    Program("re-exec", ("reexec.py", _PHOTOS), ("loading",)),
+    Program(
+        "pytest",
+        ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "checked.py"),
+        ("loading",),
+    ),
 )
 
 
-@dataclass(frozen=True)
-class Run:
-    """Wall seconds of a program with its start; the images per second that it printed."""
-
-    wall_s: float
-    rate: float
-    images: int
-
-    @property
-    def start_s(self) -> float:
-        """Seconds that are not spent on images."""
-        return self.wall_s - self.images / self.rate
-
-
-@dataclass(frozen=True)
-class Round:
-    """The program alone and under the trace; self time per (thread, stage)."""
-
-    plain: "Run"
-    traced: "Run"
-    by_hand: Mapping[tuple[str, str], float]
-    by_trace: Mapping[tuple[str, str], float]
-    verdict: str
-
-
 def main() -> None:
-    """Measure, write both tables, print them."""
+    """Measure, write the table, print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True, help="JPEGs; all with suffix .jpg")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--program", help="only programs whose name has this in it")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--program", default="", help="only programs whose name has this in it")
+    cache = Path.home() / ".cache" / "wallclock-traced"
+    parser.add_argument("--environment", type=Path, default=cache, help="where it is, or is made")
     choices = parser.parse_args()
-    folder = choices.folder.resolve()
-    chosen = [p for p in PROGRAMS if (choices.program or "") in p.name]
-    rows, shares = [], []
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        for program in chosen:
-            linked = link_images(folder, program.images, work / f"{program.images}")
-            with serving(linked, _SLOW_S) if program.served else nullcontext("") as server:
-                words = [str(linked), *program.words, *filter(None, [server])]
-                rounds = [_round(program, words, work) for _ in range(choices.rounds)]
-            of_program = _shares(program, rounds)
-            rows.append(_row(program, rounds, of_program))
-            shares += of_program
+    python = install(choices.environment)
+    rows = []
+    for program in PROGRAMS:
+        if choices.program in program.name:
+            with tempfile.TemporaryDirectory() as name:
+                rows.append(measure(program, python, choices.folder, Path(name), choices.rounds))
     save("trace", rows)
-    save("trace-shares", shares)
+
+
+def install(folder: Path) -> Path:
+    """The interpreter of the environment, which is made where there is none."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *PINS], check=True)
+    return python
 
 
 def link_images(folder: Path, n: int, to: Path) -> Path:
     """A folder with `n` links to the JPEGs of a folder, each of which may have several."""
-    if not to.exists():
-        to.mkdir(parents=True)
-        files = sorted(folder.resolve().glob("*.jpg"))  # links are not relative to here
-        for index in range(n):
-            (to / f"{index:05}.jpg").symlink_to(files[index % len(files)])
+    to.mkdir(parents=True)
+    files = sorted(folder.resolve().glob("*.jpg"))  # links are not relative to here
+    for index in range(n):
+        (to / f"{index:05}.jpg").symlink_to(files[index % len(files)])
     return to
 
 
-def _round(program: Program, words: Sequence[str], work: Path) -> Round:
-    """Run the program alone, under the trace, and timed by hand."""
-    marked = (_SOURCES / f"{program.source}.py").read_text(encoding="utf-8")
-    plain, by_hand = work / "program.py", work / "marked.py"
-    plain.write_text(unmarked(marked), encoding="utf-8")
-    by_hand.write_text(marked, encoding="utf-8")
-    alone = _run([str(plain), *words], program.images, work)
+def measure(
+    program: Program, python: Path, folder: Path, work: Path, rounds: int
+) -> dict[str, object]:
+    """A program's row."""
+    photos = link_images(folder, program.images, work / "photos" / "class")
+    words = [word.replace(_PHOTOS, str(photos)) for word in program.words]
     report = work / "trace.json"
     tracing = ["-m", "wallclock", "trace", "--json", str(report)]
-    under_trace = _run([*tracing, str(plain), *words], program.images, work)
+    ratios = []
+    for _ in range(rounds):
+        alone_s = _cpu_s([str(python), *words], photos)
+        traced_s = _cpu_s([str(python), *tracing, *words], photos)
+        ratios.append(traced_s / alone_s - 1)
     traced = json.loads(report.read_text(encoding="utf-8"))
-    seconds_by_hand = _time_by_hand([str(by_hand), *words], work)
-    return Round(
-        alone,
-        under_trace,
-        seconds_by_hand,
-        _as_by_hand(traced, {stage for _, stage in seconds_by_hand}),
-        traced["verdict"],
-    )
-
-
-def run_program(
-    words: Sequence[str], work: Path, **more: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run `python words…` in a folder, with this checkout's packages."""
-    paths = os.pathsep.join((str(provenance.ROOT / "code"), str(provenance.ROOT)))
-    environment = {**os.environ, "PYTHONPATH": paths, **more}
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=work,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-
-
-def _run(words: Sequence[str], images: int, work: Path) -> Run:
-    """Run `python words…`, which prints its rate last."""
-    began = perf_counter()
-    done = run_program(words, work)
-    return Run(perf_counter() - began, printed_rate(done.stdout), images)
-
-
-def printed_rate(printed: str) -> float:
-    """Images per second, of a program's last line."""
-    rate, unit = printed.splitlines()[-1].split()
-    assert unit == "images/s"
-    return float(rate)
-
-
-def _time_by_hand(words: Sequence[str], work: Path) -> dict[tuple[str, str], float]:
-    """Run the marked program; self time by (`main` or `workers`, stage)."""
-    totals: dict[tuple[str, str], float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        run_program(words, work, BY_HAND=folder)
-        for path in Path(folder).iterdir():
-            for thread in json.loads(path.read_text(encoding="utf-8")):
-                where = "main" if thread["is_main"] else "workers"
-                for stage, seconds in thread["seconds"].items():
-                    totals[where, stage] = totals.get((where, stage), 0.0) + seconds
-    return totals
-
-
-def _as_by_hand(traced: Mapping[str, Any], stages: set[str]) -> dict[tuple[str, str], float]:
-    """The trace's seconds under the marks' names: `read+decode` is the sum of two stages."""
-    totals = {}
-    for where in ("main", "workers"):
-        for stage in stages:
-            seconds = sum(traced[where].get(part, 0.0) for part in stage.split("+"))
-            if seconds:
-                totals[where, stage] = seconds
-    return totals
-
-
-def _shares(program: Program, rounds: Sequence[Round]) -> list[dict[str, object]]:
-    """A row per marked stage: its share of all marked ones, by hand and by the trace."""
-    rows: list[dict[str, object]] = []
-    for where, stage in rounds[0].by_hand:
-        by_hand = median([_share(each.by_hand, where, stage) for each in rounds])
-        by_trace = median([_share(each.by_trace, where, stage) for each in rounds])
-        rows.append(
-            {
-                "program": program.name,
-                "where": where,
-                "stage": stage,
-                "share_by_hand": by_hand,
-                "share_by_trace": by_trace,
-                "difference": by_trace - by_hand,
-                "rounds": len(rounds),
-                "origin": "measured",
-            }
-        )
-    return rows
-
-
-def _share(seconds: Mapping[tuple[str, str], float], where: str, stage: str) -> float:
-    total = sum(value for (group, _), value in seconds.items() if group == where)
-    return seconds.get((where, stage), 0.0) / total if total else 0.0
-
-
-def _row(
-    program: Program, rounds: Sequence[Round], shares: Sequence[Mapping[str, object]]
-) -> dict[str, object]:
-    ratios = [each.plain.rate / each.traced.rate - 1 for each in rounds]
-    verdict = rounds[-1].verdict
+    sampled = sampled_shares(_sample([str(python), *words], photos, work / "samples.txt"))
     return {
         "program": program.name,
-        "n_images": program.images,
-        "rounds": len(rounds),
-        "wall_s": median([each.plain.wall_s for each in rounds]),
+        "cause": traced["cause"],
+        "expected": " or ".join(program.causes),
+        "is_right": traced["cause"] in program.causes,
+        "line": traced["line"],
+        "n_images": traced["images"]["number"],
+        "n_expected": program.images * program.passes,
+        "rounds": rounds,
         **spread("overhead", ratios),
-        "added_start_s": median([each.traced.start_s - each.plain.start_s for each in rounds]),
-        "greatest_difference": max(abs(float(str(row["difference"]))) for row in shares),
-        "bound": program.bound,
-        "is_named": "" if not program.bound else program.bound in verdict.lower(),
-        "verdict": verdict,
+        "greatest_difference": greatest_difference(traced, sampled),
+        "verdict": traced["verdict"],
         "origin": "measured",
     }
+
+
+def _run(command: Sequence[str], photos: Path) -> None:
+    paths = str(provenance.ROOT / "code")
+    environment = {**os.environ, "PYTHONPATH": paths, "PHOTOS": str(photos)}
+    done = subprocess.run(
+        command, cwd=_SOURCES, env=environment, check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise UserError(f"{' '.join(command)} failed: {done.stderr[-300:]}")
+
+
+def _cpu_s(command: Sequence[str], photos: Path) -> float:
+    """User and system seconds of a program and the children that it waits for."""
+    before = os.times()
+    _run(command, photos)
+    after = os.times()
+    user_s = after.children_user - before.children_user
+    return user_s + after.children_system - before.children_system
+
+
+def _sample(command: Sequence[str], photos: Path, to: Path) -> Sequence[str]:
+    """Lines of py-spy: frames from the outermost one, parted by semicolons, and how often."""
+    spy = Path(command[0]).with_name("py-spy")
+    options = ["--subprocesses", "--rate", "50", "--format", "raw", "--full-filenames"]
+    _run([str(spy), "record", *options, "--output", str(to), "--", *command], photos)
+    return to.read_text(encoding="utf-8").splitlines()
+
+
+def sampled_shares(lines: Sequence[str]) -> Mapping[str, float]:
+    """Stage → its share of all samples in a known stage."""
+    found: Counter[str] = Counter()
+    for line in lines:
+        frames, _, number = line.rpartition(" ")
+        for frame in reversed(frames.split(";")):
+            stage = next((s for part, s in _STAGE_OF.items() if _has(frame, part)), "")
+            if stage:
+                found[stage] += int(number)
+                break
+    return {stage: number / found.total() for stage, number in found.items()}
+
+
+def _has(frame: str, part: str) -> bool:
+    """Whether a frame, `ImageFile.load (/…/PIL/ImageFile.py:398)`, is of this function and file."""
+    function, _, file = part.partition(" (")
+    name, _, path = frame.partition(" (")
+    return name.rpartition(".")[2] == function and file in path
+
+
+def greatest_difference(traced: Mapping[str, Any], sampled: Mapping[str, float]) -> float | str:
+    """Of a stage's share by the trace, main process and workers together, and by py-spy.
+
+    Empty where py-spy saw none of the stages: it loses a process that replaces itself.
+    """
+    if not sampled:
+        return ""
+    seconds = {
+        stage: traced["main"].get(stage, 0.0) + traced["workers"].get(stage, 0.0)
+        for stage in set(_STAGE_OF.values())
+    }
+    total = sum(seconds.values()) or 1.0
+    return float(max(abs(s / total - sampled.get(stage, 0.0)) for stage, s in seconds.items()))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,6 @@ BENCHMARKS: Mapping[str, str] = {
     "formats.csv": "benchmarks.formats",
     "million.csv": "benchmarks.million",
     "remote.csv": "benchmarks.remote",
-    "trace.csv": "benchmarks.trace",
-    "trace-shares.csv": "benchmarks.trace",
     "examples.csv": "examples.measure",
 }
 #: Tables of commands, of a run and of a job: name → what writes them, and their columns.

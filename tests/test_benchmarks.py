@@ -2,10 +2,7 @@
 
 import ast
 import csv
-import json
 import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ from PIL import Image
 from benchmarks import decode, job, peers, regression, remote, trace, training
 from benchmarks._common import PX
 from benchmarks.regression import RATIOS, Interval, intervals, judge, ratios_of
-from benchmarks.traced import unmarked
 from harness import corpora, provenance
 from harness.corpora import manifest
 from harness.corpora.manifest import Manifest
@@ -280,18 +276,6 @@ def test_every_loader_for_training_makes_the_same_rows(tmp_path: Path, dtype: st
     assert np.allclose(ours, theirs, atol=0.02 if dtype == "float32" else 1)
 
 
-SOURCES = sorted({program.source for program in trace.PROGRAMS})
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_the_marks_go_and_the_blocks_stay(source: str) -> None:
-    marked = (ROOT / "benchmarks" / "traced" / f"{source}.py").read_text(encoding="utf-8")
-    plain = unmarked(marked)
-    assert "stage" not in plain
-    assert plain.count("if True:") == marked.count("with stage(") > 0
-    ast.parse(plain)
-
-
 def test_links_to_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos, linked = tmp_path / "photos", tmp_path / "elsewhere" / "linked"
     photos.mkdir()
@@ -301,29 +285,22 @@ def test_links_to_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [path.read_bytes() for path in sorted(linked.iterdir())] == [b"a", b"a"]
 
 
-def test_stages_by_hand_are_written_per_thread(tmp_path: Path) -> None:
-    for index in range(3):
-        (tmp_path / f"{index}.jpg").write_bytes(making.jpeg(300, 200, index))
-    totals = tmp_path / "totals"
-    totals.mkdir()
-    paths = os.pathsep.join((str(ROOT / "code"), str(ROOT)))
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks.traced.thread_pool", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": paths, "BY_HAND": str(totals)},
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
-    (written,) = totals.iterdir()
-    threads = json.loads(written.read_text(encoding="utf-8"))
-    assert not any(thread["is_main"] for thread in threads)
-    assert sum(thread["images"]["read+decode"] for thread in threads) == 3
-    assert all(thread["seconds"]["resize"] > 0 for thread in threads)
+def test_stages_of_py_spys_frames() -> None:
+    """The innermost known frame counts; of a program with no known one there is no difference."""
+    lines = [
+        "<module> (/a.py:3);Module._call_impl (/x/torch/nn/modules/module.py:9);relu (/y.py:2) 30",
+        "<module> (/a.py:3);open (/x/PIL/Image.py:5);ImageFile.load (/x/PIL/ImageFile.py:7) 10",
+        "<module> (/a.py:4);load (/elsewhere.py:7) 60",
+    ]
+    sampled = trace.sampled_shares(lines)
+    assert sampled == {"forward": 0.75, "decode": 0.25}
+    traced = {"main": {"forward": 2.0, "wait": 9.0}, "workers": {"decode": 2.0}}
+    assert trace.greatest_difference(traced, sampled) == 0.25
+    assert trace.greatest_difference(traced, {}) == ""
 
 
-def test_a_mark_of_two_stages_is_their_sum_in_the_trace() -> None:
-    traced = {"main": {"wait": 3.0}, "workers": {"read": 1.0, "decode": 2.0, "idle": 9.0}}
-    seconds = trace._as_by_hand(traced, {"read+decode", "wait", "resize"})
-    assert seconds == {("main", "wait"): 3.0, ("workers", "read+decode"): 3.0}
-    assert trace._share(seconds, "workers", "read+decode") == 1
-    assert trace._share(seconds, "workers", "resize") == 0
+def test_programs_of_others_are_there() -> None:
+    for program in trace.PROGRAMS:
+        (script,) = [word for word in program.words if word.endswith(".py")]
+        ast.parse((ROOT / "benchmarks" / "traced" / script).read_text(encoding="utf-8"))
+    assert len(trace.PROGRAMS) >= 10

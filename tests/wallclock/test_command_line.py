@@ -171,7 +171,7 @@ def test_help_needs_no_extra() -> None:
     [
         (OF_EXTRAS, ["embed", "a", "b"], "wallclock embed needs pyarrow, {}[embed]'"),
         (("rich",), ["embed", "a", "b"], "wallclock embed needs rich, {}[embed]'"),
-        (("rich",), ["trace", __file__], "wallclock trace needs rich, {}[embed]'"),
+        (("rich",), ["trace", __file__], "wallclock trace needs rich, {}[trace]'"),
         (("aiohttp",), ["serve", "u"], "wallclock serve needs aiohttp, {}[queue]'"),
     ],
 )

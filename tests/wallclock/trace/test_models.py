@@ -109,6 +109,13 @@ def test_each_remedy_is_the_first_of_its_program(program: Path) -> None:
         assert told[f"{name}.forward"]["line"].startswith("program.py:")
 
 
+def test_ranks_divide_the_cores(program: Path) -> None:
+    env = {"LOCAL_WORLD_SIZE": str(machine.usable_cores())}
+    done = trace(program, "16", "Threads", cwd=program.parent, env=env)
+    (told,) = [use.settings for use in done.trace.uses if use.name == "Threads.forward"][-1:]
+    assert "threads" not in told
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_verdict_names_it(program: Path, name: str) -> None:

@@ -26,8 +26,9 @@ PARTED = "|"
 class Pass(NamedTuple):
     """A pass of a model: what was called, with what, and how torch was set.
 
-    `images`: of its batch. `workers`: child processes of multiprocessing. `disturbed`: the mean
-    time of an image over its time in the fastest pass. `trains`: whether gradients are used.
+    `images`: of its batch. `workers`: child processes of multiprocessing. `cores`: of this rank.
+    `disturbed`: the mean time of an image over its time in the fastest pass. `trains`: whether
+    gradients are used.
     """
 
     module: Any
@@ -211,7 +212,7 @@ class Models:
             torch.get_autocast_dtype(device) if cast else None,
             torch.get_num_threads(),
             len(getattr(processes, "_children", ())),
-            len(os.sched_getaffinity(0)),
+            _cores(),
             view[slot] / n_images / least if n_images and least else 1.0,
             view[backward + 1] > 0,
         )
@@ -220,6 +221,12 @@ class Models:
             self.last[slot] = seen, applying
         told = {"calls": self._calls[slot], **_texts(seen, applying)}
         self._tracer.write_use(f"{type(module).__name__}.forward", told)
+
+
+def _cores() -> int:
+    """Cores of this process: ranks that a launcher started divide those of the machine."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdigit() else 1))
 
 
 def _is_recorded(parameters: Iterable[Any]) -> bool:
