@@ -19,16 +19,17 @@ _FEW_IMAGES = 1.5
 
 @dataclass(frozen=True)
 class Tried:
-    """What a change brought the model, times as fast; `program`: what follows for the program.
+    """What a change brought the model, times as fast, in the middle, at least and at most.
 
-    `cosine`: the least one of a vector with the change to the same one without.
+    `program`: the same for the program, of whose time the model takes a share. `cosine`: the least
+    one of a vector with the change to the same one without.
     """
 
     gain: float
     low: float
     high: float
     cosine: float
-    program: float
+    program: tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,17 @@ class Help:
         same = f"least cosine of the vectors {self.tried.cosine:.5f}"
         if not self.helps:
             return f"tried, it brings nothing that is sure: {times(self.tried.gain)}; {same}"
-        interval = f"{times(self.tried.low)} to {times(self.tried.high)}"
-        program = times(self.tried.program)
-        return (
-            f"tried: the model {times(self.tried.gain)} ({interval}), the program {program}; {same}"
-        )
+        model = _say_gain(self.tried.gain, self.tried.low, self.tried.high)
+        return f"tried: the model {model}, the program {self.gain}; {same}"
+
+    @property
+    def gain(self) -> str:
+        """Of the program: `1.5 × (1.4 × to 1.6 ×)`; empty where it was not tried."""
+        return _say_gain(*self.tried.program) if self.tried else ""
+
+
+def _say_gain(middle: float, low: float, high: float) -> str:
+    return f"{times(middle)} ({times(low)} to {times(high)})"
 
 
 def helps_of(shares: Shares) -> Sequence[Help]:
@@ -100,7 +107,8 @@ def _tried(text: str | None, share: float) -> Tried | None:
     if not text:
         return None
     gain, low, high, cosine = map(float, text.split(PARTED))
-    return Tried(gain, low, high, cosine, 1 / (1 - share * (1 - 1 / gain)))
+    least, middle, most = (1 / (1 - share * (1 - 1 / each)) for each in (low, gain, high))
+    return Tried(gain, low, high, cosine, (middle, least, most))
 
 
 def _copies(shares: Shares) -> Sequence[Help]:

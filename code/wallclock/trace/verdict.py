@@ -7,7 +7,7 @@ from wallclock.trace.fixes import Fixes, Predicted, say_gain
 from wallclock.trace.helps import Help
 from wallclock.trace.shares import LOADING, MODEL, OTHER, OTHER_WAITS, Row, Shares, is_of_network
 from wallclock.trace.sizes import full_size_share, say_size, say_target, tabulate_sizes, target_of
-from wallclock.trace.words import digits, percent, times
+from wallclock.trace.words import digits, percent
 from wallclock.trace.work import job_of
 from wallclock.trace.writing import change_of_writing
 
@@ -93,7 +93,7 @@ def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Ve
     if cause == "waiting":
         row = shares.workers.largest(*LOADING, "serialize", "send", OTHER, OTHER_WAITS)
     if cause == "model":
-        text = _model_binds(totals["model"], fixes, helps)
+        text = _model_binds(shares, fixes, helps)
     elif cause == "waiting":
         text = _starving(shares, fixes, row)
     else:
@@ -192,11 +192,11 @@ def _say_sharing(shares: Shares) -> str:
     )
 
 
-def _model_binds(share: float, fixes: Fixes, helps: Sequence[Help]) -> str:
-    head = f"The model takes {percent(share)} of the time"
+def _model_binds(shares: Shares, fixes: Fixes, helps: Sequence[Help]) -> str:
+    head = f"The model takes {percent(shares.main.share(*MODEL))} of the time"
     first = next((each for each in helps if each.helps), None)
     if first:
-        gain = f", {times(first.tried.program)} for the program" if first.tried else ""
+        gain = f", {first.gain}" if first.gain and not shares.is_busy_machine else ""
         return f"{head}: {first.sentence[:1].lower()}{first.sentence[1:]}{gain}"
     if fixes.are_known and fixes.recommended:
         best = fixes.recommended[0]

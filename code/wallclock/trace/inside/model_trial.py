@@ -56,8 +56,8 @@ def _try_all(tracer: Tracer, models: Models) -> None:
 def _try(seen: Pass, change: _Change, name: str) -> str:
     """Gain in the middle, at least and at most, and the least cosine of the vectors."""
     gains: list[float] = []
-    changed = seen._replace(**_batched(seen)) if name == "batch" else seen
-    per_image = len(_first(changed)) / len(_first(seen)) if name == "batch" else 1.0
+    times = -(-full_batch(seen) // seen.images) if name == "batch" else 1
+    changed = _repeated(seen, times)
     with _as_it_was(seen), _crowd(seen.workers if name == "turns" else 0):
         _, before = _run(seen)
         with change(changed):
@@ -68,7 +68,7 @@ def _try(seen: Pass, change: _Change, name: str) -> str:
             took_s, _ = _run(seen)
             with change(changed):
                 changed_s, _ = _run(changed)
-            gains.append(per_image * took_s / changed_s)
+            gains.append(times * took_s / changed_s)
     gains.sort()
     n = len(gains)
     values = gains[n // 2], gains[n // 4], gains[-1 - n // 4], cosine
@@ -102,23 +102,16 @@ def _least_cosine(before: Any, after: Any) -> float:
     return float(torch.nn.functional.cosine_similarity(*pair).min())
 
 
-def _first(seen: Pass) -> Any:
-    return next(v for v in (*seen.args, *seen.kwargs.values()) if hasattr(v, "detach"))
-
-
-def _batched(seen: Pass) -> dict[str, Any]:
-    """The same images again and again, up to a full batch."""
-    times = -(-full_batch(seen) // seen.images)
+def _repeated(seen: Pass, times: int) -> Pass:
+    """The same images so many times in a batch."""
 
     def more(value: Any) -> Any:
-        if not hasattr(value, "detach") or len(value) != seen.images:
+        if times == 1 or not hasattr(value, "detach") or len(value) != seen.images:
             return value
         return value.repeat(times, *[1] * (value.dim() - 1))
 
-    return {
-        "args": tuple(map(more, seen.args)),
-        "kwargs": {key: more(value) for key, value in seen.kwargs.items()},
-    }
+    kwargs = {key: more(value) for key, value in seen.kwargs.items()}
+    return seen._replace(args=tuple(map(more, seen.args)), kwargs=kwargs)
 
 
 # --- what is around a pass ----------------------------------------------------------------------
@@ -134,7 +127,7 @@ def _as_it_was(seen: Pass) -> Iterator[None]:
             stack.enter_context(torch.set_grad_enabled(seen.records or seen.trains))
         if seen.autocast:
             stack.enter_context(torch.autocast(seen.device, dtype=seen.autocast))
-        stack.enter_context(_threads(seen, seen.threads))
+        stack.enter_context(_threads(seen.threads))
         yield
 
 
@@ -170,51 +163,43 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _threads(seen: Pass, number: int) -> Iterator[None]:
+def _switched(switch: Callable[[Any], Any], on: Any, off: Any) -> Iterator[None]:
+    switch(on)
+    yield
+    switch(off)
+
+
+def _threads(number: int) -> Any:
     torch: Any = sys.modules["torch"]
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    yield
-    torch.set_num_threads(before)
+    return _switched(torch.set_num_threads, number, torch.get_num_threads())
 
 
-@contextmanager
-def _evaluating(seen: Pass) -> Iterator[None]:
-    training = [part for part in seen.module.modules() if part.training]
-    seen.module.eval()
-    yield
-    for part in training:
-        part.training = True
+def _evaluating(seen: Pass) -> Any:
+    parts = [part for part in seen.module.modules() if part.training]
+
+    def switch(on: bool) -> None:
+        for part in parts:
+            part.training = on
+
+    return _switched(switch, False, True)
 
 
-@contextmanager
-def _attention(seen: Pass) -> Iterator[None]:
-    seen.module.set_attn_implementation("sdpa")
-    yield
-    seen.module.set_attn_implementation("eager")
-
-
-@contextmanager
-def _channels_last(seen: Pass) -> Iterator[None]:
+def _channels_last(seen: Pass) -> Any:
     torch: Any = sys.modules["torch"]
-    seen.module.to(memory_format=torch.channels_last)
-    yield
-    seen.module.to(memory_format=torch.contiguous_format)
-
-
-def _bf16(seen: Pass) -> Any:
-    torch: Any = sys.modules["torch"]
-    return torch.autocast(seen.device, dtype=torch.bfloat16)
+    layouts = torch.channels_last, torch.contiguous_format
+    return _switched(lambda layout: seen.module.to(memory_format=layout), *layouts)
 
 
 #: Remedy of `models.REMEDIES` → what is around the pass with the change.
 _CHANGES: dict[str, _Change] = {
     "gradients": lambda seen: sys.modules["torch"].no_grad(),
-    "turns": lambda seen: _threads(seen, spare_cores(seen)),
-    "threads": lambda seen: _threads(seen, spare_cores(seen)),
+    "turns": lambda seen: _threads(spare_cores(seen)),
+    "threads": lambda seen: _threads(spare_cores(seen)),
     "training mode": _evaluating,
     "batch": lambda seen: ExitStack(),
-    "attention": _attention,
-    "bf16": _bf16,
+    "attention": lambda seen: _switched(seen.module.set_attn_implementation, "sdpa", "eager"),
+    "bf16": lambda seen: sys.modules["torch"].autocast(
+        seen.device, dtype=sys.modules["torch"].bfloat16
+    ),
     "channels last": _channels_last,
 }
