@@ -6,7 +6,7 @@ equal to the letter. A table or a row that one folder did not run is counted and
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -167,7 +167,8 @@ def _keys(a: "pd.DataFrame", b: "pd.DataFrame") -> list[str]:
     A setting that is the same in all rows is none: it must be equal, and may differ. Where settings
     do not suffice, the number of images does.
     """
-    settings = [column for column in _columns(a) if column == "n" or _is_setting(column)]
+    named = [column for column in _columns(a) if column == "n" or _is_setting(column)]
+    settings = [column for column in named if f"{column}_min" not in a]
     images = ["n_images"] if "n_images" in a else []
     keys: list[str] = []
     for column in (*settings, *images):
@@ -209,12 +210,16 @@ def _matched(
 
 def _label(number: int, row: "pd.Series[str]", keys: Sequence[str]) -> str:
     """A row's number in A and what names it: `2 opencv`; of a single row the first two settings."""
-    named = keys or [column for column in row.index if row[column] and not _varies(column)][:2]
+    facts = [name for name in row.index if row[name] and not _varies(name, row.index)]
+    named = keys or facts[:2]
     return " ".join([str(number), *(row[column] for column in named if row[column])])
 
 
-def _varies(column: str) -> bool:
-    return column in _COMPUTED_COLUMNS or _MEASURED_COLUMN.search(column) is not None
+def _varies(column: str, columns: Container[str]) -> bool:
+    """Whether a column was measured: by its name, or as the lowest repeat stands beside it."""
+    if column in _COMPUTED_COLUMNS or f"{column}_min" in columns:
+        return True
+    return _MEASURED_COLUMN.search(column) is not None
 
 
 def _unlike_cells(
@@ -227,7 +232,7 @@ def _unlike_cells(
 ) -> Iterator[Difference]:
     """The cells of a column that differ; one difference for all rows where it is the same."""
     unlike = a[column] != b[column]
-    if _varies(column):
+    if _varies(column, a):
         unlike &= ~_is_close(column, a, b, tolerance)
     pairs = list(zip(a[column][unlike], b[column][unlike], strict=True))
     if len(pairs) == len(a) > 1 and len({*pairs}) == 1:

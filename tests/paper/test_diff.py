@@ -67,6 +67,16 @@ def test_times_may_vary_within_tolerance(folders: Folders, column: str) -> None:
         assert [difference.column for difference in differences] == [column]
 
 
+def test_a_ratio_with_its_limits_was_measured(tmp_path: Path) -> None:
+    """It names no row and may vary, whatever its name is: `gain`, `over_native`."""
+    header = "decoder,gain,gain_min,gain_max,over_native,over_native_min,over_native_max\n"
+    a = write(tmp_path / "a", t=f"{header}x,2,1.9,2.1,3,2.9,3.1\ny,1,1,1,1,1,1\n")
+    b = write(tmp_path / "b", t=f"{header}x,2.1,2,2.2,3.1,3,3.2\ny,1,1,1,1,1,1\n")
+    result = compare(a, b, 0.1)
+    assert (result.differences, result.one_sided, result.n_rows) == ([], [], 2)
+    assert next(found.column for found in compare(a, b, 0.04).differences) == "gain"
+
+
 def n_differences(a: Path, b: Path, tolerance: float) -> int:
     return len(compare(a, b, tolerance).differences)
 
