@@ -37,6 +37,14 @@ def bars(console: Console) -> AbstractContextManager[Progress]:
     return progress if console.is_terminal else nullcontext(progress)
 
 
+def waiting(console: Console, what: str) -> AbstractContextManager[object]:
+    """Show on a terminal what is done while the block runs, and for how long."""
+    columns = (rich.SpinnerColumn(), TextColumn("{task.description}"), rich.TimeElapsedColumn())
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress.add_task(what, total=None)
+    return progress
+
+
 class CorpusProgress:
     """Progress of preparing a corpus: called with `(done, total, step)`."""
 

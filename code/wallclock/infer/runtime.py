@@ -1,7 +1,9 @@
 """Which runtime a network has where `runtime=auto` leaves it open, and what bf16 would bring."""
 
+import timeit
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
 
@@ -11,8 +13,9 @@ from wallclock.errors import UserError
 from wallclock.infer.network import Embedder, Sample, open_embedder
 from wallclock.machine import computes_bf16
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages.forward.openvino import LEAST_COSINE, is_kept, least_cosine
+from wallclock.stages.forward.openvino import LEAST_COSINE, is_kept
 from wallclock.stages.pixels import PixelArray
+from wallclock.summary import cosine
 
 #: Prints a line.
 Say = Callable[[str], None]
@@ -33,17 +36,19 @@ def open_fastest(
             return by_openvino, open_announced(by_openvino, model, say, sample)
         except UserError as error:
             say(f"{str(error).partition(';')[0]}: runtime=pytorch")
-    return recipe, open_embedder(recipe, model)
+    return recipe, open_announced(recipe, model, say)
 
 
 def open_announced(
     recipe: Recipe, model: ModelSpec, say: Say, sample: Sample | None = None
 ) -> Embedder:
-    """`open_embedder`, with a line before it converts a model."""
-    converts = recipe.runtime == "openvino" and model.weights != "none"
-    if converts and find_spec("openvino") and not is_kept(model, recipe):
+    """`open_embedder`, with a line before it converts a model, and where torch emulates bf16."""
+    if recipe.runtime == "openvino" and find_spec("openvino") and not is_kept(model, recipe):
         say(f"{model.name} is converted for OpenVINO, once: half a minute (not: runtime=pytorch)")
-    return open_embedder(recipe, model, sample=sample)
+    embedder = open_embedder(recipe, model, sample=sample)
+    if embedder.labels["provider"] == "torch cpu bfloat16" and (slower := slowdown_of_bf16()) > 1:
+        say(f"dtype=bf16: this CPU takes {slower:.1f} times as long as for fp32")
+    return embedder
 
 
 def _can(recipe: Recipe, model: ModelSpec) -> bool:
@@ -73,6 +78,18 @@ def gain_of_bf16(
         parts = [np.array(opened.embed(part)) for part in (images[:half], images[half:])]
         seconds[opened.labels["dtype"]] = perf_counter() - began
         vectors[opened.labels["dtype"]] = np.concatenate(parts)
-    cosine = least_cosine(vectors["bf16"], vectors["fp32"])
+    least = cosine(vectors["bf16"], vectors["fp32"]).min()
     gain = seconds["fp32"] / seconds["bf16"]
-    return (gain, cosine) if cosine >= LEAST_COSINE["bf16"] else None
+    return (gain, least) if least >= LEAST_COSINE["bf16"] else None
+
+
+def slowdown_of_bf16() -> float:
+    """How many times longer torch takes on this CPU in bf16 than in FP32, for a layer's product."""
+    import torch
+
+    seconds = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        rows, weights = torch.ones(512, 768, dtype=dtype), torch.ones(768, 768, dtype=dtype)
+        repeats = timeit.repeat(partial(torch.matmul, rows, weights), number=1, repeat=4)
+        seconds[dtype] = min(repeats)
+    return seconds[torch.bfloat16] / seconds[torch.float32]

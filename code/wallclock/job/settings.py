@@ -149,8 +149,6 @@ class JobSettings:
         """
         recipe, model = self.resolved_recipe(device), self.resolved_model()
         notes = [RANDOM] if model.weights == "random" else []
-        if device == "cpu" and recipe.dtype == "bf16" and not machine.computes_bf16():
-            notes.append("dtype=bf16: this CPU emulates it, slower than fp32")
         processor = None
         try:
             processor = read_processor(model) if model.weights != "none" else None

@@ -5,9 +5,11 @@ import os
 import re
 import subprocess
 import sys
+import timeit
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,14 +41,13 @@ Embed = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images, a model that converts and one that does not."""
+    """Images and a model."""
     base = tmp_path_factory.mktemp("runtime")
-    for name in ("images", "dinov2", "efficientnet"):
+    for name in ("images", "dinov2"):
         (base / name).mkdir()
     for seed in range(N):
         (base / "images" / f"{seed:02}.jpg").write_bytes(making.jpeg(320, 240, seed))
-    for name in ("dinov2", "efficientnet"):
-        FAMILIES[name](base / name)
+    FAMILIES["dinov2"](base / "dinov2")
     return base
 
 
@@ -55,9 +56,9 @@ def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embed:
     """What an `embed` prints, its last line included; the cache is the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def start(out: str, model: str = "dinov2", **values: Any) -> str:
+    def start(out: str, **values: Any) -> str:
         console = Console(file=io.StringIO(), width=500)
-        settings = {"model": str(made / model), "batch": 4, "device": "cpu", **values}
+        settings = {"model": str(made / "dinov2"), "batch": 4, "device": "cpu", **values}
         outcome = embed(made / "images", tmp_path / out, console=console, **settings)
         return f"{console.file.getvalue()}{outcome}"  # type: ignore[attr-defined]
 
@@ -93,8 +94,9 @@ def test_auto_says_why_it_is_torch(
     how: str, run: Embed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimate, "LEAST", 1)
-    model = "efficientnet" if how == "does not convert" else "dinov2"
     words = "does not convert to OpenVINO"
+    if how == "does not convert":
+        monkeypatch.setattr(openvino, "_graph_of", partial(_raise, RuntimeError("no such op")))
     if how == "other vectors":
         monkeypatch.setitem(openvino.LEAST_COSINE, "fp32", 1.1)
         words = "OpenVINO's vectors differ from torch's"
@@ -102,20 +104,48 @@ def test_auto_says_why_it_is_torch(
         words = "OpenVINO's graph cannot be kept in .*No space left"
         refuse = partial(_raise, OSError(28, "No space left on device"))
         monkeypatch.setattr(np, "savez", refuse)
-    said = run("out", model=model)
+    said = run("out")
     (line,) = [line for line in said.splitlines() if line.endswith(": runtime=pytorch")]
     assert re.search(words, line)
     assert runtime_of(tmp_path / "out") == "pytorch"
     if how == "full":
         assert [*(tmp_path / "cache" / "wallclock" / "openvino").iterdir()] == []
-        with pytest.raises(UserError, match=r"free space, set XDG_CACHE_HOME or runtime=pytorch"):
+        with pytest.raises(UserError, match=r"free space or set XDG_CACHE_HOME"):
             run("other", runtime="openvino")
+
+
+def test_an_out_that_was_begun_refuses_what_a_new_one_is_told(
+    run: Embed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another runtime and dtype are no cure for it. Without OpenVINO, `auto` is torch."""
+    run("begun", limit=6, runtime="openvino")
+    with monkeypatch.context() as patch:
+        patch.setitem(openvino.LEAST_COSINE, "fp32", 1.1)
+        _refused(run, "set runtime=pytorch")
+    with monkeypatch.context() as patch:
+        patch.setattr(openvino, "_executed", lambda compiled: {"bf16"})
+        _refused(run, "set dtype=fp32")
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(UserError, match=r"runtime=openvino needs openvino.*\[cpu\]"):
+        run("begun")
+    monkeypatch.setattr(estimate, "LEAST", 1)
+    assert "OpenVINO" not in run("out")
+    assert runtime_of(tmp_path / "out") == "pytorch"
+
+
+def _refused(run: Embed, cure: str) -> None:
+    with pytest.raises(UserError, match=r"give another OUT$") as raised:
+        run("begun")
+    assert "set " not in str(raised.value)
+    with pytest.raises(UserError, match=f"{cure}$"):
+        run("other", runtime="openvino")
 
 
 def _raise(error: Exception, *_: object, **__: object) -> None:
     raise error
 
 
+@pytest.mark.slow
 def test_killed_while_it_converts(run: Embed, made: Path, tmp_path: Path) -> None:
     """OUT has no job yet, and the cache no entry: the next start decides anew."""
     code = (
@@ -180,14 +210,20 @@ def test_gain_of_bf16(has_it: bool, made: Path, monkeypatch: pytest.MonkeyPatch)
     assert runtime.gain_of_bf16(embedder, is_bf16, job.model, images) is None
 
 
+@pytest.mark.parametrize("slower", [3.0, 0.5])
 def test_a_cpu_that_emulates_bf16_is_named(
-    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    slower: float, run: Embed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By what torch's product of two matrices takes."""
+    clock = iter([2.0, 1.0, 3.0, 2.0, 9.0, slower, 9.0, 9.0])
+    monkeypatch.setattr(timeit, "repeat", lambda *_, repeat, **__: [*islice(clock, repeat)])
+    said = run("out", limit=4, runtime="pytorch", dtype="bf16")
+    line = f"dtype=bf16: this CPU takes {slower} times as long as for fp32"
+    assert (line in said) is (slower > 1)
+
+
+def test_computes_bf16(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     for flags, has in (("fpu avx2 avx512f", False), ("fpu avx512_bf16", True)):
         (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
         assert machine.computes_bf16(tmp_path) is has
-        monkeypatch.setattr(machine, "computes_bf16", lambda has=has: has)
-        settings = JobSettings(model=str(made / "dinov2"), dtype="bf16")
-        assert bool(settings.resolved("cpu").notes) is not has
-        monkeypatch.undo()

@@ -16,6 +16,7 @@ from wallclock.job import embed
 from wallclock.job.dataset import open_existing
 from wallclock.service.module import Request
 from wallclock.service.modules import Embedding, Pixels
+from wallclock.summary import cosine
 
 REQUEST = Request("1", "http://example.org/a.jpg", "http://example.org/done")
 
@@ -82,6 +83,20 @@ def test_vectors_on_a_device_are_the_hosts(device: Device, tmp_path: Path) -> No
         ours, right = (np.stack(module.process(batch[:n])) for module in (there, here))
         np.testing.assert_allclose(ours, right, rtol=1e-3, atol=1e-4)
     assert np.abs(right[0] - right[1]).max() > 0.01
+
+
+def test_openvinos_vectors_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    FAMILIES["dinov2"](tmp_path)
+    settings: dict[str, Any] = {"model": str(tmp_path), "device": "cpu"}
+    module = Embedding(**settings, runtime="openvino")
+    assert module._embedder is not None
+    assert module._embedder.labels["runtime"] == "openvino"
+    images = [making.jpeg(300 + 40 * seed, 260, seed) for seed in range(5)]
+    batch = np.stack([module.preprocess(image, REQUEST) for image in images])
+    by_torch = Embedding(**settings, runtime="pytorch").process(batch)
+    assert cosine(np.stack(module.process(batch)), np.stack(by_torch)).min() >= 0.99999
 
 
 class Sizes(Pixels):

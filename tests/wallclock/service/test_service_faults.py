@@ -13,6 +13,8 @@ import pytest
 
 from harness.testbed.serving import process, serving
 from harness.testbed.sqs import SqsServer
+from tests import making
+from tests.families import FAMILIES
 from tests.wallclock.service.bed import Bed, wait_until
 
 pytestmark = pytest.mark.slow
@@ -79,23 +81,49 @@ class Faults:
     seed: int = 1
 
 
+def with_network(
+    runtime: str, stack: ExitStack, folder: Path, patch: pytest.MonkeyPatch
+) -> tuple[Bed, tuple[str, ...]]:
+    """A bed of images, and the settings of a service that embeds them."""
+    pytest.importorskip(runtime)
+    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    for name in ("model", "images"):
+        (folder / name).mkdir()
+    FAMILIES["dinov2"](folder / "model")
+    bed = Bed(stack, folder / "images", image=lambda n: making.jpeg(90, 60, n))
+    module = "module=tests.wallclock.service.slow_vectors:SlowVectors"
+    words = (module, f"model={folder / 'model'}", f"runtime={runtime}", "step_s=0.025")
+    return bed, (*words, "batch=1")  # a vector's last bits depend on how many are in its batch
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("faults", [Faults(1000, 10, 5, range(5, 8))])
+@pytest.mark.parametrize("runtime", ["toy", "openvino"])
 def test_kills_stops_and_a_receiver_that_is_down(
-    stack: ExitStack, tmp_path: Path, faults: Faults, record_property: Callable[[str, object], None]
+    stack: ExitStack,
+    tmp_path: Path,
+    faults: Faults,
+    runtime: str,
+    record_property: Callable[[str, object], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nine of ten images have a result, the others a failure: each requester hears once of it.
 
     A tenth of the callbacks are accepted, and their answer is lost.
     """
-    rng, bed = random.Random(faults.seed), Bed(stack, tmp_path)
+    rng, words = random.Random(faults.seed), ["notify_failures=true", "attempts=2"]
+    if runtime == "toy":
+        bed = Bed(stack, tmp_path)
+        words += ["step_s=0.1", "batch=4"]
+    else:
+        bed, of_network = with_network(runtime, stack, tmp_path, monkeypatch)
+        words += of_network
     failing = [bed.body("none", f"#{n}") for n in range(faults.messages // 10)]
     bodies = images(bed, faults.messages - len(failing)) + failing
     rng.shuffle(bodies)
     expected = bed.send(bodies)
     ends = [signal.SIGKILL] * faults.kills + [signal.SIGTERM] * faults.sigterms
     rng.shuffle(ends)
-    words = ("step_s=0.1", "batch=4", "notify_failures=true", "attempts=2")
     amid, longest_stop_s = 0, 0.0
     for number, end in enumerate(ends):
         is_down = number in faults.down_in

@@ -1,5 +1,6 @@
 """Runs a job in this process. On a cluster: `cluster.py`."""
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from wallclock.job.settings import JobSettings
 from wallclock.loader.threads import worker_count
 from wallclock.outside import printable
 from wallclock.predict.model import Pipeline, Prediction
-from wallclock.progress import CorpusProgress, bars, format_duration
+from wallclock.progress import CorpusProgress, bars, format_duration, format_rate, waiting
 
 #: Images that check a converted network, and that bf16 is timed with; how much faster is offered.
 _CHECKED, _TIMED, _WORTH = 8, 32, 1.1
@@ -37,16 +38,24 @@ class ThisProcess:
         With `runtime=auto` the first start decides, and OUT keeps it. Raises UserError: it cannot
         be had.
         """
-        say = partial(print_line, self._console)
+        say, recipe = partial(print_line, self._console), job.recipe
         sample = partial(estimate.sample_images, job, plan, _CHECKED)
-        if self._settings.runtime == "auto" and not job.dataset.about:
-            earns = plan.size(*plan.missing) >= estimate.LEAST
-            recipe, self._embedder = open_fastest(
-                job.recipe, job.model, say, earns=earns, sample=sample
-            )
-            job = replace(job, recipe=recipe)
-        else:
-            self._embedder = open_announced(job.recipe, job.model, say, sample)
+        earns, begun = plan.size(*plan.missing) >= estimate.LEAST, bool(job.dataset.about)
+        with waiting(self._console, f"opening {job.model.name}"):
+            try:
+                if self._settings.runtime == "auto" and not begun:
+                    recipe, self._embedder = open_fastest(
+                        recipe, job.model, say, earns=earns, sample=sample
+                    )
+                else:
+                    self._embedder = open_announced(recipe, job.model, say, sample)
+            except UserError as error:
+                if not begun:
+                    raise
+                # OUT refuses another runtime or dtype.
+                cure = re.sub(r"set (runtime|dtype)=\w+$", "give another OUT", str(error))
+                raise UserError(cure) from error
+        job = replace(job, recipe=recipe)
         return job, self._embedder.weights_digest, self._embedder.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
@@ -109,7 +118,12 @@ def _planned(plan: Plan, expected: Prediction, vector: int) -> str:
     durations = [format_duration(max(duration_s, 1)) for duration_s in seconds]
     takes = " to ".join(dict.fromkeys(durations))
     size = f"{n * vector / 1e6:,.0f} MB of vectors"
-    rate = f"{expected.img_per_s:,.0f} images/s, limited by the {expected.bottleneck}"
+    limit, name, what = expected.bottleneck, "accelerator", "network"
+    if limit == name:
+        name, what = "transform", "loader"
+    rate = f"{expected.img_per_s:,.0f} images/s, limited by the {limit}"
+    if alone := expected.supply.get(name):
+        rate += f" (the {what} alone: {format_rate(alone)})"
     return f"{n:,} images to read: {takes} at about {rate}; {size}"
 
 

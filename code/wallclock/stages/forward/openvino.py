@@ -28,6 +28,7 @@ from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.forward import Network
 from wallclock.stages.forward.networks import digest_of, load_network
 from wallclock.stages.pixels import PixelArray, Vectors
+from wallclock.summary import cosine
 
 #: Least cosine of a vector with torch's in FP32, by the precision that the graph is executed in.
 LEAST_COSINE = {"fp32": 0.99999, "bf16": 0.9995}
@@ -69,22 +70,21 @@ def make(
         about = _convert(model, recipe, images[:_N], entry)
     if "refused" in about:
         raise UserError(f"{about['refused']}; set runtime=pytorch")
-    run, dtype = _compile(entry, recipe)
+    run = _compile(entry, recipe)
     with np.load(entry / _CHECK) as check:
-        cosine = least_cosine(run(check["images"]), check["vectors"])
-    if not cosine >= LEAST_COSINE[dtype]:
-        raise UserError(
-            f"OpenVINO's vectors differ from torch's: cosine {cosine:.6f} in {dtype}, "
-            f"{LEAST_COSINE[dtype]} at least; set runtime=pytorch"
-        )
+        least = cosine(run(check["images"]), check["vectors"]).min()
+    if not least >= LEAST_COSINE[recipe.dtype]:
+        why = f"cosine {least:.6f} in {recipe.dtype}, {LEAST_COSINE[recipe.dtype]} at least"
+        cure = f"remove {entry} to convert it again, or set runtime=pytorch"
+        raise UserError(f"OpenVINO's vectors differ from torch's: {why}; {cure}")
     os.utime(entry)
     return Network(
         run,
         about["weights"],
         runtime="openvino",
-        provider=f"openvino cpu {dtype}",
-        dtype=dtype,
-        values={"compile_s": perf_counter() - began, "cosine": cosine},
+        provider=f"openvino cpu {recipe.dtype}",
+        dtype=recipe.dtype,
+        values={"compile_s": perf_counter() - began, "cosine": least},
     )
 
 
@@ -139,7 +139,7 @@ def _convert(model: ModelSpec, recipe: Recipe, images: PixelArray, entry: Path) 
         _write(entry, about, graph, images, vectors.pooler_output.numpy())
     except (OSError, RuntimeError) as error:  # OpenVINO's, of a full disk
         why = f"OpenVINO's graph cannot be kept in {entry.parent}: {reason_of(error)}"
-        raise UserError(f"{why}; free space, set XDG_CACHE_HOME or runtime=pytorch") from error
+        raise UserError(f"{why}; free space or set XDG_CACHE_HOME") from error
     _trim(entry)
     return about
 
@@ -199,8 +199,8 @@ def _graph_of(network: Any, model: ModelSpec, canvas: tuple[int, int]) -> Any:
     return steps.build()
 
 
-def _compile(entry: Path, recipe: Recipe) -> tuple[Callable[[Any], Vectors], str]:
-    """The graph compiled for this CPU, and the precision that it is executed in."""
+def _compile(entry: Path, recipe: Recipe) -> Callable[[Any], Vectors]:
+    """The graph compiled for this CPU. Raises Unavailable: it runs in another precision."""
     from openvino import Core
 
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[recipe.dtype]}
@@ -219,7 +219,7 @@ def _compile(entry: Path, recipe: Recipe) -> tuple[Callable[[Any], Vectors], str
         vectors: Vectors = compiled(images)[0]
         return vectors
 
-    return run, recipe.dtype
+    return run
 
 
 def _executed(compiled: Any) -> set[str]:
@@ -227,14 +227,6 @@ def _executed(compiled: Any) -> set[str]:
     infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
     heavy = [info for info in infos if info["layerType"].astype(str) in _HEAVY]
     return {info["runtimePrecision"].astype(str) for info in heavy}
-
-
-def least_cosine(vectors: Vectors, expected: Vectors) -> float:
-    """Of vectors (n, dim) with the expected ones; NaN where one has no direction."""
-    made, wanted = vectors.astype(np.float64), expected.astype(np.float64)
-    lengths = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(np.min((made * wanted).sum(axis=1) / lengths))
 
 
 def _noise(model: ModelSpec, recipe: Recipe) -> PixelArray:
