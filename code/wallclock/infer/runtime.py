@@ -46,7 +46,8 @@ def open_announced(
     if recipe.runtime == "openvino" and find_spec("openvino") and not is_kept(model, recipe):
         say(f"{model.name} is converted for OpenVINO, once: half a minute (not: runtime=pytorch)")
     embedder = open_embedder(recipe, model, sample=sample)
-    if embedder.labels["provider"] == "torch cpu bfloat16" and (slower := slowdown_of_bf16()) > 1:
+    in_bf16 = embedder.labels.get("provider") == "torch cpu bfloat16"
+    if in_bf16 and (slower := slowdown_of_bf16()) > 1:
         say(f"dtype=bf16: this CPU takes {slower:.1f} times as long as for fp32")
     return embedder
 
