@@ -63,6 +63,29 @@ def refuse(*_: object) -> None:
     raise AssertionError("converted again")
 
 
+#: Drops a network in another thread than the one that opened it, and then handles a signal.
+DROPPED = """
+import signal, sys, threading
+from dataclasses import replace
+from wallclock.infer.network import open_embedder
+from wallclock.job.settings import JobSettings
+
+job = JobSettings(model=sys.argv[1]).resolved("cpu")
+held = [open_embedder(replace(job.recipe, runtime="openvino", batch_size=4), job.model)]
+thread = threading.Thread(target=held.clear)
+thread.start()
+thread.join()
+signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGUSR1)
+"""
+
+
+def test_signals_are_handled_after_it(folder: Path) -> None:
+    command = [sys.executable, "-c", DROPPED, str(folder)]
+    ended = subprocess.run(command, cwd=ROOT / "code", capture_output=True, text=True, check=True)
+    assert ended.stdout == "handled\n"
+
+
 def test_torchs_vectors(folder: Path) -> None:
     """Of batches of any size; a canvas or another network is another graph."""
     model, recipe = resolved(folder)

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from time import perf_counter
@@ -201,13 +202,11 @@ def _graph_of(network: Any, model: ModelSpec, canvas: tuple[int, int]) -> Any:
 
 def _compile(entry: Path, recipe: Recipe) -> Callable[[Any], Vectors]:
     """The graph compiled for this CPU. Raises Unavailable: it runs in another precision."""
-    from openvino import Core
-
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[recipe.dtype]}
     if recipe.torch_threads:
         settings["INFERENCE_NUM_THREADS"] = recipe.torch_threads
     try:
-        compiled = Core().compile_model(entry / _GRAPH, "CPU", settings)
+        compiled = _core().compile_model(entry / _GRAPH, "CPU", settings)
     except RuntimeError as error:
         raise UserError(f"OpenVINO: {reason_of(error)}; set runtime=pytorch") from error
     executed = _executed(compiled)
@@ -220,6 +219,17 @@ def _compile(entry: Path, recipe: Recipe) -> Callable[[Any], Vectors]:
         return vectors
 
     return run
+
+
+@cache
+def _core() -> Any:
+    """One for the process: it gives its thread a stack for signal handlers, unmapped when it ends.
+
+    If another thread dropped the last one, the next signal would end the process.
+    """
+    from openvino import Core
+
+    return Core()
 
 
 def _executed(compiled: Any) -> set[str]:
