@@ -2,8 +2,9 @@
 
 import shutil
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pytest
+from moto.s3.responses import S3Response
+from moto.server import ThreadedMotoServer
 
 from tests import making
 from tests.fake_ray import FakeRay
+from tests.harness.corpora.abo.conftest import fill
 from wallclock.errors import NotReachedError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.job import apart, embed
@@ -171,3 +175,33 @@ def read_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return apart._read(kind, pa.OSFile(f"/dev/fd/{file.fileno()}"), images)[:limit]
 
     monkeypatch.setattr(apart, "read_table", read_table)
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    """moto's server with a bucket. It looks and stores in two steps, which S3 does in one."""
+    one_at_a_time, put = threading.Lock(), S3Response.put_object
+
+    def atomic(self: S3Response) -> Any:
+        with one_at_a_time:
+            return put(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(S3Response, "put_object", atomic)
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+        fill(endpoint, "bucket", {})
+        yield endpoint
+        server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new prefix, and a folder for what is temporary."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return f"s3://bucket/{tmp_path.name}"

@@ -7,24 +7,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
-import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 from moto.s3.responses import S3Response
-from moto.server import ThreadedMotoServer
 
 from tests.conftest import ROOT
-from tests.harness.corpora.abo.conftest import fill
 from tests.killing import Job, kill_at_random
 from tests.wallclock.job import test_on_ray as on_cluster
 from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, World, content
@@ -32,50 +25,18 @@ from tests.wallclock.job.test_growth import SMALL, write
 from tests.wallclock.job.test_killed import PHASED, vectors
 from wallclock.errors import UserError
 from wallclock.job import embed
-from wallclock.job.dataset import Dataset
-from wallclock.job.part import Part
 from wallclock.job.stores.s3 import S3
 from wallclock.job.verify import verify
 
 KILLS = int(os.environ.get("WALLCLOCK_KILLS", "5"))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """moto's server with a bucket. It looks and stores in two steps, which S3 does in one."""
-    one_at_a_time, put = threading.Lock(), S3Response.put_object
-
-    def atomic(self: S3Response) -> Any:
-        with one_at_a_time:
-            return put(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(S3Response, "put_object", atomic)
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-        fill(endpoint, "bucket", {})
-        yield endpoint
-        server.stop()
+def names(bucket: str) -> list[str]:
+    return sorted(S3.named(bucket).names(""))
 
 
-@pytest.fixture
-def out(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new prefix, and a folder for what is temporary."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    return f"s3://bucket/{tmp_path.name}"
-
-
-def names(out: str) -> list[str]:
-    return sorted(S3.named(out).names(""))
-
-
-def everything(out: str) -> dict[str, bytes]:
-    return {name: S3.named(out).read(name) for name in names(out) if name != ".lock"}
+def everything(bucket: str) -> dict[str, bytes]:
+    return {name: S3.named(bucket).read(name) for name in names(bucket) if name != ".lock"}
 
 
 def plain(name: str) -> str:
@@ -86,72 +47,72 @@ def plain(name: str) -> str:
 # --- the job ------------------------------------------------------------------------------------
 
 
-def test_what_was_not_reached(world: World, images: Path, out: str, reference: Content) -> None:
+def test_what_was_not_reached(world: World, images: Path, bucket: str, reference: Content) -> None:
     """The next run takes it up; what an attempt left that was not the first does not count."""
     world.change("03.jpg", "20.jpg")
-    assert embed(images, out, **QUICK).unreached == 2
+    assert embed(images, bucket, **QUICK).unreached == 2
     late = "_unreached/part-00002.0123456789ab.jsonl"
-    S3.named(out).write(late, b'{"id": "zero.jpg", "runs": 1}\n')
+    S3.named(bucket).write(late, b'{"id": "zero.jpg", "runs": 1}\n')
     world.change()
-    outcome = embed(images, out, **QUICK)
+    outcome = embed(images, bucket, **QUICK)
     assert (outcome.unreached, outcome.counts["parts"]) == (0, 3)
     assert sorted(world.read) == ["03.jpg", "20.jpg"]
-    assert content(out) == reference
-    assert late not in names(out)
-    assert verify(out, n=4).faults == ()
+    assert content(bucket) == reference
+    assert late not in names(bucket)
+    assert verify(bucket, n=4).faults == ()
 
 
 @pytest.mark.slow
-def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
+def test_as_in_a_folder(bucket: str, images: Path, tmp_path: Path) -> None:
     """Bytes of the parts and failures; a second start."""
     settings = QUICK
     embed(images, tmp_path / "out", **settings)
-    outcome = embed(images, out, **settings)
+    outcome = embed(images, bucket, **settings)
     counts = {"vectors": N - DAMAGED, "failures": DAMAGED, "skipped": 0, "parts": 3}
     assert outcome.counts == counts | {"unreached": 0, "gone": 0}
-    assert str(embed(images, out, **settings)).startswith("complete already: 39 vectors")
-    uploaded = {plain(name): data for name, data in everything(out).items()}
+    assert str(embed(images, bucket, **settings)).startswith("complete already: 39 vectors")
+    uploaded = {plain(name): data for name, data in everything(bucket).items()}
     for path in (tmp_path / "out").rglob("part-*"):
         assert uploaded[path.relative_to(tmp_path / "out").as_posix()] == path.read_bytes()
     assert (len(uploaded), json.loads(uploaded["_dataset.json"])["complete"]) == (11, True)
 
 
 @pytest.mark.slow
-def test_copied(out: str, images: Path, reference: Content, tmp_path: Path) -> None:
+def test_copied(bucket: str, images: Path, reference: Content, tmp_path: Path) -> None:
     """From a bucket to a folder and back, as `aws s3 sync` does it, without metadata."""
     settings = QUICK
-    embed(images, out, **settings)
-    for name, data in everything(out).items():
+    embed(images, bucket, **settings)
+    for name, data in everything(bucket).items():
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / name).write_bytes(data)
-        S3.named(f"{out}/back").write(plain(name), data)
-    for earlier in (out, str(tmp_path / "copy"), f"{out}/back"):
+        S3.named(f"{bucket}/back").write(plain(name), data)
+    for earlier in (bucket, str(tmp_path / "copy"), f"{bucket}/back"):
         assert content(earlier) == reference
         assert str(embed(images, earlier, **settings)).startswith("complete already")
-    assert verify(out, n=9).faults == ()
+    assert verify(bucket, n=9).faults == ()
 
 
 @pytest.mark.parametrize("metadata", [True, False])
 def test_a_damaged_object_is_made_again(
-    metadata: bool, out: str, images: Path, reference: Content
+    metadata: bool, bucket: str, images: Path, reference: Content
 ) -> None:
     """Without its metadata, which name its checksums, it is damaged whatever its bytes are."""
     settings = QUICK
-    embed(images, out, **settings)
-    row, store = "part-00001.parquet", S3.named(out)
+    embed(images, bucket, **settings)
+    row, store = "part-00001.parquet", S3.named(bucket)
     about = store._head(row)["Metadata"] if metadata else {}
     data = store.read(row)
     flipped = data[:9000] + bytes([data[9000] ^ 1]) + data[9001:]
     for damaged in (flipped, data[:-99]) if metadata else (data,):
         store._call("put_object", row, Body=damaged, Metadata=about)
-        (fault,) = verify(out, n=9).faults
+        (fault,) = verify(bucket, n=9).faults
         name = row if metadata else "_checksums/part-00001.json"
-        assert f"{out}/{name} is damaged: " in fault
+        assert f"{bucket}/{name} is damaged: " in fault
         is_unseen = metadata and damaged is flipped
-        assert str(embed(images, out, **settings)).startswith("complete") == is_unseen
+        assert str(embed(images, bucket, **settings)).startswith("complete") == is_unseen
     assert store.read(row) == data
-    assert content(out) == reference
-    assert verify(out, n=9).faults == ()
+    assert content(bucket) == reference
+    assert verify(bucket, n=9).faults == ()
 
 
 class Killed(BaseException):
@@ -160,7 +121,7 @@ class Killed(BaseException):
 
 @pytest.mark.slow
 def test_killed_before_every_change_of_the_bucket(
-    out: str, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
+    bucket: str, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each start gets one request further than the one before."""
     left, call = 0, S3._call
@@ -178,117 +139,21 @@ def test_killed_before_every_change_of_the_bucket(
     while True:
         left = starts = starts + 2
         try:
-            embed(images, out, **{**QUICK, "shard": 25})
+            embed(images, bucket, **{**QUICK, "shard": 25})
         except Killed:
             continue
         break
     assert starts > 3
-    assert content(out) == reference
+    assert content(bucket) == reference
     of_attempts = {
-        name.split(".")[1] for name in names(out) if name[0] != "." and name.count(".") > 1
+        name.split(".")[1] for name in names(bucket) if name[0] != "." and name.count(".") > 1
     }
-    assert len(of_attempts) == 2, names(out)
+    assert len(of_attempts) == 2, names(bucket)
     assert not os.listdir(tempfile.gettempdir())
 
 
-# --- one part -----------------------------------------------------------------------------------
-
-
-def part(n: int, value: float) -> Part:
-    """n rows with this value, and a failure that names it."""
-    rows: dict[str, Any] = {name: [f"{value:g}"] * n for name in ("id", "sha256", "version")}
-    failure = {"id": "f", "stage": "read", "reason": f"{value:g}"}
-    rows |= {"width": [1] * n, "height": [1] * n}
-    return Part(rows, np.full((n, 4), value, "f4"), [failure])
-
-
-def of_one_attempt(dataset: Dataset, number: int) -> str:
-    """Which of the attempts a part is."""
-    attempts = {*dataset.rows(number)["id"].to_pylist(), dataset.failures(number)[0]["reason"]}
-    attempts |= {f"{value:g}" for value in np.unique(dataset.vectors(number))}
-    (attempt,) = attempts
-    return str(attempt)
-
-
-def test_of_two_committers_one_wins(out: str) -> None:
-    both = [Dataset(S3.named(out)) for _ in range(2)]
-    for number in range(2):
-        barrier = threading.Barrier(2)
-
-        def commit(value: int, number: int = number, barrier: Any = barrier) -> None:
-            barrier.wait()
-            both[value].commit(number, part(2, value))
-
-        with ThreadPoolExecutor(2) as pool:
-            [*pool.map(commit, range(2))]
-        assert of_one_attempt(both[0], number) in ("0", "1")
-        assert len(names(out)) == (number + 1) * 3
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_what_may_still_be_committed_is_kept(
-    late: bool, out: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next job starts, and with `late` commits the part, while an actor is about to."""
-    dataset, call = Dataset(S3.named(out)), S3._call
-
-    def slow(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
-        if name == "part-00000.parquet" and action == "put_object":
-            monkeypatch.setattr(S3, "_call", call)
-            dataset.remove_leftovers()
-            if late:
-                dataset.commit(0, part(1, 7))
-                dataset.remove_leftovers()
-        return call(self, action, name, **parameters)
-
-    monkeypatch.setattr(S3, "_call", slow)
-    dataset.commit(0, part(1, 5))
-    assert of_one_attempt(dataset, 0) == ("7" if late else "5")
-    assert len(names(out)) == 3
-
-
-def test_a_commit_whose_answer_is_lost(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client sends it again and is refused: it was committed."""
-    dataset, call = Dataset(S3.named(out)), S3._call
-
-    def twice(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
-        if action == "put_object":
-            call(self, action, name, **parameters)
-        return call(self, action, name, **parameters)
-
-    monkeypatch.setattr(S3, "_call", twice)
-    dataset.commit(0, part(1, 5))
-    assert of_one_attempt(dataset, 0) == "5"
-
-
-def test_two_writers_of_one_part(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No change is lost where both replace it at once."""
-    both, meet, commit = [Dataset(S3.named(out)) for _ in range(2)], threading.Barrier(2), S3.commit
-    tags = list[str]()
-
-    def together(self: S3, staged: Path, row: str, tag: str = "") -> bool:
-        tags.append(tag)
-        if len(tags) <= 2:
-            meet.wait()
-        return commit(self, staged, row, tag)
-
-    def changed(value: int) -> Part:
-        return replace(part(1, value), rows={**part(1, value).rows, "id": [f"{value}"]})
-
-    old = part(2, 7)
-    both[0].commit(0, replace(old, rows={**old.rows, "id": ["0", "1"]}, failures=[]))
-    monkeypatch.setattr(S3, "commit", together)
-    with ThreadPoolExecutor(2) as pool:
-        [*pool.map(lambda at: both[at].replace(0, pa.array([f"{at}"]), changed(at)), range(2))]
-    assert tags[0] == tags[1] != tags[2]
-    rows = zip(both[0].rows(0)["id"].to_pylist(), both[0].vectors(0)[:, 0], strict=True)
-    assert sorted(rows) == [("0", 0), ("1", 1)]
-    both[0].remove_leftovers()
-    assert len(names(out)) == 4
-
-
 def test_two_jobs_begin_in_one_bucket(
-    out: str, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
+    bucket: str, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two, one describes what it is; the other one is told to look again."""
     create = S3.create
@@ -296,13 +161,13 @@ def test_two_jobs_begin_in_one_bucket(
     def late(self: S3, name: str, data: bytes) -> bool:
         if name == "_dataset.json":
             monkeypatch.setattr(S3, "create", create)
-            embed(images, out, **QUICK)
+            embed(images, bucket, **QUICK)
         return create(self, name, data)
 
     monkeypatch.setattr(S3, "create", late)
-    with pytest.raises(UserError, match=f"another job has begun in {out}; run the same command"):
-        embed(images, out, **{**QUICK, "shard": 5})
-    assert content(out) == reference
+    with pytest.raises(UserError, match=f"another job has begun in {bucket}; run the same command"):
+        embed(images, bucket, **{**QUICK, "shard": 5})
+    assert content(bucket) == reference
 
 
 # --- one line -----------------------------------------------------------------------------------
@@ -316,15 +181,15 @@ def refuse(code: str, status: int) -> Callable[..., Any]:
     return request
 
 
-def test_refused_in_one_line(out: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(reason: str, out: str = out) -> None:
+def test_refused_in_one_line(bucket: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(reason: str, bucket: str = bucket) -> None:
         with pytest.raises(UserError, match=reason) as caught:
-            embed(images, out, **QUICK)
+            embed(images, bucket, **QUICK)
         assert "\n" not in str(caught.value)
 
     refused("names no bucket", "s3://")
     refused("NoSuchBucket.*create the bucket", "s3://absent/x")
-    S3.named(out).write("thesis.txt", b"mine")
+    S3.named(bucket).write("thesis.txt", b"mine")
     refused(r"has no _dataset.json and is not empty \(thesis.txt\)")
     with monkeypatch.context() as patch:
         patch.setattr("botocore.client.BaseClient._make_api_call", refuse("AccessDenied", 403))
@@ -337,7 +202,7 @@ def test_refused_in_one_line(out: str, images: Path, monkeypatch: pytest.MonkeyP
             return put(self)
 
         patch.setattr(S3Response, "put_object", unconditional)
-        refused("the server ignores IfNoneMatch=", f"{out}-other")
+        refused("the server ignores IfNoneMatch=", f"{bucket}-other")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "boto3", None)
         refused("needs boto3: pip install")
@@ -352,13 +217,13 @@ def test_refused_in_one_line(out: str, images: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_at_random(out: str, images: Path, tmp_path: Path) -> None:
+def test_killed_at_random(bucket: str, images: Path, tmp_path: Path) -> None:
     """WALLCLOCK_KILLS moments."""
     settings = {**QUICK, "service_ms": 20, "workers": 1}
     words = [f"{name}={value}" for name, value in settings.items()]
 
     def place(folder: Path) -> str:
-        return f"{out}/{folder.name}"
+        return f"{bucket}/{folder.name}"
 
     job = Job(
         lambda to: [sys.executable, "-c", PHASED, "embed", str(images), place(to), *words],
@@ -413,9 +278,9 @@ sys.exit(main())
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("in_bucket", [False, True])
-def test_killed_while_it_replaces(in_bucket: bool, out: str, tmp_path: Path) -> None:
+def test_killed_while_it_replaces(in_bucket: bool, bucket: str, tmp_path: Path) -> None:
     """Eight kills, each one change further; the next start makes what a new dataset would have."""
-    place = out if in_bucket else tmp_path / "out"
+    place = bucket if in_bucket else tmp_path / "out"
     src = write(tmp_path / "in", {at: at for at in range(8)})
     (src / "bad.jpg").write_bytes(b"")
     settings = {**SMALL, "shard": 9}
@@ -439,12 +304,12 @@ def test_killed_while_it_replaces(in_bucket: bool, out: str, tmp_path: Path) -> 
 @on_cluster.needs_ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_on_a_cluster(out: str, images: Path, reference: Content) -> None:
+def test_on_a_cluster(bucket: str, images: Path, reference: Content) -> None:
     """Killed once as a whole; when it goes on, one of its actors."""
     settings = {**on_cluster.SLOW, "cluster": "local", "workers": 1}
     for parts in (3, 6):
-        process = on_cluster.start(images, out, settings)
-        while sum(name.startswith("part-") for name in names(out)) < parts:
+        process = on_cluster.start(images, bucket, settings)
+        while sum(name.startswith("part-") for name in names(bucket)) < parts:
             assert process.poll() is None, process.communicate()
             time.sleep(0.2)
         below = psutil.Process(process.pid).children(recursive=True)
@@ -456,6 +321,6 @@ def test_on_a_cluster(out: str, images: Path, reference: Content) -> None:
             actors = [child for child in below if "ray::Actor" in " ".join(child.cmdline())]
             actors[0].kill()
             assert re.search("an actor on .* was lost", on_cluster.finish(process))
-    assert content(out) == reference
-    written = [name.split(".")[0] for name in names(out) if "part-" in name]
+    assert content(bucket) == reference
+    written = [name.split(".")[0] for name in names(bucket) if "part-" in name]
     assert len({*written}) == len(written)

@@ -1,6 +1,7 @@
 """Traces made by hand, of programs whose verdict is known."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -233,3 +234,14 @@ KILLED = trace(
     exit_code=137,
     wall_s=3.2,
 )
+
+
+def a_model_beside_workers(least_s: float = 0.0) -> Trace:
+    """Two workers and a model on two cores: 8 s, of which the model takes 6 and Python 1."""
+    made = dataloader(
+        {"wait": 1.0, "forward": 6.0}, {"decode": 7.0}, n_workers=2, worker_cpu_s=4.0, cores=2
+    )
+    (threads,) = made.processes[0].threads
+    forward = function("forward")
+    threads.spent[forward] = replace(threads.spent[forward], least_s=least_s)  # type: ignore[index]
+    return made
