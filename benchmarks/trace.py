@@ -30,10 +30,24 @@ from wallclock.errors import UserError
 _SOURCES = Path(__file__).with_name("traced")
 #: What the environment has: the programs' libraries, py-spy, and what the trace needs.
 PINS = (
-    *("torch==2.14.1", "torchvision==0.29.1", "timm==1.0.31", "imagededup==0.3.3.post2"),
-    *("img2vec_pytorch", "transformers==5.24.0", "datasets==5.2.0", "accelerate==1.15.0"),
-    *("joblib==1.6.0", "fastembed==0.9.1", "onnx==1.23.2", "ray==2.60.0", "pytest==9.2.0"),
-    *("py-spy==0.4.3", "rich", "simplejpeg", "pillow", "numpy"),
+    "torch==2.14.1",
+    "torchvision==0.29.1",
+    "timm==1.0.31",
+    "imagededup==0.3.3.post2",
+    "img2vec_pytorch",
+    "transformers==5.24.0",
+    "datasets==5.2.0",
+    "accelerate==1.15.0",
+    "joblib==1.6.0",
+    "fastembed==0.9.1",
+    "onnx==1.23.2",
+    "ray==2.60.0",
+    "pytest==9.2.0",
+    "py-spy==0.4.3",
+    "rich",
+    "simplejpeg",
+    "pillow",
+    "numpy",
 )
 #: Part of a frame of py-spy's → the stage that it is of; the innermost one counts.
 _STAGE_OF = {
@@ -181,15 +195,15 @@ def _sample(command: Sequence[str], photos: Path, to: Path) -> Sequence[str]:
 
 def sampled_shares(lines: Sequence[str]) -> Mapping[str, float]:
     """Stage → its share of all samples in a known stage."""
-    found: Counter[str] = Counter()
+    samples: Counter[str] = Counter()
     for line in lines:
         frames, _, number = line.rpartition(" ")
         for frame in reversed(frames.split(";")):
             stage = next((s for part, s in _STAGE_OF.items() if _has(frame, part)), "")
             if stage:
-                found[stage] += int(number)
+                samples[stage] += int(number)
                 break
-    return {stage: number / found.total() for stage, number in found.items()}
+    return {stage: number / samples.total() for stage, number in samples.items()}
 
 
 def _has(frame: str, part: str) -> bool:

@@ -96,7 +96,7 @@ def _not_counted_s(
 ) -> tuple[float | None, float]:
     """Seconds of the cores of other programs, None if unknown; and of processes without counters.
 
-    A process that nobody waited for is the program's.
+    A process that was not waited for is the program's.
     """
     counted = sum(process.cpu_s or 0.0 for process in processes)
     others = None if ended.busy_s is None else max(0.0, ended.busy_s - max(ended.cpu_s, counted))
@@ -148,7 +148,7 @@ def _read_line(file: File, fields: Sequence[str]) -> None:
 
 
 def _processes(files: Sequence[File], ended: Ended, since_ns: int) -> list[Process]:
-    """One process for each identifier, whatever programs it ran one after the other (`exec`)."""
+    """One process for each identifier, whatever programs it ran (`exec`)."""
     programs: dict[int, list[Process]] = defaultdict(list)
     for file in files:
         programs[file.words[layout.PID]].append(_process(file, ended, since_ns))

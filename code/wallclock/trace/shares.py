@@ -153,15 +153,15 @@ class Shares:
 
     @property
     def n_ranks(self) -> int:
-        """Processes that run the model side by side; 1 for a program without a launcher."""
+        """Processes that run the model concurrently; 1 for a program without a launcher."""
         return max(1, len(self.trace.threads(of_workers=False)))
 
     @property
     def loads_itself(self) -> bool:
         """Whether lines of its own load the images, as far as samples tell, no library's loop."""
         threads = [t for process in self.trace.processes for t in process.threads]
-        found = [s for thread in threads for s in thread.samples if s.stage in LOADING]
-        return not found or any(sample.path for sample in found)
+        loading = [s for thread in threads for s in thread.samples if s.stage in LOADING]
+        return not loading or any(sample.path for sample in loading)
 
     @property
     def img_per_s(self) -> float:
@@ -245,8 +245,8 @@ def _outside(samples: Sequence[Sampled], unknown_waits: str) -> Mapping[str, flo
 
 
 def _waits_of(stage: str, samples: Sequence[Sampled]) -> float:
-    found = [each for each in samples if _split(each, OTHER_WAITS).get(stage)]
-    return _share(sum(s.waited_s for s in found), sum(s.seconds for s in found))
+    of_stage = [each for each in samples if _split(each, OTHER_WAITS).get(stage)]
+    return _share(sum(s.waited_s for s in of_stage), sum(s.seconds for s in of_stage))
 
 
 def _place_of(stage: str, samples: Sequence[Sampled], unknown_waits: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """What would help a model: read beside its passes, and with `--try` measured once the program ends.
 
-Facts are read in few passes, of which the last counts. One table has all remedies.
+Facts are read in a few passes; the last one counts. One table has all remedies.
 """
 
 from __future__ import annotations
