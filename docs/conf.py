@@ -56,6 +56,8 @@ REPORT = "report.html"
 GENERATED = {
     ROOT / "docs" / "columns.txt": ROOT / "docs" / "generated" / "columns.md",
     ROOT / "code" / "wallclock" / "__init__.py": ROOT / "docs" / "generated" / "library.md",
+    ROOT / "code/wallclock/job/settings.py": ROOT / "docs" / "generated" / "settings.md",
+    ROOT / "code/wallclock/service/settings.py": ROOT / "docs" / "generated" / "settings.md",
     REFERENCE / "figures" / "table-4-reproducibility.md": ROOT / "docs" / "generated" / "claims.md",
 }
 

@@ -20,7 +20,11 @@ from harness.provenance import ROOT
 from paper import claims, compare, drift, publish
 from paper.claims import CLAIMS, Claim
 from wallclock.clock import STAGES
+from wallclock.constraints import describe, text_of
 from wallclock.job.part import ROWS
+from wallclock.job.settings import JobSettings, VerifySettings
+from wallclock.service.modules import Embedding
+from wallclock.service.settings import ServiceSettings, describe_module
 
 SOURCE = ROOT / "docs" / "columns.txt"
 REFERENCES = ROOT / "data" / "reference"
@@ -89,11 +93,7 @@ LIBRARY: Mapping[str, Sequence[str]] = {
     ),
     "A service's module": ("wallclock.service.modules.Pixels",),
     "Measure and predict": ("StageProfiler", "predict"),
-    "Errors": (
-        "wallclock.errors.UserError",
-        "wallclock.errors.ImageError",
-        "wallclock.errors.Unavailable",
-    ),
+    "Errors": ("UserError", "wallclock.errors.ImageError", "wallclock.errors.Unavailable"),
 }
 #: Classes whose constructors are not public.
 _MADE_BY_OTHERS = ("Images", "wallclock.job.Outcome", "wallclock.job.verify.Verdict")
@@ -212,6 +212,25 @@ def _claim_line(claim: Claim) -> str:
     return f"| {' | '.join(parts)} |\n"
 
 
+def settings_page() -> str:
+    """The settings of each command, as `--help` lists them."""
+    parts = ["# Settings\n\nType `--max-failures 3`, `--max-failures=3` or `max_failures=3`.\n"]
+    for heading, settings in (
+        ("wallclock embed", describe(JobSettings)),
+        ("wallclock verify", describe(VerifySettings)),
+        ("wallclock serve", describe(ServiceSettings)),
+        ("The service's default module", describe_module(Embedding)),
+    ):
+        parts.append(
+            f"\n## {heading}\n\n| setting | default | what | allowed |\n|---|---|---|---|\n"
+        )
+        for setting in settings:
+            default = text_of(setting.default) or "none"
+            texts = (f"`{setting.name}`", f"`{default}`", setting.meaning, setting.allowed)
+            parts.append(f"| {' | '.join(texts)} |\n")
+    return "".join(parts)
+
+
 def library_page() -> str:
     """Every public name of the library; Sphinx puts the docstrings in."""
     parts = ["# Library\n"]
@@ -243,6 +262,6 @@ def _autodoc(kind: str, path: str, options: str = "") -> str:
 def write(folder: Path) -> None:
     """Write all pages into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    pages = {"columns": columns_page, "claims": claims_page, "library": library_page}
-    for name, page in pages.items():
+    for page in (columns_page, claims_page, settings_page, library_page):
+        name = page.__name__.removesuffix("_page")
         (folder / f"{name}.md").write_text(page(), encoding="utf-8")

@@ -16,6 +16,7 @@ from harness import provenance
 from paper import settings
 from paper.__main__ import main as paper
 from tests import making
+from wallclock.__main__ import COMMANDS
 
 ROOT = provenance.ROOT
 DOCUMENTS = tuple(
@@ -43,6 +44,7 @@ ALL = sorted({command for name in DOCUMENTS for command in commands(name)})
 MAIN = [command for command in ALL if "code/main.py" in command]
 MAKE = [command for command in ALL if command.startswith("make ")]
 PAPER = [command for command in ALL if "-m paper" in command]
+WALLCLOCK = [command for command in ALL if command.startswith("wallclock ")]
 
 
 def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -52,7 +54,7 @@ def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_command_is_tested() -> None:
-    assert not set(ALL) - {*MAIN, *MAKE, *PAPER}
+    assert not set(ALL) - {*MAIN, *MAKE, *PAPER, *WALLCLOCK}
     assert min(len(MAIN), len(MAKE)) >= 6
 
 
@@ -78,6 +80,12 @@ def test_paper_commands_parse(command: str, capsys: pytest.CaptureFixture[str]) 
     assert options <= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
 
 
+@pytest.mark.parametrize("command", WALLCLOCK)
+def test_wallclock_commands_parse(command: str) -> None:
+    _, name, *words = shlex.split(command)
+    COMMANDS[name].parser(words).parse_args(words)
+
+
 def anchors(path: Path) -> set[str]:
     """The fragments of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -91,7 +99,7 @@ def test_links_resolve(name: str) -> None:
         path, _, anchor = link.partition("#")
         if "://" in path:
             continue
-        target = (ROOT / name).parent / path
+        target = (ROOT / name).parent / path if path else ROOT / name
         assert target.exists(), f"{name} links to {link}"
         assert not anchor or anchor in anchors(target), f"{name} links to {link}"
 

@@ -105,9 +105,9 @@ class TestSite:
         assert [name for name in names if not {name, f"module-{name}"} & page.ids] == []
 
     def test_pages_that_are_not_committed(self, site: Path) -> None:
-        """The menu has the columns, the paper's numbers and the library, a page the report."""
+        """The menu has columns, claims, settings and the library, a page the report."""
         menu = [link for _, link in Page(site / "index.html").links]
-        names = ("columns", "claims", "library")
+        names = ("columns", "claims", "settings", "library")
         assert {f"docs/generated/{name}.html" for name in names} <= {*menu}
         assert "../report.html" in [link for _, link in Page(site / "docs" / "README.html").links]
         assert (site / "report.html").read_text(encoding="utf-8").count("<svg") > 10

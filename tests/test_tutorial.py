@@ -72,7 +72,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
     assert "no fault" in verified
     assert nearest.startswith("['0000.jpg', ")
     assert again
-    assert (tmp_path / "first" / "again" / "_dataset.json").is_file()
+    assert (tmp_path / "first" / "search.html").read_text("utf-8").count("<img") == 5
 
 
 @pytest.mark.slow

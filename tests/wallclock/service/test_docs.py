@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from tests import making
 from tests.conftest import ROOT
 from tests.wallclock.service.test_examples import results
 from wallclock.service.callbacks import SECRET, SIGNATURE, sign
-from wallclock.service.module import takes_parameters
 
 TEXT = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 
@@ -75,18 +73,6 @@ def test_no_receiver_takes_what_was_signed_for_another(
         patch.setattr("time.time", lambda: 1000.0)
         for target in (f"{joint}{path}", f"{joint}elsewhere.example{path}"):
             assert not names["is_genuine"](target, headers, b"{}")
-
-
-def test_a_module_that_reads_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    sharpness = ModuleType("sharpness")
-    exec(blocks("python")[0], sharpness.__dict__)
-    monkeypatch.setitem(sys.modules, "sharpness", sharpness)
-    names: dict[str, Any] = {}
-    exec(blocks("python")[1], names)
-    module = names["Marked"]()
-    assert takes_parameters(module)
-    rows = module.process(np.zeros((2, 8, 8, 3), np.uint8), parameters=[{"limit": -1}, {}])
-    assert rows == [{"sharpness": 0.0, "sharp": True}, {"sharpness": 0.0, "sharp": False}]
 
 
 @pytest.mark.slow
