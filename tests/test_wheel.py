@@ -160,7 +160,7 @@ print(wallclock.__file__, len(names))
 
 def test_the_command(everything: Environment, images: Path) -> None:
     command, cwd = ("-m", "wallclock"), images.parent
-    assert "wallclock embed SRC OUT" in everything.run(*command, "--help", cwd=cwd)
+    assert "wallclock embed photos/" in everything.run(*command, "--help", cwd=cwd)
     assert re.fullmatch(VERSION_LINE, everything.run(*command, "--version", cwd=cwd))
     printed = everything.run(*command, "embed", "images", "vectors", "model=null", cwd=cwd)
     assert "3 vectors, 0 failed, 0 skipped in 1 part" in printed
@@ -221,8 +221,9 @@ except wallclock.errors.UserError as error:
     [
         (("embed", "images", "vectors", "model=null"), "embed"),
         (("verify", "vectors"), "embed"),
-        (("serve", "http://127.0.0.1:1/queue"), "queue"),
+        (("serve", "http://127.0.0.1:1/queue"), "embed,queue"),
         (("trace", "-m", "this"), "trace"),
+        (("demo",), "torch"),
     ],
 )
 def test_what_an_extra_lacks_is_one_line(
@@ -280,8 +281,8 @@ except (Unavailable, UserError) as error:
 
 
 def test_help_needs_no_extra(base: Environment, tmp_path: Path) -> None:
-    for command in ((), ("embed",), ("verify",), ("serve",)):
-        assert "usage:" in base.run("-m", "wallclock", *command, "--help", cwd=tmp_path)
+    for command in ("demo", "embed", "verify", "serve", "trace"):
+        assert "usage:" in base.run("-m", "wallclock", command, "--help", cwd=tmp_path)
     assert re.fullmatch(VERSION_LINE, base.run("-m", "wallclock", "--version", cwd=tmp_path))
 
 

@@ -41,7 +41,7 @@ _VERDICT_MEANS = {
     claims.DIFFERS: "all repeats lie outside the claim’s tolerance",
     claims.CANNOT_TELL: "the repeats fall on both sides of the tolerance, or are too few",
     claims.CALIBRATION: "the number is of a mock that was made from the source’s own numbers",
-    claims.NOT_APPLICABLE: "we have a number, but of a machine that the claim is not about",
+    claims.NOT_APPLICABLE: "measured, but the claim is about other hardware or images",
     claims.NOT_RUN: "we have no number",
 }
 

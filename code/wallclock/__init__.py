@@ -16,6 +16,7 @@ from wallclock.errors import VERSION
 if TYPE_CHECKING:
     from wallclock import predict as predict
     from wallclock.clock import StageProfiler as StageProfiler
+    from wallclock.errors import UserError as UserError
     from wallclock.job import embed as embed
     from wallclock.loader.batch import Batch as Batch
     from wallclock.loader.batch import Failure as Failure
@@ -36,6 +37,7 @@ __version__ = VERSION
 #: Module → its public names.
 _HOMES = {
     "clock": ("StageProfiler",),
+    "errors": ("UserError",),
     "job": ("embed",),
     "loader.batch": ("Batch", "Failure"),
     "loader.decoding": ("decode", "loader_for"),
@@ -62,4 +64,4 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return [*__all__, "__version__"]

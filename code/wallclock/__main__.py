@@ -1,39 +1,51 @@
-"""`wallclock embed SRC OUT …`, `wallclock verify OUT …`, `serve QUEUE_URL …`, `trace SCRIPT …`."""
+"""The command `wallclock`: demo, trace, embed, verify, serve."""
 
 import os
 import signal
 import sys
-import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import Any
 
 from wallclock import __version__, native
 from wallclock.clock import collect_rarely
-from wallclock.constraints import Setting, describe, values_of
+from wallclock.constraints import describe
 from wallclock.errors import UserError, check_name, import_extra
+from wallclock.job import load
 from wallclock.machine import check_address_space
+from wallclock.options import Parser
 from wallclock.outside import guard_screen, printable
 from wallclock.trace import command as tracing
 
-#: Columns of the help: of a line, and before a setting's meaning.
-_WIDTH, _INDENT = 80, 27
 #: Characters of a last line.
 _MOST = 2000
 #: Seconds from a signal until the process ends in any case; commits are atomic.
 _GRACE_S = 4.0
-_OF_EMBED = """\
-SRC: a folder; a list (.csv, .tsv, .jsonl, .parquet, .arrow) with a column path
-or url and perhaps id; a .txt with one a line; s3://bucket/prefix; a list's URL.
-OUT: a folder or s3://bucket/prefix: new, or from an earlier run of this job."""
-_OF_VERIFY = """\
-OUT: a folder or s3://bucket/prefix that wallclock embed has finished.
-SRC: of that job, where its URL has a password or a signature: OUT keeps none."""
+_OVERVIEW = """\
+wallclock demo                    where time goes on this machine, in seconds
+wallclock trace script.py         where your program spends its time, and fixes
+wallclock embed photos/ vectors/  images to vectors; run it again to resume
+wallclock verify vectors/         check every byte, and re-embed a sample
+wallclock serve QUEUE_URL         answer the images of a queue by callbacks
+
+wallclock COMMAND --help lists its options; wallclock --version
+"""
+_OF_EMBED = (
+    "SRC is a folder, a list (.csv, .tsv, .jsonl, .parquet, .arrow with a column path or url; .txt"
+    " with one a line), tars, s3://bucket/prefix, or the URL of one. OUT is a folder or"
+    " s3://bucket/prefix: new, or from an earlier run of this job."
+)
+_OF_VERIFY = (
+    "OUT is what wallclock embed has written. Give SRC again where its URL has a password or a"
+    " signature: OUT keeps none. The exit status is 1 on a mismatch."
+)
+#: Settings of `embed` that --help lists first.
+_USUAL = ("model", "preprocess", "normalize", "batch", "device", "dtype", "workers", "prune")
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:
@@ -42,16 +54,12 @@ def _asks_for_help(words: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of `wallclock`. Both functions take the words after its name."""
+    """A command of `wallclock`. The functions take the words after its name."""
 
-    usage: str
-    summary: str
-    #: Words that it needs at least.
-    n_required: int
+    #: Reads the words: those of `serve` name a module that has settings, too.
+    parser: Callable[[Sequence[str]], ArgumentParser]
     #: Returns the exit status.
     run: Callable[[Sequence[str]], int]
-    #: Returns the rest of its help, made from the settings.
-    explain: Callable[[Sequence[str]], str]
     #: What a signal's line says of the work.
     stopped: str
     #: Whether the words ask for help.
@@ -70,41 +78,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 for success, 1 for a request that cannot be met.
 
     2 for a mistake in what was typed, for a source that is no list of images, and for a pretrained
-    model that cannot be had.
+    model that cannot be loaded.
     """
     guard_screen()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
-        print(_overview(), file=sys.stderr)
+        print(_OVERVIEW, end="", file=sys.stderr)
         return 2
     name, rest = words[0], words[1:]
     if name in ("--help", "-h", "help"):
-        print(_overview())
+        print(_OVERVIEW, end="")
         return 0
     if name == "--version":
         print(f"wallclock {__version__} (native module: {native.described()})")
         return 0
     try:
-        check_name(name, COMMANDS, "command")
-    except UserError as error:
-        return _report(error)
-    command = COMMANDS[name]
-    usage = f"usage: wallclock {name} {command.usage}"
-    try:
-        if command.wants_help(rest):
-            print(f"{usage}\n{command.summary}\n\n{command.explain(rest)}")
+        if name == "--completion":
+            print(_completion(rest))
             return 0
-        if len(rest) < command.n_required:
-            print(f"{usage}; wallclock {name} --help lists the settings", file=sys.stderr)
-            return 2
+        check_name(name, COMMANDS, "command")
+        command = COMMANDS[name]
+        if command.wants_help(rest):
+            print(command.parser(rest).format_help(), end="")
+            return 0
         return _run(command, rest)
     except UserError as error:
-        return _report(error)
-
-
-def _report(error: UserError) -> int:
-    print(f"wallclock: {error}", file=sys.stderr)
-    return error.status
+        print(f"wallclock: {error}", file=sys.stderr)
+        return error.status
 
 
 def _run(command: Command, words: Sequence[str]) -> int:
@@ -143,147 +143,110 @@ def _stop(stopped: str, number: int, frame: FrameType | None) -> None:
 # --- commands -----------------------------------------------------------------------------------
 
 
-def _embed(words: Sequence[str]) -> int:
+def embed_parser(words: Sequence[str] = ()) -> Parser:
+    """The arguments and settings of `wallclock embed`."""
     from wallclock.job.settings import JobSettings
 
+    parser = Parser("embed", "SRC OUT [options]", _OF_EMBED)
+    parser.add_argument("src", metavar="SRC", help=SUPPRESS)
+    parser.add_argument("out", metavar="OUT", help=SUPPRESS)
+    parser.add_settings(describe(JobSettings), _USUAL)
+    return parser
+
+
+def _embed(words: Sequence[str]) -> int:
+    given, values = embed_parser().read(words)
     check_address_space()
-    values = values_of(JobSettings, words[2:])
-    start = _import_job("wallclock.job.start", "wallclock embed")
-    console = _import_job("rich.console", "wallclock embed").Console(stderr=True)
-    outcome = start.embed(words[0], words[1], console=console, **values)
+    start = load("wallclock.job.start", "wallclock embed", given.src)
+    console = load("rich.console", "wallclock embed").Console(stderr=True)
+    outcome = start.embed(given.src, given.out, console=console, **values)
     print(f"wallclock: {printable(str(outcome), _MOST)}")
     return 1 if outcome.unreached else 0
 
 
-def _verify(words: Sequence[str]) -> int:
+def _verify_parser(words: Sequence[str] = ()) -> Parser:
     from wallclock.job.settings import VerifySettings
 
+    parser = Parser("verify", "OUT [SRC] [options]", _OF_VERIFY)
+    parser.add_argument("out", metavar="OUT", help=SUPPRESS)
+    parser.add_argument("src", metavar="SRC", nargs="?", help=SUPPRESS)
+    parser.add_settings(describe(VerifySettings), ("n", "seed"))
+    return parser
+
+
+def _verify(words: Sequence[str]) -> int:
+    given, values = _verify_parser().read(words)
     check_address_space()
-    given = [word for word in words[1:2] if "://" in word or os.path.exists(word)]
-    values = values_of(VerifySettings, words[1 + len(given) :])
-    verify = _import_job("wallclock.job.verify", "wallclock verify").verify
-    verdict = verify(words[0], *given, **values)
+    verify = load("wallclock.job.verify", "wallclock verify", given.out).verify
+    sources = [] if given.src is None else [given.src]
+    verdict = verify(given.out, *sources, **values)
     print(f"wallclock: {printable(str(verdict), _MOST)}")
     return 1 if verdict.faults else 0
 
 
-def _import_job(module: str, command: str) -> Any:
-    """Import a module of a job; where the extra `embed` is not installed, name pyarrow first."""
-    import_extra("pyarrow", command, "embed")
-    return import_extra(module, command, "embed")
+def _serve_parser(words: Sequence[str]) -> Parser:
+    from wallclock.service import settings
+
+    sys.path.insert(0, os.getcwd())  # where a user's module is
+    name = settings.module_name(words)
+    try:
+        return settings.parser(name, settings.find_module(name))
+    except UserError as error:
+        parser = settings.parser(name, None)
+        parser.epilog = str(error)
+        return parser
 
 
 def _serve(words: Sequence[str]) -> int:
+    from wallclock.service.settings import extras
+
     check_address_space()
-    worker = import_extra("wallclock.service.worker", "wallclock serve", "queue")
-    status: int = worker.serve(words[0], words[1:])
+    worker = import_extra("wallclock.service.worker", "wallclock serve", extras(words))
+    status: int = worker.serve(words)
     # A thread may still be in a call that nothing waits for.
     sys.stderr.flush()
     os._exit(status)
 
 
-# --- help ---------------------------------------------------------------------------------------
+def _demo_parser(words: Sequence[str] = ()) -> Parser:
+    return Parser("demo", "", "Time a hundred generated photos in two loaders, and draw it.")
 
 
-def _overview() -> str:
-    usages = [f"wallclock {name} {command.usage}" for name, command in COMMANDS.items()]
-    summaries = [f"{name:<7}{command.summary}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: " + "\n       ".join(usages),
-            "",
-            *summaries,
-            "",
-            "wallclock COMMAND --help lists a command's settings; wallclock --version",
-        ]
-    )
+def _demo(words: Sequence[str]) -> int:
+    _demo_parser().read(words)
+    import_extra("torch", "wallclock demo", "torch")
+    from wallclock.demo import demo
+
+    demo()
+    return 0
 
 
-def _lines(settings: Iterable[Setting]) -> str:
-    """A line or two for each setting: its name and default, what it means, what it may be."""
-    lines = []
-    for setting in settings:
-        head = f"  {setting.name}={setting.default}"
-        texts = textwrap.wrap(setting.meaning, _WIDTH - _INDENT)
-        if setting.allowed:
-            allowed = f"({setting.allowed})"
-            if texts and len(texts[-1]) + 1 + len(allowed) <= _WIDTH - _INDENT:
-                texts[-1] += f" {allowed}"
-            else:
-                texts.append(allowed)
-        if texts and len(head) < _INDENT:
-            head = head.ljust(_INDENT) + texts.pop(0)
-        lines.append(head)
-        lines += [" " * _INDENT + text for text in texts]
-    return "\n".join(lines)
-
-
-def _explain_job(about: str, settings: str, words: Sequence[str]) -> str:
-    """What its SRC and OUT are, and a class of settings of the job's."""
-    from wallclock.job import settings as job
-
-    lines = _lines(describe(getattr(job, settings)))
-    return f"{about}\n\nsettings, key=value, with their defaults:\n{lines}"
-
-
-def _explain_serve(words: Sequence[str]) -> str:
-    from wallclock.service import settings
-
-    module = settings.last_text(words, "module") or settings.ServiceSettings.module
-    return (
-        "QUEUE_URL: of an SQS queue. docs/service.md explains messages and modules.\n\n"
-        "settings, key=value, with their defaults:\n"
-        f"{_lines(describe(settings.ServiceSettings))}\n\n"
-        f"of {module}:\n{_lines_of_module(module)}"
-    )
-
-
-def _lines_of_module(name: str) -> str:
-    """The settings that a module of the service adds; why not, where it cannot be imported."""
-    from wallclock.service import settings
-
-    sys.path.insert(0, os.getcwd())  # where a user's module is
-    try:
-        module = settings.find_module(name)
-    except UserError as error:
-        return textwrap.fill(str(error), _WIDTH, initial_indent="  ", subsequent_indent="  ")
-    return _lines(settings.describe_module(module))
+def _completion(words: Sequence[str]) -> str:
+    """The script that completes commands and options in a shell: bash, zsh or tcsh."""
+    shtab = import_extra("shtab", "wallclock --completion", "completion")
+    shell = check_name(words[0] if words else "", shtab.SUPPORTED_SHELLS, "shell")
+    every = ArgumentParser(prog="wallclock")
+    commands = every.add_subparsers()
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, parents=[command.parser(())], add_help=False)
+    return str(shtab.complete(every, shell))
 
 
 COMMANDS = {
-    "embed": Command(
-        usage="SRC OUT [key=value ...]",
-        summary="images to vectors; run the same command again to resume",
-        n_required=2,
-        run=_embed,
-        explain=partial(_explain_job, _OF_EMBED, "JobSettings"),
-        stopped="finished parts are kept; run the same command again to resume",
-    ),
-    "verify": Command(
-        usage="OUT [SRC] [key=value ...]",
-        summary="re-embed a sample with Pillow and compare; exits 1 on a mismatch",
-        n_required=1,
-        run=_verify,
-        explain=partial(_explain_job, _OF_VERIFY, "VerifySettings"),
-        stopped="nothing was written",
-    ),
-    "serve": Command(
-        usage="QUEUE_URL [key=value ...]",
-        summary="images of a queue to results, sent to callbacks",
-        n_required=1,
-        run=_serve,
-        explain=_explain_serve,
-        stopped="no message was taken yet",
-    ),
+    "demo": Command(parser=_demo_parser, run=_demo, stopped="nothing was written"),
     "trace": Command(
-        usage="[OPTION ...] SCRIPT.PY [ARG ...] | -m MODULE [ARG ...]",
-        summary="run a program of yours, say where its wall time goes and what to fix",
-        n_required=1,
+        parser=lambda words: tracing.parser(),
         run=tracing.trace,
-        explain=tracing.explain,
         stopped="the program has ended, its report is lost",
         wants_help=tracing.wants_help,
     ),
+    "embed": Command(
+        parser=embed_parser,
+        run=_embed,
+        stopped="finished parts are kept; run the same command again to resume",
+    ),
+    "verify": Command(parser=_verify_parser, run=_verify, stopped="nothing was written"),
+    "serve": Command(parser=_serve_parser, run=_serve, stopped="no message was taken yet"),
 }
 
 

@@ -5,7 +5,7 @@ workers: Annotated[int, Range(0, 1024), Help("threads that load; 0: one per core
 
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -57,10 +57,10 @@ class Help:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting as it is described to a user; texts, as they are typed."""
+    """A setting as it is described to a user."""
 
     name: str
-    default: str
+    default: Any
     #: The text of its `Help`; empty without one.
     meaning: str
     #: `0 to 1024`, or names with commas; empty where its type says all.
@@ -124,41 +124,11 @@ def _refused(key: str, value: Any, wanted: str) -> UsageError:
     return UsageError(f"{printable(f'{key}={value}', 100)}: {wanted}")
 
 
-# --- key=value words ----------------------------------------------------------------------------
-
-
-def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:
-    """Values from `key=value` words, each of the type of its field's default in `cls`.
-
-    Raises UsageError: as `texts_of` does.
-    """
-    defaults = {item.name: item.default for item in fields(cls)}
-    texts = texts_of(words, defaults)
-    return {name: value_of(text, defaults[name]) for name, text in texts.items()}
-
-
-def texts_of(words: Sequence[str], names: Collection[str]) -> dict[str, str]:
-    """Texts by name from `key=value` words; two dashes before the key are allowed.
-
-    Raises UsageError: one line, for a name that is not among `names` with the nearest ones.
-    """
-    texts: dict[str, str] = {}
-    for position, word in enumerate(words):
-        name, equals, text = word.removeprefix("--").partition("=")
-        check_name(name, names, "setting")
-        if not equals:
-            following = words[position + 1] if position + 1 < len(words) else ""
-            if word.startswith("--") and following and "=" not in following:
-                raise UsageError(f"{word} {following}: write {name}={following}")
-            raise UsageError(f"{word}: give it a value, {name}=…")
-        texts[name] = text
-    return texts
+# --- values as they are typed -------------------------------------------------------------------
 
 
 def value_of(text: str, default: Any) -> Any:
     """A word as the type of its setting's default has it; the check says what it should be."""
-    if isinstance(default, bool):
-        return {"true": True, "false": False}.get(text.lower(), text)
     if isinstance(default, str):
         return text
     if default is None and not text:
@@ -199,7 +169,7 @@ def describe_setting(name: str, hint: Any, default: Any) -> Setting:
             allowed = ", ".join(choice for choice in note.names if choice)
         elif isinstance(note, Range) and note.most < math.inf:
             allowed = f"{note.least:g} to {note.most:.10g}"
-    return Setting(name, text_of(default), meaning, allowed)
+    return Setting(name, default, meaning, allowed)
 
 
 def _notes(hint: Any) -> Iterable[Any]:

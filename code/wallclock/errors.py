@@ -6,11 +6,14 @@ and keeps its traceback.
 
 import difflib
 import errno
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from wallclock.outside import printable
 
@@ -61,8 +64,15 @@ class Unavailable(UserError):  # noqa: N818 - of the suite a result, not a fault
 
 
 def install_hint(extra: str) -> str:
-    """The command that installs what an extra of the wheel brings."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    """The command that installs what an extra brings, from where this package was installed."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    origin = ""
+    with suppress(PackageNotFoundError, ValueError):  # of an index nothing is recorded
+        recorded = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+        url = urlsplit(recorded.get("url", ""))
+        origin = unquote(url.path) if url.scheme == "file" else ""
+    return f"pip install '{origin or DISTRIBUTION}[{extra}]'"
 
 
 def import_extra(module: str, what: str, extra: str) -> Any:

@@ -26,9 +26,16 @@ _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "asimdbf16", "bf16", "svebf1
 SWAPPING = 100 * 2**20
 
 
+def affinity() -> set[int]:
+    """The cores that this process may run on: all, where the system has no affinity (macOS)."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
 def usable_cores() -> int:
     """The cores that this process may use: its affinity, or fewer where a cgroup grants less."""
-    available, quota = len(os.sched_getaffinity(0)), cpu_quota()
+    available, quota = len(affinity()), cpu_quota()
     return min(available, math.ceil(quota)) if quota else available
 
 
@@ -96,7 +103,7 @@ def busy_s(root: Path = Path("/")) -> float | None:
     counters = root / "proc/stat"
     if not counters.exists():
         return None
-    cores = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    cores = {f"cpu{number}" for number in affinity()}
     ticks = 0
     for line in counters.read_text(encoding="ascii").splitlines():
         name, *fields = line.split()

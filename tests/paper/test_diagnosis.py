@@ -14,8 +14,9 @@ from paper.diagnosis import words_of
 from paper.findings import Diagnosis
 from tests.fixture_run import FIXTURES
 from tests.paper.tables import Row, save
+from wallclock.__main__ import embed_parser
 from wallclock.clock import STAGES
-from wallclock.constraints import build, values_of
+from wallclock.constraints import build
 from wallclock.job.settings import JobSettings
 
 #: Predictions of a real run, proved: DINOv2 on two CPU cores, 200 photos.
@@ -212,7 +213,7 @@ def test_the_command_is_the_fastest_setup_that_a_job_can_run(folder: Path) -> No
     command = job.embed_command(case(*rows))
     settings = "batch=64 dtype=fp32 workers=2 device=cuda"
     assert command == f'make embed IMAGES=/path/to/images OUT=/path/to/vectors ARGS="{settings}"'
-    build(JobSettings, values_of(JobSettings, settings.split()), "")
+    build(JobSettings, embed_parser().read(["a", "b", *settings.split()])[1], "")
     save(folder / diagnose.PREDICTIONS_CSV, rows, list(rows[0]))
     (page,) = job.render(folder, folder / "figures").paths
     assert settings in page.read_text(encoding="utf-8")

@@ -3,14 +3,16 @@
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from tests.conftest import ROOT
 from wallclock import __version__, native
 from wallclock.__main__ import COMMANDS, main
-from wallclock.constraints import describe
+from wallclock.constraints import describe, text_of
+from wallclock.errors import install_hint
+from wallclock.job import EmbedOptions
 from wallclock.job.settings import JobSettings, VerifySettings
 from wallclock.service.modules import Embedding
 from wallclock.service.settings import ServiceSettings, describe_module
@@ -24,6 +26,7 @@ CLASSES: dict[str, tuple[Any, ...]] = {
     "serve": (ServiceSettings,),
     # Its options are covered in trace/test_command.py.
     "trace": (),
+    "demo": (),
 }
 #: Libraries that are not among the wheel's own dependencies.
 OF_EXTRAS = (
@@ -61,34 +64,59 @@ def test_every_command_is_covered() -> None:
 def test_help_explains_every_setting(command: str, capsys: Capture) -> None:
     lines = help_of(command, capsys)
     assert max(map(len, lines)) <= 80
-    flat = " ".join(" ".join(lines).split())
+    flat = "".join("".join(lines).split())  # lines end at hyphens, too
     for cls in CLASSES[command]:
         for setting in describe(cls):
             assert 0 < len(setting.meaning) <= 60, setting
-            allowed = f" ({setting.allowed})" if setting.allowed else ""
-            entry = f" {setting.name}={setting.default} {setting.meaning}{allowed} "
-            assert entry in f"{flat} ", setting
+            allowed = f"{setting.allowed}; " if setting.allowed else ""
+            default = text_of(setting.default) or "none"
+            text = f"{setting.meaning} ({allowed}default: {default})"
+            assert f"--{setting.name.replace('_', '-')}" in flat
+            assert "".join(text.split()) in flat, setting
+
+
+def test_usual_settings_are_listed_first(capsys: Capture) -> None:
+    text = "\n".join(help_of("embed", capsys))
+    usual, more = text.split("\nmore:\n")
+    assert "--model X" in usual
+    assert "--shard N" in more
 
 
 def test_help_of_serve_lists_the_modules_settings(capsys: Capture) -> None:
     default = "\n".join(help_of("serve", capsys))
     for setting in describe_module(Embedding):
         assert setting.meaning
-        assert f"  {setting.name}={setting.default}" in default
-    pixels = help_of("serve", capsys, "module=wallclock.service.modules:Pixels")
-    assert any(line.startswith("  size=224 ") for line in pixels)
-    assert not any(line.startswith("  dtype=") for line in pixels)
-    nowhere = help_of("serve", capsys, "module=nowhere:It")
-    assert nowhere[-1].startswith("  module=nowhere:It: No module named 'nowhere'")
+        assert f"  --{setting.name.replace('_', '-')}" in default
+    pixels = help_of("serve", capsys, "--module", "wallclock.service.modules:Pixels")
+    assert any(line.startswith("  --size N ") for line in pixels)
+    assert not any(line.startswith("  --dtype ") for line in pixels)
+    nowhere = "\n".join(help_of("serve", capsys, "module=nowhere:It"))
+    assert "module=nowhere:It: No module named 'nowhere'" in nowhere
 
 
-@pytest.mark.parametrize("word", ["--help", "-h"])
-def test_overview(word: str, capsys: Capture) -> None:
-    assert main([word]) == 0
-    lines = capsys.readouterr().out.splitlines()
+@pytest.mark.parametrize("words", [["--help"], ["-h"], []])
+def test_overview(words: list[str], capsys: Capture) -> None:
+    assert main(words) == (0 if words else 2)
+    printed = capsys.readouterr()
+    lines = (printed.out or printed.err).splitlines()
+    assert len(lines) <= 8
     assert max(map(len, lines)) <= 80
-    for position, (name, command) in enumerate(COMMANDS.items()):
-        assert lines[position].endswith(f"wallclock {name} {command.usage}")
+    for line, name in zip(lines, COMMANDS, strict=False):
+        assert line.startswith(f"wallclock {name}")
+
+
+def test_completion(capsys: Capture) -> None:
+    pytest.importorskip("shtab")
+    assert main(["--completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in (*COMMANDS, "--max-failures", "--json"))
+    assert main(["--completion", "fsh"]) == 2
+    assert "did you mean" in capsys.readouterr().err
+
+
+def test_a_type_checker_knows_the_settings() -> None:
+    typed, fields = get_type_hints(EmbedOptions), get_type_hints(JobSettings)
+    assert typed == fields
 
 
 def test_version(capsys: Capture) -> None:
@@ -114,11 +142,6 @@ def test_help_into_a_closed_pipe(words: list[str]) -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_no_command_prints_the_usage(capsys: Capture) -> None:
-    assert main([]) == 2
-    assert capsys.readouterr().err.startswith("usage: wallclock embed SRC OUT")
 
 
 # --- without the extras -------------------------------------------------------------------------
@@ -163,31 +186,45 @@ def test_help_needs_no_extra() -> None:
     )
     done = run_without(OF_EXTRAS, statement)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("usage: wallclock") == 4
+    assert done.stdout.count("usage: wallclock") == 3
 
 
 @pytest.mark.parametrize(
-    ("libraries", "words", "line"),
+    ("libraries", "words", "cause", "extras"),
     [
-        (OF_EXTRAS, ["embed", "a", "b"], "wallclock embed needs pyarrow, {}[embed]'"),
-        (("rich",), ["embed", "a", "b"], "wallclock embed needs rich, {}[embed]'"),
-        (("rich",), ["trace", __file__], "wallclock trace needs rich, {}[trace]'"),
-        (("aiohttp",), ["serve", "u"], "wallclock serve needs aiohttp, {}[queue]'"),
+        (OF_EXTRAS, ["embed", "a", "b"], "embed needs pyarrow", "embed"),
+        (OF_EXTRAS, ["embed", "s3://a/b", "b"], "embed needs pyarrow", "embed,s3"),
+        (("rich",), ["embed", "a", "b"], "embed needs rich", "embed"),
+        (("rich",), ["trace", __file__], "trace needs rich", "trace"),
+        (("aiohttp",), ["serve", "u"], "serve needs aiohttp", "embed,queue"),
+        (("aiohttp",), ["serve", "u", "--module", "my:Own"], "serve needs aiohttp", "queue"),
+        (("torch",), ["demo"], "demo needs torch", "torch"),
     ],
 )
 def test_a_missing_extra_is_one_line(
-    libraries: tuple[str, ...], words: list[str], line: str
+    libraries: tuple[str, ...], words: list[str], cause: str, extras: str
 ) -> None:
+    """It names all extras that the command needs."""
     done = call_without(libraries, *words)
-    expected = line.format("which is not installed: pip install 'wallclock-images")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1] == f"wallclock: {expected}"
+    expected = f"wallclock: wallclock {cause}, which is not installed: {install_hint(extras)}"
+    assert done.stderr.splitlines()[-1] == expected
+
+
+def test_python_looks_at_the_package_without_an_extra() -> None:
+    statement = (
+        "import wallclock; from wallclock import *; import pydoc\n"
+        "assert hasattr(wallclock, 'embed'); pydoc.render_doc(wallclock)\n"
+        "assert set(dir(wallclock)) == {*wallclock.__all__, '__version__'}\n"
+    )
+    done = run_without((*OF_EXTRAS, "torch"), statement)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
     ("statement", "library", "extra"),
     [
-        ("import wallclock; wallclock.embed", "pyarrow", "embed"),
+        ("import wallclock; wallclock.embed('a', 'b')", "pyarrow", "embed"),
         ("from wallclock.service import Pixels", "orjson", "queue"),
     ],
 )
@@ -196,4 +233,4 @@ def test_a_missing_extra_in_python(statement: str, library: str, extra: str) -> 
     last = done.stderr.splitlines()[-1]
     assert last.startswith("wallclock.errors.UserError: ")
     assert f"needs {library}, which is not installed" in last
-    assert last.endswith(f"pip install 'wallclock-images[{extra}]'")
+    assert last.endswith(install_hint(extra))

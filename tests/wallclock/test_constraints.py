@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from wallclock.constraints import Help, OneOf, Range, Setting, build, describe, texts_of, values_of
+from wallclock.constraints import Help, OneOf, Range, Setting, build, describe, text_of
 from wallclock.errors import UserError
+from wallclock.options import Parser
 
 
 @dataclass(frozen=True)
@@ -20,28 +21,40 @@ class Settings:
     plain: str = "x"
 
 
+def read(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The argument and the settings that the words of a command give."""
+    parser = Parser("toy", "PLACE [options]")
+    parser.add_argument("place", metavar="PLACE")
+    parser.add_settings(describe(Settings), ("n",))
+    given, values = parser.read(words)
+    return given.place, values
+
+
 def test_settings_are_described() -> None:
     assert describe(Settings) == [
-        Setting("n", "8", "images", "1 to 65536"),
-        Setting("seconds", "0.5", "to wait", ""),
+        Setting("n", 8, "images", "1 to 65536"),
+        Setting("seconds", 0.5, "to wait", ""),
         Setting("color", "", "of the light", "red, green"),
-        Setting("strict", "false", "stop at the first failure", ""),
-        Setting("most", "", "empty: all", "0 to 9"),
+        Setting("strict", False, "stop at the first failure", ""),
+        Setting("most", None, "empty: all", "0 to 9"),
         Setting("plain", "x", "", ""),
     ]
 
 
 def test_described_defaults_can_be_typed() -> None:
     """What `--help` prints, given as words, is what is there without words."""
-    words = [f"{setting.name}={setting.default}" for setting in describe(Settings)]
-    assert build(Settings, values_of(Settings, words), "") == Settings()
+    words = [f"{setting.name}={text_of(setting.default)}" for setting in describe(Settings)]
+    assert build(Settings, read(["here", *words])[1], "") == Settings()
 
 
 @pytest.mark.parametrize(
     ("words", "values"),
     [
         (["n=3", "--strict=TRUE"], {"n": 3, "strict": True}),
+        (["--n", "3", "--strict"], {"n": 3, "strict": True}),
+        (["--no-strict", "--seconds=2"], {"strict": False, "seconds": 2}),
         (["n=3", "n=4"], {"n": 4}),
+        (["--n", "-3"], {"n": -3}),
         (["most=", "plain="], {"most": None, "plain": ""}),
         (["most=7"], {"most": 7}),
         (["seconds=1e2", "color=a=b"], {"seconds": 100.0, "color": "a=b"}),
@@ -49,7 +62,7 @@ def test_described_defaults_can_be_typed() -> None:
     ],
 )
 def test_words_are_values(words: Sequence[str], values: dict[str, Any]) -> None:
-    assert values_of(Settings, words) == values
+    assert read(["here", *words]) == read([*words, "here"]) == ("here", values)
 
 
 @pytest.mark.parametrize(
@@ -57,17 +70,17 @@ def test_words_are_values(words: Sequence[str], values: dict[str, Any]) -> None:
     [
         (["m=3"], "no setting is called 'm'; valid: color, most, n, plain, seconds, strict"),
         (["colour=red"], "no setting is called 'colour'; did you mean color?"),
-        (["n"], "n: give it a value, n=…"),
-        (["--n"], "--n: give it a value, n=…"),
-        (["--n", "5"], "--n 5: write n=5"),
-        (["--n", "plain=3"], "--n: give it a value, n=…"),
+        (["n"], "n: write --n X; usage: wallclock toy PLACE [options]; --help lists the options"),
+        (["--n"], "argument --n: expected one argument; usage: wallclock toy PLACE [options]"),
+        (["--n", "plain=3"], "argument --n: expected one argument"),
         (["--nn", "5"], "no setting is called 'nn'; did you mean n"),
-        (["n", "5"], "n: give it a value, n=…"),
+        (["strict=yes"], "strict=yes: give true or false"),
+        (["there"], "there: unknown; usage: wallclock toy PLACE [options]"),
     ],
 )
 def test_mistaken_words_are_one_line(words: Sequence[str], line: str) -> None:
     with pytest.raises(UserError) as caught:
-        texts_of(words, list(Settings.__dataclass_fields__))
+        read(["here", *words])
     assert str(caught.value).startswith(line)
 
 

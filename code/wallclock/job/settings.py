@@ -81,23 +81,21 @@ class JobSettings:
     processes: Annotated[
         int, Range(0, 1024), Help("processes for the loading threads; 0 picks a number")
     ] = 0
-    shard: Annotated[
-        int, Range(1, 10_000_000), OF_DATASET, Help("images per part of the dataset")
-    ] = 2000
-    deduplicate: Annotated[bool, Help("embed identical files of a part once")] = True
+    shard: Annotated[int, Range(1, 10_000_000), OF_DATASET, Help("images per output file")] = 2000
+    deduplicate: Annotated[bool, Help("embed identical files in a part once")] = True
     max_failures: Annotated[
         Count | None, Help("stop after more failures than this; empty: never")
     ] = None
     user_agent: Annotated[str, Help("User-Agent sent to image servers")] = Limits.user_agent
-    give_up_s: Annotated[
-        float, Range(0), Help("seconds without any answer after which the run stops")
-    ] = Limits.give_up_s
+    give_up_s: Annotated[float, Range(0), Help("stop after so many seconds without any answer")] = (
+        Limits.give_up_s
+    )
     prune: Annotated[bool, Help("remove images from OUT that are gone from SRC")] = False
     limit: Annotated[
         Positive | None, Help("number of images from the start of SRC; empty: all")
     ] = None
     service_ms: Annotated[
-        float, Range(0, 3_600_000), Help("the mock's time for a batch, in ms; needs model=null")
+        float, Range(0, 3_600_000), Help("the mock's ms per batch; needs model=null")
     ] = 0.0
     cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT; empty: none")] = ""
 
@@ -233,5 +231,5 @@ class JobSettings:
 class VerifySettings:
     """How `verify` checks a dataset."""
 
-    n: Annotated[int, Range(1, 1_000_000), Help("images of the sample")] = 64
-    seed: Annotated[int, Range(0), Help("of the sample's random choice")] = 0
+    n: Annotated[int, Range(1, 1_000_000), Help("images in the sample")] = 64
+    seed: Annotated[int, Range(0), Help("seed of the random sample")] = 0

@@ -107,22 +107,7 @@ class Outcome:
 def embed(
     src: str | Path, out: str | Path, *, console: Console | None = None, **values: Any
 ) -> Outcome:
-    """Embed the images of a source into Parquet files in a folder or a bucket.
-
-    Call it again after whatever stopped it, or when the source has other images: finished parts
-    are kept, and what is new or has changed is embedded.
-
-    Args:
-        src: a folder, a list (docs/embed.md has its formats), s3://bucket/prefix, tars or tables of
-            images, or the URL of one.
-        out: a folder or s3://bucket/prefix: new, or of an earlier run of the same job.
-        console: where progress goes; by default nowhere.
-        values: the fields of `JobSettings`.
-
-    Raises:
-        UserError: the request cannot be met, or no image gave a vector; one line that says why and
-            what to do.
-    """
+    """`wallclock.embed`, where all extras are installed."""
     settings, console = build(JobSettings, values, ""), console or Console(quiet=True)
     if not settings.cluster:
         here = nullcontext(ThisProcess(settings, console))

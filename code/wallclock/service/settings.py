@@ -1,24 +1,17 @@
 """The settings of a service and of its module: `key=value` on the command line."""
 
 import inspect
+from argparse import SUPPRESS
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
-from wallclock.constraints import (
-    Help,
-    OneOf,
-    Range,
-    Setting,
-    build,
-    describe_setting,
-    texts_of,
-    value_of,
-)
+from wallclock.constraints import Help, OneOf, Range, Setting, build, describe, describe_setting
 from wallclock.errors import UsageError, first_line, import_extra
 from wallclock.machine import usable_cores
+from wallclock.options import Parser
 from wallclock.recipe import Positive
 
 if TYPE_CHECKING:
@@ -27,6 +20,8 @@ if TYPE_CHECKING:
 _Tasks = Annotated[int, Range(1, 10_000)]
 _Seconds = Annotated[float, Range(0, 43_200)]
 _SecondsOfTry = Annotated[float, Range(0.001, 3600)]
+#: Listed first by --help.
+USUAL = ("module", "batch", "workers", "downloads", "callbacks", "visibility_s", "port", "log")
 
 
 @dataclass(frozen=True)
@@ -36,57 +31,45 @@ class ServiceSettings:
     module: Annotated[str, Help("package.module:Class; its parameters are settings")] = (
         "wallclock.service.modules:Embedding"
     )
-    batch: Annotated[int, Range(1, 65_536), Help("most rows of a batch")] = 64
-    max_wait_s: Annotated[_Seconds, Help("seconds that a batch's first row waits for others")] = (
-        0.02
-    )
-    workers: Annotated[int, Range(0, 1024), Help("threads of preprocess; 0: one per core")] = 0
-    pulls: Annotated[int, Range(1, 100), Help("receives from the queue at a time")] = 3
-    downloads: Annotated[_Tasks, Help("downloads at a time")] = 32
-    callbacks: Annotated[_Tasks, Help("callbacks at a time")] = 32
-    max_held: Annotated[
-        int, Range(20, 100_000), Help("most messages held at a time, in any state")
-    ] = 2_000
-    buffer_mb: Annotated[Positive, Help("MB of images in the buffers; above it none is pulled")] = (
+    batch: Annotated[int, Range(1, 65_536), Help("largest batch")] = 64
+    max_wait_s: Annotated[_Seconds, Help("seconds that a batch waits for more images")] = 0.02
+    workers: Annotated[int, Range(0, 1024), Help("threads for preprocess; 0: one per core")] = 0
+    pulls: Annotated[int, Range(1, 100), Help("concurrent receives from the queue")] = 3
+    downloads: Annotated[_Tasks, Help("concurrent downloads")] = 32
+    callbacks: Annotated[_Tasks, Help("concurrent callbacks")] = 32
+    max_held: Annotated[int, Range(20, 100_000), Help("most messages held at a time")] = 2_000
+    buffer_mb: Annotated[Positive, Help("MB of buffered images above which no more are pulled")] = (
         512
     )
     wait_s: Annotated[int, Range(0, 20), Help("seconds that a receive waits for messages")] = 5
     visibility_s: Annotated[
         int, Range(0, 43_200), Help("visibility timeout in seconds; 0: the queue's own")
     ] = 0
-    retry_s: Annotated[_Seconds, Help("seconds before the second delivery; then doubled")] = 10.0
+    retry_s: Annotated[_Seconds, Help("seconds before the second delivery, then doubled")] = 10.0
     callback_patience_s: Annotated[
-        _Seconds, Help("seconds that a result waits for a receiver that is down")
+        _Seconds, Help("seconds to keep retrying a receiver that is down")
     ] = 300.0
-    notify_failures: Annotated[
-        bool, Help("call back the reason, too, where an image is given up")
-    ] = False
-    grace_s: Annotated[_Seconds, Help("seconds from SIGTERM until unfinished work is returned")] = (
-        30.0
+    notify_failures: Annotated[bool, Help("also call back with the reason when an image fails")] = (
+        False
     )
-    stall_s: Annotated[_Seconds, Help("seconds of one batch above which /health fails")] = 300.0
+    grace_s: Annotated[_Seconds, Help("seconds to finish work after SIGTERM")] = 30.0
+    stall_s: Annotated[_Seconds, Help("seconds in one batch after which /health fails")] = 300.0
     host: Annotated[str, Help("address of /health, /ready and /metrics")] = "127.0.0.1"
     port: Annotated[
         int, Range(0, 65_535), Help("port of /health, /ready and /metrics; 0: none")
     ] = 8080
-    log: Annotated[str, OneOf(("debug", "info", "warning")), Help("least level that is logged")] = (
-        "info"
-    )
-    allow_private: Annotated[bool, Help("allow any address and port: for hosts of one's own")] = (
-        False
-    )
+    log: Annotated[
+        str, OneOf(("debug", "info", "warning")), Help("lowest level that is logged")
+    ] = "info"
+    allow_private: Annotated[bool, Help("allow private addresses and any port")] = False
     private_callbacks: Annotated[bool, Help("the same for callbacks alone")] = False
-    ports: Annotated[str, Help("ports that URLs may name, with commas")] = "80,443"
-    connect_s: Annotated[_SecondsOfTry, Help("seconds to connect, of one try")] = 5.0
-    read_s: Annotated[
-        _SecondsOfTry, Help("seconds of silence, or of less than 1 kB/s, of one try")
-    ] = 10.0
-    total_s: Annotated[_SecondsOfTry, Help("seconds of one try, redirects included")] = 30.0
-    attempts: Annotated[int, Range(1, 100), Help("tries, with random growing pauses")] = 4
-    max_bytes: Annotated[int, Range(1, 1 << 31), Help("most bytes of an image")] = 50_000_000
-    max_redirects: Annotated[
-        int, Range(0, 20), Help("redirects to an image, each checked as its URL")
-    ] = 3
+    ports: Annotated[str, Help("ports allowed in URLs, separated by commas")] = "80,443"
+    connect_s: Annotated[_SecondsOfTry, Help("seconds to connect, per try")] = 5.0
+    read_s: Annotated[_SecondsOfTry, Help("seconds of silence or under 1 kB/s, per try")] = 10.0
+    total_s: Annotated[_SecondsOfTry, Help("seconds per try, redirects included")] = 30.0
+    attempts: Annotated[int, Range(1, 100), Help("tries, backing off in between")] = 4
+    max_bytes: Annotated[int, Range(1, 1 << 31), Help("largest image in bytes")] = 50_000_000
+    max_redirects: Annotated[int, Range(0, 20), Help("redirects followed per image")] = 3
 
     def __post_init__(self) -> None:
         self.allowed_ports()
@@ -104,23 +87,44 @@ class ServiceSettings:
             raise UsageError(f"ports={self.ports}: give numbers, as in 80,443") from error
 
 
-def read(words: Sequence[str]) -> tuple[ServiceSettings, "Callable[[], Module]"]:
-    """The settings of `key=value` words, and what makes the module with its own.
+def parser(name: str, module: "type[Module] | None") -> Parser:
+    """The command's parser, with the settings of a module where it can be imported."""
+    about = "QUEUE_URL is an SQS queue's. docs/service.md explains messages and modules."
+    made = Parser("serve", "QUEUE_URL [options]", about)
+    made.add_argument("queue_url", metavar="QUEUE_URL", help=SUPPRESS)
+    made.add_settings(describe(ServiceSettings), USUAL)
+    if module is not None:
+        made.add_settings(describe_module(module), title=f"of {name}")
+    return made
 
-    Raises UsageError: one line that names the setting.
 
-    A parameter of the module with the name of a setting of the service gets that.
+def module_name(words: Sequence[str]) -> str:
+    """The module that the words name, or the default."""
+    first = Parser("serve", "QUEUE_URL [options]")
+    first.add_settings(describe(ServiceSettings)[:1])
+    given, _ = first.parse_known_args(first.as_options(words))
+    return str(getattr(given, "module", ServiceSettings.module))
+
+
+def extras(words: Sequence[str]) -> str:
+    """The extras of the wheel that the service needs with the module that the words name."""
+    return "embed,queue" if module_name(words) == ServiceSettings.module else "queue"
+
+
+def read(words: Sequence[str]) -> tuple[str, ServiceSettings, "Callable[[], Module]"]:
+    """The queue's URL, the settings, and what makes the module with its own.
+
+    A parameter of the module with the name of a setting of the service gets that. Raises
+    UsageError: one line that names the setting.
     """
-    module = find_module(last_text(words, "module") or ServiceSettings.module)
-    own = {item.name: item.default for item in fields(ServiceSettings)}
-    options = {name: item.default for name, item in parameters_of(module).items()}
-    defaults = options | own
-    texts = texts_of(words, defaults)
-    values = {name: value_of(text, defaults[name]) for name, text in texts.items()}
-    service = build(ServiceSettings, {k: v for k, v in values.items() if k in own}, "")
-    shared = {name: getattr(service, name) for name in options if name in own}
-    given = {name: value for name, value in values.items() if name in options}
-    return service, partial(module, **given | shared)
+    name = module_name(words)
+    module = find_module(name)
+    given, values = parser(name, module).read(words)
+    names, options = {item.name for item in fields(ServiceSettings)}, parameters_of(module)
+    service = build(ServiceSettings, {k: v for k, v in values.items() if k in names}, "")
+    shared = {name: getattr(service, name) for name in options if name in names}
+    of_module = {name: value for name, value in values.items() if name in options}
+    return given.queue_url, service, partial(module, **of_module | shared)
 
 
 def find_module(name: str) -> "type[Module]":
@@ -158,12 +162,3 @@ def describe_module(module: "type[Module]") -> list[Setting]:
         for name, parameter in parameters_of(module).items()
         if name not in shared
     ]
-
-
-def last_text(words: Sequence[str], key: str) -> str:
-    """The text of the last word `key=text`; empty without one."""
-    for word in reversed(words):
-        name, _, text = word.removeprefix("--").partition("=")
-        if name == key:
-            return text
-    return ""

@@ -166,21 +166,20 @@ async def _answering(
         await runner.cleanup()
 
 
-def serve(url: str, words: Sequence[str]) -> int:
+def serve(words: Sequence[str]) -> int:
     """Serve a queue until SIGTERM or SIGINT; 0, or 128 + the signal if messages were not returned.
 
     1: the queue refuses to be served any longer; the log says why. A second signal returns what is
     held at once.
 
     Args:
-        url: of the queue.
-        words: `key=value` settings.
+        words: the queue's URL, and settings as they are typed.
 
     Raises:
         UserError: a setting, a model or a queue that is not there.
     """
     sys.path.insert(0, os.getcwd())  # where a user's module is
-    settings, make_module = read(words)
+    url, settings, make_module = read(words)
     set_up(settings.log)
     queue = Queue(url, settings.visibility_s)  # before the module, which may load long
     module = make_module()

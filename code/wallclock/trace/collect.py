@@ -1,6 +1,5 @@
 """From the counters that a program's processes left to a `Trace`."""
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -9,6 +8,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO
 
+from wallclock.machine import affinity
 from wallclock.trace.inside import layout
 from wallclock.trace.record import (
     STAGES,
@@ -68,7 +68,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
         exit_code=ended.exit_code,
         wall_s=(ended.ended_ns - ended.started_ns) / 1e9,
         first_image_s=(since_ns - ended.started_ns) / 1e9 if firsts else None,
-        cores=len(os.sched_getaffinity(0)),
+        cores=len(affinity()),
         processes=processes,
         images=_images(files),
         uses=tuple({f"{use}": use for file in files for use in file.uses}.values()),

@@ -4,6 +4,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -20,9 +21,18 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"trace: {message}; {valid}")
 
 
-def _parser() -> _Parser:
-    parser = _Parser(usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
-    add = parser.add_argument_group("options, before the script").add_argument
+def parser() -> _Parser:
+    """The options of the command, which end where the script begins."""
+    made = _Parser(
+        usage="wallclock trace [options] SCRIPT.PY [ARG ...] | -m MODULE [ARG ...]",
+        description="Runs the program with this Python, unchanged: its input, output, signals and"
+        " exit status are its own. The report goes to standard error. All words after the script"
+        " are the script's. docs/trace.md says what is seen, and what is not.",
+        formatter_class=partial(argparse.HelpFormatter, width=80),
+        add_help=False,
+        allow_abbrev=False,
+    )
+    add = made.add_argument_group("options, before the script").add_argument
     add("--json", type=Path, metavar="FILE", help="write the trace and the verdict as JSON")
     add("--html", type=Path, metavar="FILE", help="write the report as a page of HTML")
     text = "then measure open_images on the program's own images"
@@ -30,7 +40,7 @@ def _parser() -> _Parser:
     add("-h", "--help", action="store_true", help=argparse.SUPPRESS)
     add("-m", nargs=argparse.REMAINDER, dest="module", help=argparse.SUPPRESS)
     add("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return parser
+    return made
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -38,7 +48,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
     Raises UsageError: an option is unknown or lacks its value, or there is no program.
     """
-    given = _parser().parse_args(words)
+    given = parser().parse_args(words)
     given.program = ("-m", *given.module) if given.module else (*given.script,)
     if given.help:
         return given
@@ -86,13 +96,3 @@ def _check_writable(path: Path) -> None:
     folder = path.absolute().parent
     if path.is_dir() or not os.access(folder, os.W_OK):
         raise UserError(f"{path} cannot be written: name a file in a folder that can")
-
-
-def explain(words: Sequence[str]) -> str:
-    """The command's help after its usage."""
-    return (
-        "Runs the program with this Python, unchanged: its input, output, signals and\n"
-        "exit status are its own. The report goes to standard error. All words after\n"
-        "the script are the script's. docs/trace.md: what is seen, and what is not.\n\n"
-        f"{_parser().format_help().rstrip()}"
-    )

@@ -77,7 +77,7 @@ class LocalBed:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
             fixed += [f"port={port}", "retry_s=0", "grace_s=5"]
-            settings, make_module = read([*fixed, *words])
+            _, settings, make_module = read(["queue", *fixed, *words])
             url = f"{queue}/{ACCOUNT}/{self.work}"
             worker = Worker(Queue(url, settings.visibility_s), settings, make_module())
             served = asyncio.create_task(run_until_signal(worker))

@@ -86,8 +86,9 @@ def test_any_body_is_a_request_or_refused_in_one_line(body: str) -> None:
 
 
 def test_settings_of_a_command_and_a_module() -> None:
-    words = [TOY, "batch=16", "name=x", "private_callbacks=true", "--read_s=3"]
-    service, make_module = read(words)
+    words = [TOY, "batch=16", "queue", "--name", "x", "--private-callbacks", "--read_s=3"]
+    url, service, make_module = read(words)
+    assert url == "queue"
     assert (service.batch, service.private_callbacks, service.read_s) == (16, True, 3)
     assert make_module().values == (16, 1, "x")  # type: ignore[attr-defined]
 
@@ -96,7 +97,7 @@ def test_settings_of_a_command_and_a_module() -> None:
     ("words", "reason"),
     [
         (["bach=1"], "no setting is called 'bach'; did you mean batch"),
-        (["batch"], "batch: give it a value, batch=…"),
+        (["batch"], "batch: write --batch X"),
         (["batch=0"], "batch=0: give a whole number from 1 to 65536"),
         (["ports=http"], "ports=http: give numbers, as in 80,443"),
         (["module=nowhere:It"], "module=nowhere:It: No module named 'nowhere'; give package"),
@@ -106,13 +107,13 @@ def test_settings_of_a_command_and_a_module() -> None:
 )
 def test_mistakes_are_one_line(words: list[str], reason: str) -> None:
     with pytest.raises(UserError, match=reason) as caught:
-        read(words if words[0].startswith("module") else [TOY, *words])
+        read(["queue", *(words if words[0].startswith("module") else [TOY, *words])])
     assert "\n" not in str(caught.value)
 
 
 def test_settings_of_a_module_are_described() -> None:
     """`batch` is the service's."""
-    expected = [Setting("scale", "1", "of the values", ""), Setting("name", "", "", "")]
+    expected = [Setting("scale", 1.0, "of the values", ""), Setting("name", "", "", "")]
     assert describe_module(Toy) == expected
 
 
