@@ -32,12 +32,13 @@ PRODUCT = {
     "job": ("stages", "fetch", "check", "loader", "infer", "predict"),
     "service": ("stages", "fetch", "check", "loader", "infer", "job"),
     "trace": ("predict", "stages", "loader"),
+    "demo": ("loader",),
 }
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
     *("budget", "checkpoint", "clock", "constraints", "documents", "errors", "files", "formats"),
-    *("isobmff", "jpeg", "kept", "machine", "metrics", "native", "orientation", "outside"),
-    *("preprocess", "pretrained", "processor", "progress", "recipe", "summary", "tiff"),
+    *("isobmff", "jpeg", "kept", "machine", "metrics", "native", "options", "orientation"),
+    *("outside", "preprocess", "pretrained", "processor", "progress", "recipe", "summary", "tiff"),
 }
 #: A traced program loads this package under another name: its modules import each other relatively.
 TRACED = ROOT / "code" / "wallclock" / "trace" / "inside"
