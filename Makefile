@@ -2,20 +2,23 @@
 PYTHON ?= python3
 ARGS ?=
 PROFILE ?= paper
-LOCKED := requirements/$(or $(LOCK),dev).lock
+# .venv keeps its lock and its build of torch until others are given: LOCK=paper CUDA=128.
+KEPT := $(shell cat .venv/.ready 2>/dev/null)
+LOCK ?= $(or $(word 1,$(KEPT)),dev)
+CUDA ?= $(word 2,$(KEPT))
+LOCKED := requirements/$(LOCK).lock
 # PY=python: an environment of yours, with the lock's packages; nothing is set up.
 ifndef PY
 PY := .venv/bin/python
-INSTALLED := .venv/.ready$(if $(LOCK),-$(LOCK))
-READY := $(INSTALLED) .venv/.native
+READY := .venv/.ready .venv/.native
 endif
 # The suite runs from its checkout; only the product is installed.
 export PYTHONPATH := $(CURDIR)/code:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 .DEFAULT_GOAL := help
 # Every cell is a process of its own: without bytecode each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
-# The paper profile uses the paper's images, the quick one generated images. A corpus= in ARGS comes later and wins.
-FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
+# The paper profile uses the paper's images and weights, the quick one generated images. What ARGS sets comes later and wins.
+FLAGS := $(if $(filter quick,$(PROFILE)),--quick,--n 100000 corpus=abo model.weights=pretrained) --experiment all
 # The paper's numbers of images: REPEATS=5 measures all of them, `make data` brings them in any case.
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
@@ -24,7 +27,7 @@ MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id
 FAULTS := $(addprefix tests/,test_killing.py test_disk_full.py test_wheel.py test_contributing.py \
   harness/test_killed.py harness/corpora/abo/test_killed.py wallclock/loader/test_threads.py \
   $(addprefix wallclock/job/test_,killed.py runtime.py stopped.py s3_out.py damaged.py) wallclock/service/test_service_faults.py)
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs native test regression test-faults test-slow test-install lint audit lock clean
+.PHONY: help setup doctor quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs native test regression test-faults test-slow test-install lint audit lock clean
 
 ##@ set-up
 
@@ -33,14 +36,19 @@ help: ## list the targets
 	  n = split(text, parts, " \\| "); printf "  make %-14s%s\n", a[1], parts[1]; \
 	  if (n > 1) printf "%21s%s\n", "", parts[2]}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## .venv from the lock, the native module | LOCK=paper: the paper's versions; PYTHON=/path/to/python3.11
+setup: $(READY) ## .venv from the lock, the native module | LOCK=paper: the paper's versions; CUDA=128: torch for that CUDA; PYTHON=python3.11
 
 ifdef READY
-$(INSTALLED): $(LOCKED) requirements/hashes.txt pyproject.toml scripts/setup.sh
-	@bash scripts/setup.sh $(PYTHON) $(LOCKED)
-	@touch $@
+.venv/.ready: $(LOCKED) requirements/hashes.txt pyproject.toml scripts/setup.sh
+	@bash scripts/setup.sh "$(PYTHON)" $(LOCKED) $(CUDA)
+	@echo $(LOCK) $(CUDA) >$@
 
-.venv/.native: $(INSTALLED) $(wildcard code/wallclock/native/*.[ch])
+ifneq ($(strip $(LOCK) $(CUDA)),$(strip $(KEPT)))
+.venv/.ready: FORCE
+FORCE:
+endif
+
+.venv/.native: .venv/.ready $(wildcard code/wallclock/native/*.[ch])
 	@bash scripts/native.sh $(PY)
 	@touch $@
 endif
@@ -90,9 +98,12 @@ compare: $(READY) ## compare two files of vectors by id | A=old.parquet B=new.pa
 quick: $(READY) ## smoke test: tables, figures, verdicts in minutes on a CPU
 	@$(PY) code/main.py --quick $(ARGS)
 
-all: data run ## the complete paper: data and run | REPEATS=5: the long run; PROFILE=quick: few, generated images
+doctor: $(READY) ## what is installed, what a run would miss here, what to do | PROFILE=quick: of the quick run
+	@$(PY) -m paper doctor --profile $(PROFILE)
 
-data: $(READY) ## download the paper's images | PROFILE=quick: generate images instead
+all: doctor data run ## the complete paper: doctor, data, run | REPEATS=5: the long run; PROFILE=quick: few, generated images
+
+data: $(READY) ## download the paper's images and weights | PROFILE=quick: generate images instead
 	@$(PY) code/main.py $(FLAGS) $(FULL) only=data $(ARGS)
 
 run: $(READY) ## run every experiment, then publish | REPEATS=5: the long run; ARGS="corpus=folder corpus.path=DIR"

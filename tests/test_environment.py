@@ -152,7 +152,7 @@ def test_conda_installs_the_lock() -> None:
     assert pip == ["-r requirements/dev.lock", "--editable ."]
     plain = [part for part in CONDA["dependencies"] if isinstance(part, str)]
     names = sorted(re.split(r"[<>=]", part)[0] for part in plain)
-    assert names == ["libjpeg-turbo", "pip", "python"]
+    assert names == ["c-compiler", "libjpeg-turbo", "pip", "python"]
     assert "libjpeg-turbo>=3" in plain
     (python,) = [part.partition("=")[2] for part in plain if part.startswith("python=")]
     assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(f"{python}.0")
@@ -221,3 +221,84 @@ def test_kills_and_faults_are_part_of_ci() -> None:
 def test_scripts_stop_at_the_first_error(script: str) -> None:
     assert "set -euo pipefail" in (ROOT / script).read_text(encoding="utf-8")
     subprocess.run(["bash", "-n", str(ROOT / script)], check=True)
+
+
+# --- the environment's lock -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """What `make setup` reads; an environment whose programs note what they are asked."""
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    asked = f'echo "$@" >>{tmp_path}/asked'
+    read = 'case "$*" in */dev/stdin*) cat >/dev/null ;; esac'
+    (programs / "pip").write_text(f"#!/bin/sh\n{asked}\n{read}\n")
+    version = "grep -h ^torch== requirements/$(cut -c1-5 lock).lock"
+    (programs / "python").write_text(f'#!/bin/sh\ncase "$2" in *torch==*) {version} ;; esac\n')
+    (programs / "gcc").write_text("#!/bin/sh\n")
+    for path in programs.iterdir():
+        path.chmod(0o755)
+    return tmp_path
+
+
+def make(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "--no-print-directory", *words],
+        cwd=project,
+        env={**os.environ, "MAKEFLAGS": "", "PATH": f"{project}/.venv/bin:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kept", "words", "arguments"),
+    [
+        ("", (), "requirements/dev.lock"),
+        ("dev", (), ""),
+        ("paper 128", (), ""),
+        ("paper 128", ("LOCK=paper", "CUDA=128"), ""),
+        ("paper", ("LOCK=dev",), "requirements/dev.lock"),
+        ("paper", ("LOCK=paper", "CUDA=128"), "requirements/paper.lock 128"),
+        ("paper 128", ("CUDA=",), "requirements/paper.lock"),
+    ],
+)
+def test_an_environment_keeps_its_lock_until_another_is_given(
+    project: Path, kept: str, words: tuple[str, ...], arguments: str
+) -> None:
+    if kept:
+        for name in (".ready", ".native"):
+            (project / ".venv" / name).write_text(kept)
+    planned = make(project, "--dry-run", "setup", *words).stdout
+    set_up = re.findall(r'setup\.sh "python3" (.*?) *$', planned, flags=re.MULTILINE)
+    assert set_up == ([arguments] if arguments else []), planned
+
+
+def test_a_build_of_torch_is_installed_over_another(project: Path) -> None:
+    (project / "lock").write_text("paper")
+    (project / ".venv" / ".ready").write_text("paper cpu\n")
+    done = make(project, ".venv/.ready", "LOCK=paper", "CUDA=128")
+    assert done.returncode == 0, done.stderr
+    assert (project / ".venv" / ".ready").read_text() == "paper 128\n"
+    asked = (project / "asked").read_text()
+    assert "uninstall -q -y torch\n" in asked
+    assert "https://download.pytorch.org/whl/cu128 torch==2.11.0+cu128\n" in asked
+
+
+def test_an_old_python_names_ways_without_root(project: Path, tmp_path: Path) -> None:
+    shutil.rmtree(project / ".venv")
+    python = tmp_path / "python3.10"
+    python.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.10.12 || exit 1\n')
+    python.chmod(0o755)
+    done = make(project, "setup", f"PYTHON={python}")
+    assert done.returncode != 0
+    assert "Python 3.11 or newer with venv is needed; here: Python 3.10.12" in done.stderr
+    for way in ("uv venv --seed --python 3.12 .venv", "conda env create -f environment.yml"):
+        assert way in done.stderr
+    assert not (project / ".venv").exists()

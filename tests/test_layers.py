@@ -33,6 +33,7 @@ PRODUCT = {
     "service": ("stages", "fetch", "check", "loader", "infer", "job"),
     "trace": ("predict", "stages", "loader"),
     "demo": ("loader",),
+    "doctor": ("stages",),
 }
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
@@ -162,6 +163,7 @@ USED_BY_HARNESS = {
     "check",
     "clock",
     "constraints",
+    "doctor",
     "errors",
     "fetch.folder",
     "fetch.objects",

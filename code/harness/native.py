@@ -7,9 +7,11 @@ import sys
 from contextlib import suppress
 from functools import cache
 
-#: The one line to type where libturbojpeg is missing.
+#: What to do where libturbojpeg is missing.
 INSTALL_HINT = (
-    "sudo apt-get install -y libturbojpeg0 (Ubuntu: libturbojpeg; conda: libjpeg-turbo>=3)"
+    "apt-get install libturbojpeg0 (Ubuntu: libturbojpeg); without root: conda create -p turbo "
+    "-c conda-forge libjpeg-turbo, then export "
+    "WALLCLOCK_LIBTURBOJPEG=$PWD/turbo/lib/libturbojpeg.so.0"
 )
 
 _FOLDERS = (

@@ -71,9 +71,7 @@ class Telemetry:
         """Add one sample of a GPU; a reading that it does not support, as a slice, is left out."""
         for name, value in gpu_readings(handle).items():
             self.samples[name].append(value)
-        with suppress(nvml.NVMLError):
-            reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-            self._throttled |= {name for bit, name in _THROTTLE.items() if reasons & bit}
+        self._throttled |= throttle_reasons(handle)
 
 
 def gpu_readings(handle: Any) -> dict[str, float]:
@@ -92,6 +90,14 @@ def gpu_readings(handle: Any) -> dict[str, float]:
         with suppress(nvml.NVMLError):
             readings[name] = read()
     return readings
+
+
+def throttle_reasons(handle: Any) -> set[str]:
+    """Why a GPU is slower than it could be at this moment; empty also where it does not say."""
+    with suppress(nvml.NVMLError):
+        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        return {name for bit, name in _THROTTLE.items() if reasons & bit}
+    return set()
 
 
 class Recording:
@@ -130,6 +136,22 @@ def recorded(device: str) -> Iterator[Recording]:
             yield recording
         finally:
             recording.end()
+
+
+@contextmanager
+def of_gpu(device: str) -> Iterator[dict[str, Any]]:
+    """Record a GPU while the block runs; `telemetry` is in what it yields after the block.
+
+    Nothing on another device, where the sampler would take time from what is measured.
+    """
+    readings: dict[str, Any] = {}
+    if device == "cuda":
+        with recorded(device) as recording:
+            recording.begin()
+            yield readings
+        readings["telemetry"] = recording.values
+    else:
+        yield readings
 
 
 def _sample(pid: int, device: str) -> None:

@@ -1,4 +1,4 @@
-"""`python -m paper figures|diff|report|check|analytic|footnotes`: from records and tables alone."""
+"""`python -m paper doctor|figures|diff|report|check|analytic|footnotes`: no torch, no images."""
 
 import argparse
 import sys
@@ -8,8 +8,20 @@ from pathlib import Path
 from rich.console import Console
 
 from harness import provenance
-from paper import calculator, check, claims, diff, footnotes, packing, publish, report, terminal
+from paper import (
+    calculator,
+    check,
+    claims,
+    diff,
+    doctor,
+    footnotes,
+    packing,
+    publish,
+    report,
+    terminal,
+)
 from paper.usage import OneLineParser
+from wallclock.doctor import render
 from wallclock.errors import UsageError, UserError
 from wallclock.files import write_text
 from wallclock.outside import guard_screen
@@ -31,6 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="python -m paper", description=__doc__)
     commands = parser.add_subparsers(required=True)
+
+    command = commands.add_parser("doctor", help=_doctor.__doc__)
+    command.set_defaults(run=_doctor)
+    command.add_argument("--out", type=Path, default=_DATA, help="the folder that a run writes to")
+    command.add_argument("--profile", choices=("paper", "quick"), default="paper")
 
     command = commands.add_parser("figures", help=_figures.__doc__)
     command.set_defaults(run=_figures)
@@ -72,6 +89,13 @@ def _add_folders(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=Path, default=_DATA, help="the folder of tables")
     figures = provenance.ROOT / "figures"
     command.add_argument("--figures", type=Path, default=figures, help="the folder of figures")
+
+
+def _doctor(options: argparse.Namespace, console: Console) -> int:
+    """Say what a run would miss on this machine, and what to do; 1 where it cannot measure."""
+    findings = [*doctor.examine(options.out, quick=options.profile == "quick")]
+    terminal.print_line(render(findings), console)
+    return int(any(finding.stops for finding in findings))
 
 
 def _figures(options: argparse.Namespace, console: Console) -> int:

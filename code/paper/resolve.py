@@ -210,7 +210,7 @@ def _corpus(choices: Any) -> CorpusSpec:
     return corpus
 
 
-def _has_hub(model: ModelSpec) -> bool:
+def has_weights(model: ModelSpec) -> bool:
     """Whether pretrained weights can be had: from the disk, or from a hub that the user set up.
 
     A guess would hang on a machine without one.
@@ -225,7 +225,7 @@ def _has_hub(model: ModelSpec) -> bool:
 def _model(choices: Any) -> ModelSpec:
     if isinstance(choices, Mapping) and choices["weights"] == "auto":
         random = build(ModelSpec, dict(choices) | {"weights": "random"}, "model")
-        weights = "pretrained" if _has_hub(random) else "random"
+        weights = "pretrained" if has_weights(random) else "random"
         choices = dict(choices) | {"weights": weights}
     model = build(ModelSpec, choices, "model")
     for name in ("service_ms", "service_ms_per_image"):

@@ -1,4 +1,4 @@
-"""The command `wallclock`: demo, trace, embed, verify, serve."""
+"""The command `wallclock`: demo, doctor, trace, embed, verify, serve."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 
-from wallclock import __version__, native
+from wallclock import __version__, doctor
 from wallclock.clock import collect_rarely
 from wallclock.constraints import describe
 from wallclock.errors import UserError, check_name, import_extra
@@ -28,6 +28,7 @@ _MOST = 2000
 _GRACE_S = 4.0
 _OVERVIEW = """\
 wallclock demo                    where time goes on this machine, in seconds
+wallclock doctor                  what runs here, and how to get what is missing
 wallclock trace script.py         where your program spends its time, and fixes
 wallclock embed photos/ vectors/  images to vectors; run it again to resume
 wallclock verify vectors/         check every byte, and re-embed a sample
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_OVERVIEW, end="")
         return 0
     if name == "--version":
-        print(f"wallclock {__version__} (native module: {native.described()})")
+        print(f"wallclock {__version__}")
         return 0
     try:
         if name == "--completion":
@@ -221,6 +222,18 @@ def _demo(words: Sequence[str]) -> int:
     return 0
 
 
+def _doctor_parser(words: Sequence[str] = ()) -> Parser:
+    about = "Say what is installed and runs here. The exit status is 1 where something does not work."
+    return Parser("doctor", "", about)
+
+
+def _doctor(words: Sequence[str]) -> int:
+    _doctor_parser().read(words)
+    findings = [*doctor.examine()]
+    print(doctor.render(findings))
+    return int(any(finding.stops for finding in findings))
+
+
 def _completion(words: Sequence[str]) -> str:
     """The script that completes commands and options in a shell: bash, zsh or tcsh."""
     shtab = import_extra("shtab", "wallclock --completion", "completion")
@@ -234,6 +247,7 @@ def _completion(words: Sequence[str]) -> str:
 
 COMMANDS = {
     "demo": Command(parser=_demo_parser, run=_demo, stopped="nothing was written"),
+    "doctor": Command(parser=_doctor_parser, run=_doctor, stopped="nothing was changed"),
     "trace": Command(
         parser=lambda words: tracing.parser(),
         run=tracing.trace,

@@ -17,7 +17,10 @@ from wallclock.recipe import Recipe
 #: Major version of the CUDA that torch is built for → the oldest driver that runs it:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 _OLDEST_DRIVER = {12: 525, 13: 580}
-_OLDER_WHEELS = "`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu128 make setup LOCK=paper`"
+_OF_CUDA_12 = (
+    "install torch from download.pytorch.org/whl/cu128 (in the checkout: make setup LOCK=paper "
+    "CUDA=128)"
+)
 #: Of address space, of which little is memory: all libraries, and what serves a core.
 _LIBRARIES_BYTES, _THREAD_BYTES = 3 << 30, 1 << 28
 #: Of bf16, in the kernel's list: x86 and ARM.
@@ -196,15 +199,16 @@ def require_cuda(what: str = "device=cuda") -> None:
     with suppress(UserError):  # without pynvml there is less to say
         present = gpus()
     if present and torch.version.cuda is None:
-        reason += f": it is built without CUDA, and {present[0]['name']} is here"
+        reason += f": it is built without CUDA, and {present[0]['name']} is here; {_OF_CUDA_12}"
     elif present:
         cuda, driver = str(torch.version.cuda), present[0]["driver"]
-        oldest = _OLDEST_DRIVER.get(int(cuda.partition(".")[0]), 0)
-        if int(driver.partition(".")[0]) < oldest:
-            reason += (
-                f": it is built for CUDA {cuda}, which needs driver {oldest} or newer, and this is "
-                f"driver {driver}. Update the driver, or type {_OLDER_WHEELS}"
-            )
+        major, oldest = (
+            int(driver.partition(".")[0]),
+            _OLDEST_DRIVER.get(int(cuda.partition(".")[0]), 0),
+        )
+        if major < oldest:
+            fix = f"update it, or {_OF_CUDA_12}" if major >= _OLDEST_DRIVER[12] else "update it"
+            reason += f": built for CUDA {cuda}, it needs driver {oldest}; here: {driver}; {fix}"
     raise Unavailable(reason)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-_NOT_COMPILED = "not compiled: install gcc and Python's headers, then install again"
+_NOT_COMPILED = "not compiled"
 
 
 def find() -> Any:

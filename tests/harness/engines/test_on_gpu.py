@@ -206,10 +206,14 @@ def test_only_threads_overlap_on_a_gpu(cuda: fake_cuda.Device) -> None:
 @pytest.mark.parametrize(
     ("cuda", "driver", "reason"),
     [
-        ("13.0", "535.183.06", "for CUDA 13.0, which needs driver 580 or newer, .* 535.183.06. Up"),
+        (
+            "13.0",
+            "535.183.06",
+            "for CUDA 13.0, it needs driver 580; here: 535.183.06; .* CUDA=128\\)$",
+        ),
         ("13.0", "580.65.06", "sees no CUDA device$"),
-        ("12.8", "470.82.01", "needs driver 525 .*type `PIP_EXTRA_INDEX_URL=.* LOCK=paper`$"),
-        (None, "580.65.06", "it is built without CUDA, and Tesla T4 is here$"),
+        ("12.8", "470.82.01", "needs driver 525; here: 470.82.01; update it$"),
+        (None, "580.65.06", "it is built without CUDA, and Tesla T4 is here; install torch"),
     ],
 )
 def test_a_gpu_that_torch_cannot_use(

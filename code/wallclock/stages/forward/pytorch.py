@@ -48,10 +48,5 @@ def build(request: NetworkRequest) -> Network:
         provider=f"torch {first.device.type} {str(first.dtype).removeprefix('torch.')}",
         dtype=next(name for name, value in TORCH_DTYPES.items() if value == first.dtype),
         compile=compiled,
-        values={"compile_s": compile_s, "attention": _attention(network)},
+        values={"compile_s": compile_s},
     )
-
-
-def _attention(network: Any) -> str:
-    how = str(getattr(network.config, "_attn_implementation", "none"))
-    return "fused" if how == "sdpa" else how
