@@ -241,6 +241,15 @@ def wall_columns(repeats: Records) -> Row:
     return {"repeats": len(walls), "wall_s_min": min(walls), "wall_s_max": max(walls)}
 
 
+def clock_columns(repeats: Records) -> Row:
+    """The mean clock of the GPU in all repeats, and why it was lowered; empty without telemetry."""
+    recorded = [record.values.get("telemetry", {}) for record in measured(repeats)]
+    clocks = [mhz for series in recorded for mhz in series.get("sm_mhz", ())]
+    reasons = sorted({why for series in recorded for why in series.get("throttle_reasons", ())})
+    mean = sum(clocks) / len(clocks) if clocks else None
+    return {"sm_clock_mhz": mean, "throttle_reasons": "; ".join(reasons)}
+
+
 def spread_columns(repeats: Records) -> Row:
     """How many repeats measured; the median of their rates, the lowest and the highest."""
     rates = [rate(record) for record in measured(repeats)]

@@ -20,7 +20,7 @@ COLUMNS = _common.columns(
     "seconds_per_100k_origin batch_p50_ms batch_p95_ms batch_p99_ms",
     _common.LATENCY_COLUMNS,
     _common.with_limits("peak_gpu_mem_gib gpu_util_mean"),
-    "peak_gpu_reserved_gib peak_gpu_allocated_gib gpu_power_w sm_clock_mhz",
+    "peak_gpu_reserved_gib gpu_power_w sm_clock_mhz",
     "throttle_reasons cpu_cores_used limited_by usd_per_million",
     _common.FIDELITY_COLUMNS,
     _SINK_COLUMNS,
@@ -31,16 +31,7 @@ TIMELINE_COLUMNS = _common.columns(
     "n_images workers batch_size",
 )
 #: Values of a record that are columns as they are.
-_VALUES = (
-    "startup_s",
-    "model_load_s",
-    "n_unique",
-    "steady",
-    "limited_by",
-    "peak_gpu_mem_gib",
-    "peak_gpu_reserved_gib",
-    "peak_gpu_allocated_gib",
-)
+_VALUES = ("startup_s", "model_load_s", "n_unique", "steady", "limited_by", "peak_gpu_reserved_gib")
 #: Columns of one pass that have limits.
 _LIMITED = _common.columns("model_load_s img_per_s seconds_per_100k peak_gpu_mem_gib gpu_util_mean")
 #: Column → series of the record's telemetry, whose mean it shows.
@@ -216,6 +207,7 @@ def _of_pass(record: Record) -> Row:
     row |= _common.percentile_columns(record, "batch")
     row |= _common.percentile_columns(record, "latency")
     row |= _common.value_columns(record, *_VALUES)
+    row["peak_gpu_mem_gib"] = record.values.get("peak_gpu_allocated_gib")
     row["n_failed"] = len(record.failures)
     price = _common.usd_per_hour(record)
     if price is not None:

@@ -28,7 +28,16 @@ def columns(name: str) -> tuple[str, ...]:
 
 def calm(repeats: Records) -> list[Record]:
     """The measured repeats that nothing disturbed."""
-    return [record for record in measured(repeats) if not disturbance.is_disturbed(record.values)]
+    return [
+        record
+        for record in measured(repeats)
+        if not disturbance.is_disturbed(record.values, _cores(record))
+    ]
+
+
+def _cores(record: Record) -> int:
+    """Those that the record's process might use."""
+    return int(record.cell.params.get("pinned_cores", record.environment["machine"]["cores"]))
 
 
 def counting(repeats: Records) -> list[Record]:
@@ -48,9 +57,8 @@ def note_disturbance(row: Row, repeats: Records) -> Row:
     }
     if not looked:
         return row
-    disturbed = {
-        number: cores for number, cores in looked.items() if cores > disturbance.LIMIT_CORES
-    }
+    most = disturbance.limit(_cores(repeats[0]))
+    disturbed = {number: cores for number, cores in looked.items() if cores > most}
     noted = row | {"calm_repeats": len(looked) - len(disturbed)}
     if disturbed:
         named = ", ".join(f"{number + 1} by {cores:.3g}" for number, cores in disturbed.items())

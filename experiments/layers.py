@@ -15,7 +15,7 @@ RANK = 170
 CSV = "layers.csv"
 COLUMNS = _common.columns(
     "layer kind depth calls ms share parameters model corpus weights device device_kind dtype",
-    "batch_size forward_ms profiled_ms origin status reason",
+    "batch_size forward_ms profiled_ms sm_clock_mhz throttle_reasons origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 
@@ -38,5 +38,6 @@ def tables(records: Records) -> Tables:
         return {CSV: [row]}
     total_ms = record.values["profiled_ms"]
     row |= {"forward_ms": median(record.samples["batch"]) / 1e6, "profiled_ms": total_ms}
+    row |= _common.clock_columns(records)
     modules = record.values["modules"]
     return {CSV: [{**row, **module, "share": module["ms"] / total_ms} for module in modules]}

@@ -44,7 +44,7 @@ COLUMNS = _common.columns(
     _common.with_limits("img_per_s"),
     "warmup_batches warmup_s compile_s export_s cosine_min cosine max_rel_error gate",
     "n_neighbours neighbours_kept",
-    "peak_gpu_mem_gib origin status reason",
+    "gpu_used_gib sm_clock_mhz throttle_reasons origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 _mean_ms = partial(_common.mean_ms, samples="batch")
@@ -87,7 +87,9 @@ def _cell(plan: Plan, options: Options, model: ModelSpec, choice: Options, repea
     if model is not plan.settings.model:
         name = f"{model.name}-{name}"
     pruned = choice.get("pruned", model.pruned)
-    params = {size: options[size][device] for size in ("batches", "warmup_batches")}
+    params = {
+        size: options[size][device] for size in ("batches", "warmup_batches", "warmup_seconds")
+    }
     params["opset"] = choice.get("opset", options["opset"])
     params["gate"] = options["gate"]["pruned" if pruned else dtype]
     size = options["batch_size"][device]
@@ -123,8 +125,9 @@ def _row(repeats: Records) -> Row:
 
 def _measured(repeats: Records) -> Row:
     median_repeat = _common.median_repeat(repeats, _mean_ms)
-    names = ("warmup_batches", "warmup_s", "compile_s", "peak_gpu_mem_gib")
-    row: Row = {name: median_repeat.values[name] for name in names}
+    values, names = median_repeat.values, ("warmup_batches", "warmup_s", "compile_s")
+    row: Row = {name: values[name] for name in names} | _common.clock_columns(repeats)
+    row["gpu_used_gib"] = values["peak_gpu_mem_gib"]
     row["n_batches"] = len(median_repeat.samples["batch"])
     row |= _rate(median_repeat)
     row |= _common.limits([_rate(record) for record in _common.measured(repeats)], ("img_per_s",))

@@ -30,7 +30,7 @@ COLUMNS = _common.columns(
     _common.with_limits("decode_resize_share wall_s img_per_s seconds_per_100k"),
     "seconds_per_100k_origin",
     _common.FIDELITY_COLUMNS,
-    "n_failed median_kb median_megapixels origin status reason",
+    "sm_clock_mhz throttle_reasons n_failed median_kb median_megapixels origin status reason",
 )
 TABLES = dict.fromkeys(CSVS.values(), COLUMNS)
 
@@ -76,4 +76,8 @@ def _row(repeats: Records, records: Records) -> Row:
         row |= _common.fidelity_gate(records, repeats[0].cell)
     failed = row["gate"] == "failed"
     wrong = "not the same output as the reference recipe's" if failed else ""
-    return _common.complete(row, repeats, _common.stage_columns, wrong)
+    return _common.complete(row, repeats, _measured, wrong)
+
+
+def _measured(repeats: Records) -> Row:
+    return _common.stage_columns(repeats) | _common.clock_columns(repeats)

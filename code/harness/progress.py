@@ -26,17 +26,25 @@ _FORWARD_S = {"cuda": 1 / 264, "cpu": 1 / 1.3}
 _FP16 = {"cuda": 264 / 1006, "cpu": 4.0}
 #: A whole job on a system for clusters: its start, and its end.
 _START_JOB_S = 10.0
+#: A run that takes so many times as long as announced says so, once this many seconds are spent.
+_SLOWER, _SURE_S = 1.5, 20.0
 #: Protocols that run the model.
 _EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime", "layers"})
 
 
 class CellProgress:
-    """Progress of the cells: how many are done, the current one's img/s, the time left."""
+    """Progress of the cells: how many are done, the current one's img/s, the time left.
+
+    What is left is corrected by how long the cells so far took; `seconds_left` is as announced.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self.seconds_left = 0.0
         self._progress = progress
         self._done = self._total = 0
+        #: Of the cells so far: seconds expected and spent; times as long as was last said.
+        self._expected = self._spent = 0.0
+        self._said = 1.0
         self._task = progress.add_task("cells", visible=False, note="")
         #: The current cell: its name, the line of the time left, when it began.
         self._name = ""
@@ -52,7 +60,7 @@ class CellProgress:
     def start(self, name: str) -> None:
         """A cell begins."""
         self._name, self._start = name, time.monotonic()
-        self._left = f"about {format_duration(self.seconds_left)} left"
+        self._left = f"about {format_duration(self.seconds_left * self._pace())} left"
         self._progress.update(self._task, description=name, note=self._left)
 
     def images(self, done: int) -> None:
@@ -69,8 +77,19 @@ class CellProgress:
         self.seconds_left -= seconds
         self._progress.update(self._task, completed=self._done)
         now = time.monotonic()
+        self._expected += seconds
+        self._spent += now - self._start
+        pace = self._pace()
+        if self._spent > _SURE_S and pace > _SLOWER * self._said:
+            self._said = pace
+            left = format_duration(self.seconds_left * pace)
+            self.note(f"takes {pace:.1f} times as long as announced; about {left} left")
         if now - self._last_line > LINE_INTERVAL_S and not self._progress.console.is_terminal:
             self.note(f"{outcome}, {format_duration(now - self._start)}")
+
+    def _pace(self) -> float:
+        """How many times as long as expected the cells so far took; 1 before the first."""
+        return self._spent / self._expected if self._expected else 1.0
 
     def note(self, text: str) -> None:
         """Print a line about the current cell."""
@@ -104,7 +123,7 @@ class Estimator:
             return 2 * _START_JOB_S + least_s if least_s else _START_JOB_S
         embeds = cell.protocol in _EMBEDS
         n, recipe = _images(cell), cell.recipe
-        load = 0.0
+        load = warmup_s = 0.0
         if cell.corpus:
             load_s = _PILLOW_S if recipe.decoder == "pil" else _NATIVE_S
             load = load_s[cell.corpus.image_set]
@@ -129,6 +148,7 @@ class Estimator:
                 seconds = max(forward, load / min(workers, self._cores))
         elif cell.protocol in ("runtime", "layers"):
             n = recipe.batch_size * (1 + int(cell.params["batches"]))
+            warmup_s = float(cell.params.get("warmup_seconds", 0))
         elif cell.protocol == "formats":  # each is encoded, then decoded
             n *= 2 * len(cell.params["encodings"])
         # Of a loader's or a training's steady state, what was loaded ahead comes first.
@@ -145,7 +165,7 @@ class Estimator:
         start = _START_TORCH_S if starts_torch else _START_S
         if cell.protocol == "loading":
             start, n = _START_LOADER_S, max(n, int(cell.params.get("min_images", 0)))
-        return start + max(n * seconds, timed)
+        return start + warmup_s + max(n * seconds, timed)
 
 
 def _images(cell: Cell) -> int:

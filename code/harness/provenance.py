@@ -63,6 +63,15 @@ def identity(timed: tuple[str, ...]) -> dict[str, Any]:
     return {"machine": machine(), "versions": versions(), "code": code_digest(timed)}
 
 
+def lasting(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """An identity without what an unattended upgrade changes during a run: kernel and driver."""
+    machine = {name: value for name, value in identity["machine"].items() if name != "kernel"}
+    machine["gpus"] = [
+        {name: value for name, value in gpu.items() if name != "driver"} for gpu in machine["gpus"]
+    ]
+    return {**identity, "machine": machine}
+
+
 @cache
 def machine() -> dict[str, Any]:
     """CPU, usable cores, memory in GiB, GPUs, kernel, libc, Python, and variables that matter."""

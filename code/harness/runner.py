@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,7 @@ from typing import Any
 from rich.progress import Progress
 
 from harness import provenance, records
+from harness.digests import digest_of
 from harness.progress import CellProgress, Estimator
 from harness.protocols import registry
 from harness.records import Record
@@ -41,17 +43,22 @@ _SILENT_S, _SLOWER = 1200.0, 10
 
 @dataclass
 class Report:
-    """Cells reused and measured; why others crashed, by name, twice or at the first try alone."""
+    """Cells reused, measured, and not to be measured here; why others crashed, by name.
+
+    `crashed`: twice; `recovered`: at the first try alone.
+    """
 
     reused: int = 0
     measured: int = 0
+    unavailable: int = 0
     crashed: dict[str, str] = field(default_factory=dict)
     recovered: dict[str, str] = field(default_factory=dict)
 
     def summary(self) -> str:
-        """'12 cells measured, 28 reused, 1 crashed'."""
-        crashed = f", {len(self.crashed)} crashed" if self.crashed else ""
-        return f"{self.measured} cells measured, {self.reused} reused{crashed}"
+        """'12 cells measured, 28 reused, 3 unavailable, 1 crashed'."""
+        others = (("unavailable", self.unavailable), ("crashed", len(self.crashed)))
+        named = "".join(f", {n} {word}" for word, n in others if n)
+        return f"{self.measured} cells measured, {self.reused} reused{named}"
 
 
 @dataclass(frozen=True)
@@ -84,18 +91,23 @@ class Runner:
         #: Of each experiment: the names of its records, in table order, and what is missing.
         self._names: dict[str, list[str]] = {}
         self._todo: dict[str, list[_Task]] = {}
+        #: Why cells that have a record are measured again, and how many for that.
+        self._again: Counter[str] = Counter()
 
     def add(self, cells: Sequence[Cell]) -> None:
         """Plan an experiment's cells, in table order."""
         for cell in cells:
             identity = provenance.identity(registry.timed_by(cell.protocol))
-            target = self._settings.runs / cell.experiment / records.key_of(cell, identity)
+            lasting = provenance.lasting(identity)
+            target = self._settings.runs / cell.experiment / records.key_of(cell, lasting)
             self._names.setdefault(cell.experiment, []).append(target.name)
             if records.is_reusable(target, cell):
                 self.report.reused += 1
             else:
                 self._todo.setdefault(cell.experiment, []).append(_Task(cell, target, identity))
                 self._progress.add(self._estimator.seconds(cell))
+                if why := _why_again(target, cell, identity):
+                    self._again[why] += 1
 
     def announce(self, expected: Sequence[Cell]) -> None:
         """Print how long the planned cells take, and at most the `expected` ones after them."""
@@ -108,6 +120,8 @@ class Runner:
             more = format_duration(sum(map(self._estimator.seconds, expected)))
             line += f"; then the second round, at most {len(expected)} cells: about {more}"
         self._console.print(line, highlight=False)
+        for why, cells in self._again.items():
+            self._console.print(f"{cells} of them again: {why}", highlight=False)
 
     def measure(self, experiment: str) -> None:
         """Measure what is missing of an experiment. However that ends, its records are indexed.
@@ -128,9 +142,13 @@ class Runner:
         first, _ = self._try(task, environment)
         reason, stderr = self._try(task, environment) if first else ("", "")
         if not reason:
-            self.report.measured += 1
             self.report.recovered |= {task.name: first} if first else {}
-            return records.load(task.target).status
+            status = records.load(task.target).status
+            if status == "unavailable":
+                self.report.unavailable += 1
+            else:
+                self.report.measured += 1
+            return status
         self.report.crashed[task.name] = reason
         state = provenance.current_state()
         environment |= {"before": state, "after": state}
@@ -157,6 +175,21 @@ class Runner:
         if reason:
             self._progress.note(f"error: {reason}")
         return reason, stderr
+
+
+def _why_again(target: Path, cell: Cell, identity: Mapping[str, Any]) -> str:
+    """Why a cell that has an older record is measured again; empty where it has none."""
+    for older in target.parent.glob(f"{target.name.rpartition('-')[0]}-*"):
+        with suppress(UserError):  # not complete
+            record = records.load(older)
+            if digest_of(record.cell.identity()) != digest_of(cell.identity()):
+                continue
+            if not record.ok:
+                return f"{record.status} before"
+            then, now = map(provenance.lasting, (record.environment, identity))
+            parts = [part for part in now if then.get(part) != now[part]]
+            return f"other {' and '.join(parts)} than before"
+    return ""
 
 
 def _shuffled(tasks: Sequence[_Task], seed: int) -> list[_Task]:

@@ -74,17 +74,21 @@ _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|$)")
 
 
 class _Machine(NamedTuple):
-    """A machine. `least_cores`: of the whole of it; `exact_cores`: as the row says."""
+    """A machine. `least_cores`: of the whole of it; `exact_cores`: as the row says.
+
+    `with_abo`: on the paper's images, where a row is about images.
+    """
 
     gpu: str
     least_cores: int = 0
     exact_cores: int = 0
+    with_abo: bool = False
 
 
 #: `needs` of a claim → the machine that it is about: the paper's, or a service's.
 _MACHINES = {
     "t4-gpu": _Machine("T4"),
-    "t4": _Machine("T4", least_cores=16),
+    "t4": _Machine("T4", least_cores=16, with_abo=True),
     "t4-8": _Machine("T4", exact_cores=8),
 }
 #: `device_kind` of a row whose device and network sleep as long as the source says.
@@ -359,8 +363,9 @@ def _obstacle(claim: Claim, cells: Sequence[_Cell], tables: _MeasuredTables) -> 
             if needed.exact_cores and row.get("cores") != str(needed.exact_cores):
                 here = row.get("cores") or "an unknown number"
                 return f"applies only beside {needed.exact_cores} cores; here: {here}"
-        if claim.needs == "abo" and row.get("corpus", "") != "abo":
-            return f"about the paper's images; here: {row.get('corpus')} images"
+        corpus = row.get("corpus", "")
+        if corpus != "abo" and (claim.needs == "abo" or (needed and needed.with_abo and corpus)):
+            return f"about the paper's images; here: {corpus or 'unknown'} images"
         if claim.needs == "cuda" and row.get("device_kind") != "cuda":
             return f"needs a CUDA GPU; here: {device}"
         if row.get("weights") == "none":
@@ -399,6 +404,8 @@ def _caveats(cells: Sequence[_Cell]) -> list[str]:
         caveats.append(f"on {corpus} images")
     if "extrapolated" in origins:
         caveats.append("extrapolated")
+    throttled = {cell.row.get("throttle_reasons", "") for cell in cells} - {""}
+    caveats += [f"throttled: {reasons}" for reasons in sorted(throttled)]
     if any(cell.row.get("gate") == "not checked" for cell in cells):
         caveats.append("pixels not compared")
     return caveats

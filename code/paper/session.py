@@ -15,13 +15,16 @@ from harness.corpora import prepare
 from harness.corpora.manifest import Manifest
 from harness.csvfile import Row, ok_rows, read_table
 from harness.plan import Plan
+from harness.processes import busiest_other
 from harness.spec import Cell, Settings
 from paper import diagnosis, terminal
 from paper import report as report_page
 from paper.format import count_noun
 from paper.publish import Published, publish
+from wallclock import checkpoint
 from wallclock.errors import UsageError, UserError
 from wallclock.progress import CorpusProgress, bars
+from wallclock.recipe import ModelSpec
 
 
 def run_session(settings: Settings, command: str) -> int:
@@ -34,6 +37,8 @@ def run_session(settings: Settings, command: str) -> int:
     _print_lines([_inputs(settings), *warnings, *settings.notes], console)
     for name in ("out", "figures"):
         _make_writable(name, getattr(settings, name))
+    if settings.only == "data":
+        _fetch_weights(settings.model, console)
     with bars(console) as progress:
         plan = Plan(settings, CorpusProgress(progress))
         cells = {
@@ -183,6 +188,18 @@ def _print_diagnosis(settings: Settings, console: Console) -> None:
         reason = reasons[0] if reasons else "no cell was measured"
         raise UserError(f"nothing to diagnose: {reason}")
     diagnosis.print_diagnosis(job, settings.figures / "diagnosis.html", console)
+    if job.busy and (busiest := busiest_other()):
+        _print_lines([f"The busiest other program now: {busiest}"], console)
+
+
+def _fetch_weights(model: ModelSpec, console: Console) -> None:
+    """Bring pretrained weights into the hub's cache: before the images, which take longer.
+
+    Raises NoWeightsError where they cannot be had.
+    """
+    if model.weights == "pretrained":
+        folder = checkpoint.weights_folder_of(model)
+        _print_lines([f"weights of {model.path or model.hub_id}: {folder}"], console)
 
 
 def _print_corpora(plan: Plan, console: Console) -> None:

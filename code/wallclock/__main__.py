@@ -223,7 +223,9 @@ def _demo(words: Sequence[str]) -> int:
 
 
 def _doctor_parser(words: Sequence[str] = ()) -> Parser:
-    about = "Say what is installed and runs here. The exit status is 1 where something does not work."
+    about = (
+        "Say what is installed and runs here. The exit status is 1 where something does not work."
+    )
     return Parser("doctor", "", about)
 
 

@@ -159,10 +159,11 @@ def test_a_disturbed_pass_is_taken_again(
         return f"with {values['other_cores']}"
 
     values = {"n": 3}
-    assert disturbance.take_calmest(take_pass, values) == f"with {kept}"
+    assert disturbance.take_calmest(take_pass, values, cores=2) == f"with {kept}"
     expected = {"n": 3, "other_cores": kept}
     assert values == expected | ({"discarded_other_cores": discarded} if discarded else {})
-    assert disturbance.is_disturbed(values) == (kept > 0.1)
+    assert disturbance.is_disturbed(values, 2) == (kept > 0.1)
+    assert not disturbance.is_disturbed(values, 64), "of many cores it is little"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_what_others_took_is_read_from_the_record(
     values: dict[str, Any], cores: float | None
 ) -> None:
     assert disturbance.other_cores(values) == cores
-    assert disturbance.is_disturbed(values) == (cores is not None)
+    assert disturbance.is_disturbed(values, 2) == (cores is not None)
 
 
 # --- pinned ---------------------------------------------------------------------------------------

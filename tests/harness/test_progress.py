@@ -201,3 +201,22 @@ def test_images_that_load_beside_the_forward_pass_take_no_time(tmp_path: Path) -
         timed[decoder] = Estimator(tmp_path, 16).seconds(large)
     assert timed["turbojpeg"] == pytest.approx(5 + (10_000 + 9 * 32) / 264)
     assert timed["pil"] == pytest.approx(5 + (10_000 + 9 * 32) * (1 / 264 + 0.0025))
+
+
+def test_a_run_that_takes_longer_corrects_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("harness.progress.time.monotonic", lambda: now[0])
+    output = io.StringIO()
+    with progress.bars(Console(file=output, width=100, force_terminal=True)) as bars:
+        cells = CellProgress(bars)
+        for _ in range(10):
+            cells.add(10.0)
+        for number in range(10):
+            cells.start(f"cell {number}")
+            now[0] += 18 if number < 5 else 60
+            cells.finish("ok", 10.0)
+    said = re.findall(r"\[\d+/10\] .* as long .*", output.getvalue())
+    assert said == [
+        "[2/10] cell 1: takes 1.8 times as long as announced; about 2 min left",
+        "[7/10] cell 6: takes 3.0 times as long as announced; about 2 min left",
+    ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from experiments import decoders, serial
-from harness import records, runner
+from harness import provenance, records, runner
 from harness.plan import Plan
 from harness.records import Record
 from harness.runner import Report
@@ -130,17 +130,37 @@ def test_missing_library_is_a_row(
         cell for cell in decoder_cells if cell.label in ("agreement-original", "turbojpeg-original")
     ]
     report, _ = measure(cells, plan)
-    assert (report.measured, report.crashed) == (2, {})
-    again, _ = measure(cells, plan)
-    assert again.summary() == "1 cells measured, 1 reused", "what is missing is tried again"
+    assert report.summary() == "1 cells measured, 0 reused, 1 unavailable"
+    again, printed = measure(cells, plan)
+    assert again.summary() == "0 cells measured, 1 reused, 1 unavailable", "it is tried again"
+    assert "1 of them again: unavailable before\n" in printed
     after = by_label(plan, "decoders")
     assert after["turbojpeg-original"].status == "unavailable"
     (row,) = decoders.tables(list(after.values()))[decoders.CSV]
     assert row["status"] == "unavailable"
-    assert "libturbojpeg is not installed: sudo apt-get install" in str(row["reason"])
+    assert "libturbojpeg is not installed: apt-get install" in str(row["reason"])
     agreement = after["agreement-original"].values["agreement"]
     assert "unavailable" in agreement["turbojpeg"]
     assert agreement["opencv"]["max_abs_diff"] <= 2
+
+
+def test_an_upgrade_of_the_kernel_keeps_what_is_measured(
+    plan: Plan, decoder_cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of the driver. Other versions of a library measure again, and the run says so."""
+    cells = [cell for cell in decoder_cells if cell.label == "pil-original"][:1]
+    gpu = {"name": "Tesla T4", "memory_gib": 15, "driver": "535.1"}
+    before = provenance.machine() | {"gpus": [gpu], "kernel": "5.15"}
+    monkeypatch.setattr(provenance, "machine", lambda: before)
+    assert measure(cells, plan)[0].measured == 1
+    after = before | {"gpus": [gpu | {"driver": "535.2"}], "kernel": "6.8"}
+    monkeypatch.setattr(provenance, "machine", lambda: after)
+    assert measure(cells, plan)[0].reused == 1
+    versions = provenance.versions() | {"pillow": "1.0"}
+    monkeypatch.setattr(provenance, "versions", lambda: versions)
+    report, printed = measure(cells, plan)
+    assert report.measured == 1
+    assert "1 of them again: other versions than before\n" in printed
 
 
 def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_path: Path) -> None:

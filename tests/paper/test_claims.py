@@ -161,6 +161,8 @@ class TestMachine:
             ("decode-original-pil", ON_CPU, NOT_APPLICABLE, "here: AMD EPYC"),
             ("original-median-kb", ON_CPU, HELD, "within"),
             ("original-median-kb", {"corpus": "folder"}, NOT_APPLICABLE, "here: folder images"),
+            (WALL, {"corpus": "synthetic"}, NOT_APPLICABLE, "here: synthetic images"),
+            ("runtime-pytorch-fp32", {"corpus": "synthetic"}, HELD, "on synthetic images"),
             (WALL, {"weights": "none"}, NOT_APPLICABLE, "mock model"),
             ("ladder-model-4", {"cores": "8"}, HELD, "within"),
             ("ladder-model-4", {"cores": "16"}, NOT_APPLICABLE, "8 cores; here: 16"),

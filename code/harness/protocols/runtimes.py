@@ -8,6 +8,7 @@ neighbours. OpenVINO's graph takes pixels: it converts and normalizes them while
 """
 
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness import models
+from harness import models, telemetry
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import cache_of, load_stages
 from harness.measures import NEIGHBOURS, neighbours_kept
@@ -49,6 +50,8 @@ VARIANTS = {
 }
 
 _PREFIX = "module::"
+#: Operators and kernels that compute attention at once.
+_FUSED = re.compile("scaled_dot_product_(?:flash|efficient|cudnn|fused)|flash_fwd|fmha")
 
 #: Runs a batch, or waits for the device.
 ForwardPass = Callable[[], object]
@@ -104,15 +107,18 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     def run() -> None:
         last[:] = [network.run(batch)]
 
-    warmup_batches, batches = (int(cell.params[name]) for name in ("warmup_batches", "batches"))
-    began = perf_counter()
-    timed(run, move.synchronize, warmup_batches, no_progress)
-    warmup_s = perf_counter() - began
+    # For seconds, too: a card that has just begun is cooler, and faster, than one at work.
+    warmup_batches, warmup_s, began = 0, 0.0, perf_counter()
+    least, least_s = int(cell.params["warmup_batches"]), float(cell.params.get("warmup_seconds", 0))
+    while warmup_batches < least or warmup_s < least_s:
+        timed(run, move.synchronize, 1, no_progress)
+        warmup_batches, warmup_s = warmup_batches + 1, perf_counter() - began
 
     def report(done: int) -> None:
         progress(done * recipe.batch_size)
 
-    samples = timed(run, move.synchronize, batches, report)
+    with telemetry.of_gpu(recipe.device) as readings:
+        samples = timed(run, move.synchronize, int(cell.params["batches"]), report)
     # Both libraries keep what they once allocated: what is in use at the end is the peak.
     after_gib = _gpu_gib(recipe.device)
     values: dict[str, Any] = dict(threads)
@@ -125,7 +131,10 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "n_compared": n_unique,
         "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),
         "peak_memory_mib": protocol.peak_memory_mib(),
+        **readings,
     }
+    if network.runtime == "pytorch":
+        values["attention"] = attention(run, move.synchronize)
     values |= compare(move.d2h(last[0]), references[: len(images)])
     if len(further):
         vectors = _vectors(network, move, [images, further], recipe.batch_size)
@@ -176,6 +185,21 @@ def timed(
             samples.append(clock() - began)
             progress(done)
     return samples
+
+
+def attention(run: ForwardPass, wait: ForwardPass | None) -> str:
+    """How a pass computes attention, by what runs: fused (one kernel), eager (several), or none."""
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (wait is not None)
+    with profile(activities=activities) as recorded:
+        run()
+        if wait is not None:
+            wait()
+    names = [event.key.lower() for event in recorded.key_averages()]
+    if any(map(_FUSED.search, names)):
+        return "fused"
+    return "eager" if any("softmax" in name for name in names) else "none"
 
 
 def compare(vectors: Vectors, reference: Vectors) -> dict[str, Any]:
@@ -278,7 +302,8 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     n = int(cell.params["batches"])
     run(batch)
     run_batch = partial(run, batch)
-    samples = timed(run_batch, move.synchronize, n, no_progress)
+    with telemetry.of_gpu(recipe.device) as readings:
+        samples = timed(run_batch, move.synchronize, n, no_progress)
     progress(n * recipe.batch_size)
     on_gpu = recipe.device == "cuda"
     profile = _profile(network, run_batch, move.synchronize, n)
@@ -297,7 +322,7 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
         for name, module in network.named_modules()
         if (event := events.get(_PREFIX + name))
     ]
-    values: dict[str, Any] = dict(threads)
+    values: dict[str, Any] = {**threads, **readings}
     values |= {
         "weights_digest": request.weights_digest,
         "modules": modules,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import sinks
+from harness import sinks, telemetry
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
@@ -54,8 +54,9 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
     warm_up(cell, load, device, manifest.valid[:n_warm])
     startup_s = perf_counter() - started
     files = protocol.set_page_cache(cell, manifest)
-    measurement = _timed_pass(cell, manifest, load, device, progress)
-    measurement.values |= threads | files
+    with telemetry.of_gpu(recipe.device) as readings:
+        measurement = _timed_pass(cell, manifest, load, device, progress)
+    measurement.values |= threads | files | readings
     measurement.values |= {
         "startup_s": startup_s,
         "weights_digest": device.weights_digest,

@@ -185,9 +185,8 @@ class GpuMemory:
     def values(self) -> dict[str, Any]:
         """Since `begin`, for the record.
 
-        `peak_gpu_mem_gib`: what the driver counts, which includes the context, the code of kernels
-        and other processes; it is read once, as segments stay until they are given back. In it,
-        `peak_gpu_reserved_gib`, of segments, and `peak_gpu_allocated_gib`, of the tensors in them.
+        By torch: `peak_gpu_reserved_gib`, of its segments, and `peak_gpu_allocated_gib`, of the
+        tensors in them. The driver counts more: the context, the code of kernels, other processes.
         `gpu_segments_allocated`: segments that the allocator got from the driver, which takes a
         millisecond each and waits for the device: 0 after a warm-up.
         """
@@ -195,9 +194,7 @@ class GpuMemory:
             return {}
         import torch
 
-        free, total = torch.cuda.mem_get_info()
         n_bytes = {
-            "peak_gpu_mem_gib": total - free,
             "peak_gpu_reserved_gib": torch.cuda.max_memory_reserved(),
             "peak_gpu_allocated_gib": torch.cuda.max_memory_allocated(),
         }

@@ -6,6 +6,7 @@ nodes is read back.
 """
 
 import ctypes
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as state
@@ -24,6 +26,8 @@ from wallclock.errors import Unavailable
 from wallclock.stages.forward import Network, NetworkRequest
 from wallclock.stages.forward.pytorch import TORCH_DTYPES
 
+#: Of a session from ONNX Runtime 1.24 on; before, the profile of a run says it.
+_TELLS = "get_provider_graph_assignment_info"
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
@@ -63,8 +67,10 @@ def build(request: NetworkRequest) -> Network:
     graph = export_graph(request)
     operators = graph.operators
     began = perf_counter()
-    session, provider = open_session(graph.path, providers, torch.get_num_threads())
+    session = open_session(graph.path, providers, torch.get_num_threads())
     compile_s = perf_counter() - began
+    nodes = placement(session)
+    provider = check_placement(nodes, providers[0][0])
     session_dtype = _DTYPES[session.get_inputs()[0].type]
     run = fixed_shape(_Bound(session, session_dtype, request.device), request.shape[0])
     normalize = request.normalize
@@ -78,31 +84,31 @@ def build(request: NetworkRequest) -> Network:
             "compile_s": compile_s,
             "export_s": graph.export_s,
             "operators": operators,
-            "nodes": _placement(session),
+            "nodes": nodes,
         },
     )
 
 
-def open_session(model: Path, providers: Sequence[Provider], threads: int) -> tuple[Any, str]:
-    """A session on the first of `providers`, and the providers that its nodes really are on.
-
-    Raises `Unavailable` where the first does not load, or as `check_placement` does.
-    """
+def open_session(model: Path, providers: Sequence[Provider], threads: int) -> Any:
+    """A session on the first of `providers`; raises `Unavailable` where that does not load."""
     wanted = providers[0][0]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4  # what matters is in the exception, or read back below
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if hasattr(onnxruntime.InferenceSession, _TELLS):
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    else:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(model.with_suffix(".profile"))
     if wanted != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     open_: Any = onnxruntime.InferenceSession
     try:
-        session = open_(model, options, providers=list(providers), enable_fallback=0)
+        return open_(model, options, providers=list(providers), enable_fallback=0)
     except _ERRORS as error:
         if wanted == CPU:
             raise
         raise _explained(error, wanted) from error
-    return session, check_placement(_placement(session), wanted)
 
 
 def check_placement(nodes: Mapping[str, int], wanted: str) -> str:
@@ -118,14 +124,30 @@ def check_placement(nodes: Mapping[str, int], wanted: str) -> str:
     return " + ".join(sorted(nodes, key=lambda name: (name != wanted, name)))
 
 
-def _placement(session: Any) -> dict[str, int]:
-    """Graph nodes by the provider they were assigned to; a provider without any is not listed."""
+def placement(session: Any) -> dict[str, int]:
+    """Graph nodes by the provider that they are on; a provider without any is not listed."""
+    if not hasattr(session, _TELLS):
+        return _profiled(session)
     nodes: Counter[str] = Counter()
-    for part in session.get_provider_graph_assignment_info():
+    for part in getattr(session, _TELLS)():
         nodes[part.ep_name] += len(part.get_nodes())
-    unused = set(nodes) - set(session.get_providers())
-    assert not unused, f"nodes on providers that the session does not list: {unused}"
     return dict(nodes)
+
+
+def _profiled(session: Any) -> dict[str, int]:
+    """The same from the profile of one run, which ends the session's profiling."""
+    (batch,) = session.get_inputs()
+    dtype = {"tensor(float)": np.float32, "tensor(float16)": np.float16}[batch.type]
+    session.run(None, {batch.name: np.zeros(batch.shape, dtype)})
+    path = Path(session.end_profiling())
+    events = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    placed = {
+        event["args"].get("node_index", event["name"]): event["args"]["provider"]
+        for event in events
+        if event.get("cat") == "Node" and event.get("args", {}).get("provider")
+    }
+    return dict(Counter(placed.values()))
 
 
 class _Bound:
