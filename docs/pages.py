@@ -38,6 +38,7 @@ BENCHMARKS: Mapping[str, str] = {
     "job.csv": "benchmarks.job",
     "formats.csv": "benchmarks.formats",
     "million.csv": "benchmarks.million",
+    "peers.csv": "benchmarks.peers",
     "remote.csv": "benchmarks.remote",
     "examples.csv": "examples.measure",
 }
