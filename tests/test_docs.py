@@ -202,6 +202,7 @@ def format_value(body: str, text: str, percent: str) -> str:
 def test_marked_numbers(name: str) -> None:
     markers = MARKED.findall(text_of(name))
     assert len(markers) == text_of(name).count("<!--="), "a marker without a number"
+    assert not re.findall(r"^\s*<!--=.*", text_of(name), flags=re.M), "it begins an HTML block"
     wrong = {
         body: text for body, text, percent in markers if format_value(body, text, percent) != text
     }

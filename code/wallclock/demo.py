@@ -30,29 +30,18 @@ PAGE = "wallclock-demo.html"
 _MARKS, _WIDTH = {"decode": "░", "resize": "▒", "forward": "█"}, 32
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>wallclock demo</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{css}</style>
-<main><h1 class="verdict">{verdict}</h1>
-"""
-_PART = '<a class="stage-{stage}" style="flex-grow:{share}">{stage} {share:.0%}</a>'
+<main><section><h1 class="verdict">{verdict}</h1>"""
 
 
 class Bar(NamedTuple):
-    """A pass: the seconds for which the model waited, by what it waited for, and worked."""
+    """A pass: images per second, and the shares of its time, waits by what the model waited for."""
 
     title: str
-    n: int
-    seconds: dict[str, float]
-
-    @property
-    def rate(self) -> float:
-        """Images per second."""
-        return self.n / sum(self.seconds.values())
-
-    def share(self, stage: str) -> float:
-        """Of the wall time."""
-        return self.seconds[stage] / sum(self.seconds.values())
+    rate: float
+    shares: dict[str, float]
 
     def __str__(self) -> str:
-        drawn = "".join(mark * round(self.share(name) * _WIDTH) for name, mark in _MARKS.items())
+        drawn = "".join(mark * round(self.shares[name] * _WIDTH) for name, mark in _MARKS.items())
         return f"{self.title:<32}{drawn:<{_WIDTH + 1}}{format_rate(self.rate)}"
 
 
@@ -68,8 +57,8 @@ def demo() -> None:
                 print(bars[-1])
     small, _, photos, ours = bars
     verdict = (
-        f"The model works {small.share('forward'):.0%} of the time on thumbnails and"
-        f" {photos.share('forward'):.0%} on photos; otherwise it waits for images.\n"
+        f"The model works {small.shares['forward']:.0%} of the time on thumbnails and"
+        f" {photos.shares['forward']:.0%} on photos; otherwise it waits for images.\n"
         f"With open_images, photos pass {ours.rate / photos.rate:.1f} times as fast."
     )
     print(f"\n░ waits for decode, ▒ for resize, █ the model\n\n{verdict}")
@@ -85,14 +74,14 @@ def make_images(folder: Path, size: tuple[int, int]) -> list[str]:
     folder.mkdir()
     rng = np.random.default_rng(0)
     colours = rng.integers(0, 256, (N_IMAGES, 18, 24, 3), dtype=np.uint8)
-    grain = rng.normal(0, 4, (size[1], size[0], 1)).astype(np.float32)
+    grain = rng.normal(0, 2, (size[1], size[0], 1)).astype(np.float32)
 
     def write(number: int) -> str:
         blurred = Image.fromarray(colours[number]).resize(size, Image.Resampling.BICUBIC)
         pixels = np.clip(np.asarray(blurred) + np.roll(grain, number, axis=1), 0, 255)
-        path = folder / f"{number:03d}.jpg"
+        path = str(folder / f"{number}.jpg")
         Image.fromarray(pixels.astype(np.uint8)).save(path, quality=80)
-        return str(path)
+        return path
 
     with ThreadPoolExecutor(usable_cores()) as pool:
         return list(pool.map(write, range(N_IMAGES)))
@@ -138,16 +127,22 @@ def _run(title: str, sizes: Iterable[int], busy_s: Any) -> Bar:
         time.sleep(size * MODEL_S)
         model_s += time.perf_counter() - before
         n += size
-    decode_s, resize_s = (time.perf_counter() - began - model_s) * busy_s / busy_s.sum()
-    return Bar(title, n, {"decode": decode_s, "resize": resize_s, "forward": model_s})
+    wall_s = time.perf_counter() - began
+    decode, resize = (1 - model_s / wall_s) * busy_s / busy_s.sum()
+    shares = {"decode": decode, "resize": resize, "forward": model_s / wall_s}
+    return Bar(title, n / wall_s, shares)
 
 
 def page_of(bars: Sequence[Bar], verdict: str) -> str:
     """The bars as a page of HTML."""
-    folder = files("wallclock.trace")
-    css = "".join(folder.joinpath(name).read_text("utf-8") for name in ("report.css", "trace.css"))
+    styles = files("wallclock.trace")
+    css = "".join(styles.joinpath(name).read_text("utf-8") for name in ("report.css", "trace.css"))
     page = _HEAD.format(css=css, verdict=verdict)
     for bar in bars:
-        parts = "".join(_PART.format(stage=name, share=bar.share(name)) for name in _MARKS)
-        page += f'<h2>{bar.title}: {format_rate(bar.rate)}</h2>\n<div class="bar">{parts}</div>\n'
-    return f"{page}</main></html>\n"
+        labels = parts = ""
+        for name in _MARKS:
+            labels += f' <i class="swatch stage-{name}"></i>{name} {bar.shares[name]:.0%}'
+            parts += f'<a class="stage-{name}" style="flex-grow:{bar.shares[name]}"></a>'
+        page += f"<h3>{bar.title}: {format_rate(bar.rate)}</h3>{labels}"
+        page += f'<div class="bar">{parts}</div>\n'
+    return f"{page}</section></main></html>\n"
