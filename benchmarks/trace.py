@@ -4,7 +4,8 @@ Each program of `benchmarks.traced` runs alone and under the trace in turn, roun
 under py-spy. trace.csv has a row per program: what the trace says binds and what a person reads in
 py-spy's samples, the images that it counted and those that there are, `overhead`, the CPU seconds
 with the trace over those without, less 1 (median, least, greatest), and the greatest difference of
-a stage's share from py-spy's, among the stages that both see.
+a stage's share from py-spy's, among the stages that both see. Then it is traced once beside two
+busy processes, where the verdict may name no gain: `busy_gain` says whether it does.
 
 The programs run in a virtual environment that is made once, with the libraries of `PINS`.
 
@@ -18,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,9 @@ def measure(
         traced_s = _cpu_s([str(python), *tracing, *words], photos)
         ratios.append(traced_s / alone_s - 1)
     traced = json.loads(report.read_text(encoding="utf-8"))
+    with _busy_machine():
+        _run([str(python), *tracing, *words], photos)
+    busy = json.loads(report.read_text(encoding="utf-8"))
     sampled = sampled_shares(_sample([str(python), *words], photos, work / "samples.txt"))
     return {
         "program": program.name,
@@ -162,6 +167,8 @@ def measure(
         **spread("overhead", ratios),
         "greatest_difference": greatest_difference(traced, sampled),
         "verdict": traced["verdict"],
+        "busy_verdict": busy["verdict"],
+        "busy_gain": " × (" in busy["verdict"],
         "origin": "measured",
     }
 
@@ -174,6 +181,18 @@ def _run(command: Sequence[str], photos: Path) -> None:
     )
     if done.returncode:
         raise UserError(f"{' '.join(command)} failed: {done.stderr[-300:]}")
+
+
+@contextmanager
+def _busy_machine() -> Iterator[None]:
+    """Two processes that use what cores they get."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def _cpu_s(command: Sequence[str], photos: Path) -> float:

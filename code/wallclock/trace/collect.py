@@ -1,17 +1,16 @@
 """From the counters that a program's processes left to a `Trace`."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
 from wallclock.machine import affinity
 from wallclock.trace.inside import layout
 from wallclock.trace.record import (
-    STAGES,
     Function,
     ImageKind,
     Process,
@@ -25,8 +24,6 @@ from wallclock.trace.record import (
 from wallclock.trace.run import Ended
 
 _DECODED_OR_RESIZED = ("decode", "resize")
-#: Of a sample. The last line of a process that was killed may have fewer.
-_N_FIELDS = 9
 
 
 @dataclass
@@ -44,12 +41,6 @@ class File:
     #: Of each sample: when, region, slot, path, line, function, call, nanoseconds, those of waits.
     samples: list[list[str]] = field(default_factory=list)
 
-    @property
-    def last_ns(self) -> int:
-        """The last moment that is known of the process."""
-        moments = [region[layout.SINCE] for region in self.regions]
-        return max(self.words[layout.STARTED], self.words[layout.ENDED], *moments)
-
 
 def collect(folder: Path, ended: Ended) -> Trace:
     """Read all files of counters in a folder; a damaged one is left out."""
@@ -59,25 +50,23 @@ def collect(folder: Path, ended: Ended) -> Trace:
     firsts = [file.words[layout.FIRST_IMAGE] for file in files if file.words[layout.FIRST_IMAGE]]
     since_ns = min(firsts, default=0)
     processes = _with_main(_processes(files, ended, since_ns), ended.pid)
-    busy = [file.words[layout.DEVICE_BUSY_NS] for file in files if file.words[layout.HAS_DEVICE]]
-    others_s, untraced_s = _not_counted_s(files, ended, processes)
-    devices = [file.device for file in files if file.device]
+    counted_s = sum(process.cpu_s for process in processes)
     return Trace(
         # Without the program's own words, which may be anyone's secrets.
         command=ended.command[: 2 if ended.command[0] == "-m" else 1],
-        exit_code=ended.exit_code,
+        exit_code=ended.status if ended.status >= 0 else 128 - ended.status,
         wall_s=(ended.ended_ns - ended.started_ns) / 1e9,
         first_image_s=(since_ns - ended.started_ns) / 1e9 if firsts else None,
         cores=len(affinity()),
         processes=processes,
         images=_images(files),
         uses=tuple({f"{use}": use for file in files for use in file.uses}.values()),
-        device=devices[0] if devices else "",
-        device_busy_s=sum(busy) / 1e9 if busy else None,
-        swapped_bytes=ended.swapped_bytes,
-        others_s=others_s,
-        paths=_in_turn([file.paths for file in files]),
-        untraced_s=untraced_s,
+        device=next((file.device for file in files if file.device), ""),
+        device_busy_s=sum(file.words[layout.DEVICE_BUSY_NS] for file in files) / 1e9,
+        # A process that was not waited for is the program's.
+        others_s=max(0.0, ended.busy_s - max(ended.cpu_s, counted_s)),
+        paths=tuple(dict.fromkeys(chain.from_iterable(file.paths for file in files))),
+        untraced_s=max(0.0, ended.cpu_s - counted_s - _last_s(files, ended)),
     )
 
 
@@ -85,25 +74,18 @@ def _without_trials(ended: Ended, files: Sequence[File]) -> Ended:
     """The end of the program itself, before its models were tried."""
     tried_ns = max((file.words[layout.TRIED_NS] for file in files), default=0)
     cpu_s = sum(file.words[layout.TRIED_CPU_NS] for file in files) / 1e9
-    busy_s = None if ended.busy_s is None else ended.busy_s - cpu_s
     return replace(
-        ended, ended_ns=ended.ended_ns - tried_ns, cpu_s=ended.cpu_s - cpu_s, busy_s=busy_s
+        ended,
+        ended_ns=ended.ended_ns - tried_ns,
+        cpu_s=ended.cpu_s - cpu_s,
+        busy_s=ended.busy_s - cpu_s,
     )
 
 
-def _not_counted_s(
-    files: Sequence[File], ended: Ended, processes: Sequence[Process]
-) -> tuple[float | None, float]:
-    """Seconds of the cores of other programs, None if unknown; and of processes without counters.
-
-    A process that was not waited for is the program's.
-    """
-    counted = sum(process.cpu_s or 0.0 for process in processes)
-    others = None if ended.busy_s is None else max(0.0, ended.busy_s - max(ended.cpu_s, counted))
+def _last_s(files: Sequence[File], ended: Ended) -> float:
+    """Seconds of the interpreter's end, which frees what there is after its counters end."""
     ends = [file.words[layout.ENDED] for file in files if file.words[layout.PID] == ended.pid]
-    # Counters end before the interpreter does, which frees what there is.
-    last_s = (ended.ended_ns - max(ends)) / 1e9 if any(ends) else 0.0
-    return others, max(0.0, ended.cpu_s - counted - last_s)
+    return (ended.ended_ns - max(ends)) / 1e9 if any(ends) else 0.0
 
 
 def read(path: Path) -> File | None:
@@ -119,10 +101,11 @@ def read(path: Path) -> File | None:
         regions = [_words(opened, layout.region_at(at), layout.REGION_WORDS) for at in used]
     file = File(words, [region for region in regions if region[layout.BEGAN]])
     for line in text.splitlines():
-        _read_line(file, line.split("\t"))
+        _read_line(file, *line.split("\t"))
     with suppress(OSError):
         lines = path.with_suffix(layout.SAMPLES).read_text("utf-8", "replace").split("\n")
-        file.samples = [line.split("\t") for line in lines if line.count("\t") == _N_FIELDS - 1]
+        # The last line of a process that was killed may be half a line.
+        file.samples = [line.split("\t") for line in lines if line.count("\t") == 8]
     return file
 
 
@@ -131,20 +114,17 @@ def _words(opened: IO[bytes], start: int, count: int) -> memoryview:
     return memoryview(opened.read(count * layout.WORD)).cast("q")
 
 
-def _read_line(file: File, fields: Sequence[str]) -> None:
-    kind, *values = fields
+def _read_line(file: File, kind: str, first: str, *values: str) -> None:
     if kind == layout.FUNCTION:
-        slot, stage, name = values
-        file.functions[int(slot)] = Function(stage, name)
+        file.functions[int(first)] = Function(*values)
     elif kind == layout.FORMAT:
-        file.formats[int(values[0])] = values[1]
+        file.formats[int(first)] = values[0]
     elif kind == layout.USE:
-        settings = dict(zip(values[1::2], values[2::2], strict=True))
-        file.uses.append(Use(values[0], settings))
+        file.uses.append(Use(first, dict(zip(values[::2], values[1::2], strict=True))))
     elif kind == layout.DEVICE:
-        file.device = values[0]
+        file.device = first
     elif kind == layout.PATH:
-        file.paths.append(values[0])
+        file.paths.append(first)
 
 
 def _processes(files: Sequence[File], ended: Ended, since_ns: int) -> list[Process]:
@@ -167,7 +147,7 @@ def _joined(programs: Sequence[Process]) -> Process:
     return replace(
         last,
         role=max(program.role for program in programs),  # `worker` rather than `other`
-        cpu_s=max(program.cpu_s or 0.0 for program in programs) or None,
+        cpu_s=max(program.cpu_s for program in programs),
         threads=(main, *(thread for thread in threads if not thread.is_main)),
     )
 
@@ -175,34 +155,25 @@ def _joined(programs: Sequence[Process]) -> Process:
 def _process(file: File, ended: Ended, since_ns: int) -> Process:
     words = file.words
     pid = words[layout.PID]
-    is_first = pid == ended.pid
+    last_ns = max(words[layout.STARTED], *(region[layout.SINCE] for region in file.regions))
+    last_ns = max(last_ns, words[layout.ENDED])
     # When a killed process ended, only its parent knows, and that is known of the first one alone.
-    last_ns = ended.ended_ns if is_first and not words[layout.ENDED] else file.last_ns
-    threads = [
-        replace(
-            _thread(file, region, last_ns, ended.started_ns),
-            samples=_samples(file, number, since_ns),
-        )
-        for number, region in enumerate(file.regions)
-    ]
-    loads = any(thread.takes_images(*_DECODED_OR_RESIZED) for thread in threads)
-    return Process(
-        pid=pid,
-        role="worker" if words[layout.IS_WORKER] or loads else "other",
-        cpu_s=words[layout.CPU_NS] / 1e9 or None,
-        threads=tuple(threads),
+    if pid == ended.pid and not words[layout.ENDED]:
+        last_ns = ended.ended_ns
+    threads = tuple(
+        _thread(file, number, last_ns, ended.started_ns, _samples(file, number, since_ns))
+        for number in range(len(file.regions))
     )
+    loads = any(thread.takes_images(*_DECODED_OR_RESIZED) for thread in threads)
+    role = "worker" if words[layout.IS_WORKER] or loads else "other"
+    return Process(pid, role, words[layout.CPU_NS] / 1e9, threads)
 
 
 def _with_main(processes: Sequence[Process], first: int) -> tuple[Process, ...]:
     """The process that was started is `main`; or those with a model, the ranks that it launched."""
     launched = [process.pid for process in processes if _runs(process, "forward")]
-    works = any(
-        _runs(process, "forward", *_DECODED_OR_RESIZED)
-        for process in processes
-        if process.pid == first
-    )
-    mains = [first] if works or not launched else launched
+    works = [each.pid for each in processes if _runs(each, "forward", *_DECODED_OR_RESIZED)]
+    mains = [first] if first in works or not launched else launched
     return tuple(
         replace(process, role="main") if process.pid in mains else process for process in processes
     )
@@ -212,9 +183,11 @@ def _runs(process: Process, *stages: str) -> bool:
     return any(function.stage in stages for thread in process.threads for function in thread.spent)
 
 
-def _thread(file: File, region: memoryview, last_ns: int, zero_ns: int) -> Thread:
+def _thread(
+    file: File, number: int, last_ns: int, zero_ns: int, samples: tuple[Sampled, ...]
+) -> Thread:
     """What one thread spent; a call that is still open counts until the end of its process."""
-    spent = {}
+    spent, region = {}, file.regions[number]
     open_slot, since = region[layout.OPEN], region[layout.SINCE]
     is_open = not region[layout.HAS_ENDED] and open_slot in file.functions
     for slot, function in file.functions.items():
@@ -224,52 +197,43 @@ def _thread(file: File, region: memoryview, last_ns: int, zero_ns: int) -> Threa
         if calls or ns:
             spent[function] = Spent(ns / 1e9, calls, images, least / 1e9)
     return Thread(
-        is_main=bool(region[layout.IS_MAIN]),
+        is_main=number == 0,  # which begins with the process
         started_s=(region[layout.BEGAN] - zero_ns) / 1e9,
         ended_s=((since if region[layout.HAS_ENDED] else last_ns) - zero_ns) / 1e9,
-        spent=dict(sorted(spent.items(), key=lambda entry: STAGES.index(entry[0].stage))),
+        spent=spent,
+        samples=samples,
     )
 
 
 def _samples(file: File, region: int, since_ns: int) -> tuple[Sampled, ...]:
     """Those of one thread from some moment on, each place once, the longest first."""
-    totals: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+    spent: Counter[tuple[str, ...]] = Counter()
+    waits: Counter[tuple[str, ...]] = Counter()
     for when, index, slot, *where, ns, waited in file.samples:
         if int(index) == region and int(when) >= since_ns:
             function = file.functions.get(int(slot))
-            spent = totals[*where, function.stage if function else ""]
-            spent[0] += int(ns)
-            spent[1] += int(waited)
-    ordered = sorted(totals.items(), key=lambda entry: -entry[1][0])
+            place = *where, function.stage if function else ""
+            spent[place] += int(ns)
+            waits[place] += int(waited)
     return tuple(
-        Sampled(path, int(line), function, call, stage, ns / 1e9, waited / 1e9)
-        for (path, line, function, call, stage), (ns, waited) in ordered
+        Sampled(path, int(line), function, call, stage, ns / 1e9, waits[key] / 1e9)
+        for key, ns in spent.most_common()
+        for path, line, function, call, stage in [key]
     )
 
 
 def _images(files: Iterable[File]) -> tuple[ImageKind, ...]:
     """The sizes of all processes together, the most frequent first."""
-    counts: dict[tuple[Function, str, tuple[int, int], tuple[int, int]], list[int]]
-    counts = defaultdict(lambda: [0, 0])
+    counts: Counter[tuple[Function, str, tuple[int, int], tuple[int, int]]] = Counter()
+    n_bytes = counts.copy()
     for file in files:
         for region in file.regions:
             for row in range(region[layout.KINDS_USED]):
                 start = layout.KINDS + row * layout.KIND_WORDS
-                slot, form, *sizes, count, n_bytes = region[start : start + layout.KIND_WORDS]
+                slot, form, *sizes, count, length = region[start : start + layout.KIND_WORDS]
                 function = file.functions.get(slot, Function("decode", "(others)"))
-                key = (
-                    function,
-                    file.formats.get(form, ""),
-                    (sizes[0], sizes[1]),
-                    (sizes[2], sizes[3]),
-                )
-                counts[key][0] += count
-                counts[key][1] += n_bytes
-    ordered = sorted(counts.items(), key=lambda entry: -entry[1][0])
-    return tuple(ImageKind(*key, count, n_bytes) for key, (count, n_bytes) in ordered)
-
-
-def _in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The first of every process, then the second: workers of a loader have the files in turn."""
-    names = chain.from_iterable(zip_longest(*lists))
-    return tuple(dict.fromkeys(name for name in names if name is not None))
+                source, made = (sizes[0], sizes[1]), (sizes[2], sizes[3])
+                kind = function, file.formats.get(form, ""), source, made
+                counts[kind] += count
+                n_bytes[kind] += length
+    return tuple(ImageKind(*kind, count, n_bytes[kind]) for kind, count in counts.most_common())

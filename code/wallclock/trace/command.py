@@ -13,6 +13,7 @@ from wallclock.errors import UsageError, UserError, import_extra
 from wallclock.trace import page
 from wallclock.trace.collect import collect
 from wallclock.trace.run import run
+from wallclock.trace.trial import try_loader
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,7 +72,8 @@ def trace(words: Sequence[str]) -> int:
     """
     request = parse(words)
     for path in filter(None, (request.json, request.html)):
-        _check_writable(path)
+        if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+            raise UserError(f"{path} cannot be written: name a file in a folder that can")
     console = import_extra("rich.console", "wallclock trace", "trace").Console(stderr=True)
     if request.html is not None and find_spec("jinja2") is None:
         raise UserError("--html needs jinja2, which is not installed: pip install jinja2")
@@ -79,20 +81,12 @@ def trace(words: Sequence[str]) -> int:
         ended = run(request.program, Path(made), records_paths=request.tries)
         traced = collect(Path(made), ended)
     page.report(traced, console)
-    trial = None
-    if request.tries:
-        from wallclock.trace.trial import try_loader
-
-        trial = try_loader(traced)
-        page.report_trial(trial, console)
+    trial = try_loader(traced) if request.tries else None
+    if trial is not None:
+        console.print()
+        page.print_text(trial.text, console)
     if request.json is not None:
         page.write_json(traced, request.json, trial)
     if request.html is not None:
         page.write_html(traced, request.html, trial)
-    return ended.exit_code
-
-
-def _check_writable(path: Path) -> None:
-    folder = path.absolute().parent
-    if path.is_dir() or not os.access(folder, os.W_OK):
-        raise UserError(f"{path} cannot be written: name a file in a folder that can")
+    return traced.exit_code

@@ -8,7 +8,7 @@ is, over the measured one; of such gains on earlier programs; and of a mean over
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
+from typing import Any
 
 from wallclock.predict.advice import FIXES, Fix, Job, engine_of_workers, workers_for
 from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, Gain
@@ -32,7 +32,7 @@ _ITEMS = {
 _USUAL_BATCH = 32
 _USUAL_PX = 224
 #: Beyond this the model is of another program.
-MOST_MODEL_ERROR = 0.3
+_MOST_MODEL_ERROR = 0.3
 
 
 @dataclass(frozen=True)
@@ -86,21 +86,19 @@ class Fixes:
 def fixes_of(shares: Shares) -> Fixes:
     """What each fix would bring alone."""
     job = job_of(shares)
-    rate = job.img_per_s() if job else inf
-    if job is None or rate == inf:
+    if job is None:
         return Fixes((), 0.0)
-    error = model_error_of(shares, job)
-    errors = errors_of(shares, job)
+    errors = _, error, _ = errors_of(shares, job)
     predicted = [
         Predicted(
-            fix, say_title(fix, job, shares.trace), fix.gain(job, errors), CODE[fix.name](job)
+            fix, _say_title(fix, job, shares.trace), fix.gain(job, errors), CODE[fix.name](job)
         )
         for fix in FIXES.values()
         if fix.applies(job)
     ]
     noticeable = [each for each in predicted if each.gain.speedup >= NOTICEABLE]
     noticeable.sort(key=lambda each: -each.gain.speedup)
-    are_known = not shares.is_busy_machine and error <= MOST_MODEL_ERROR
+    are_known = not shares.is_busy_machine and error <= _MOST_MODEL_ERROR
     return Fixes(tuple(noticeable), error, are_known, shares.loads_itself)
 
 
@@ -109,23 +107,20 @@ def say_gain(gain: Gain) -> str:
     return f"{times(gain.speedup)} ({times(gain.low).removesuffix(' ×')} to {times(gain.high)})"
 
 
-def model_error_of(shares: Shares, job: Job) -> float:
-    """How far the model's rate for the program as it is lies from the measured one, relative."""
+def errors_of(shares: Shares, job: Job) -> tuple[float, float, float]:
+    """The relative errors that every gain has: of earlier ones, of the model's rate for the program
+    as it is, and of a mean over so few images.
+    """
     ratio = shares.img_per_s / job.img_per_s()
-    return max(ratio, 1 / ratio) - 1
-
-
-def errors_of(shares: Shares, job: Job) -> tuple[float, ...]:
-    """The relative errors that every gain has, whatever the fix."""
     # The times of single images vary about as much as they are long.
-    return GAIN_ERROR, model_error_of(shares, job), shares.n_images**-0.5
+    return GAIN_ERROR, max(ratio, 1 / ratio) - 1, shares.n_images**-0.5
 
 
-def say_title(fix: Fix, job: Job, trace: Trace) -> str:
+def _say_title(fix: Fix, job: Job, trace: Trace) -> str:
     """What to do, with the job's number of pixels, or the program's own way to set its workers."""
     if fix.name != "workers":
-        return fix.title.format(_thumbnail_px(job))
-    number = _workers(job)
+        return fix.title.format(job.target.thumbnail_px if job.target else _USUAL_PX)
+    number = workers_for(job.cores, waits=job.waits)
     loaders = [use.settings for use in trace.uses if "num_workers" in use.settings]
     options = [use.settings for use in trace.uses if use.name == "option"]
     for option in options:
@@ -137,61 +132,46 @@ def say_title(fix: Fix, job: Job, trace: Trace) -> str:
     return fix.title.format(number)
 
 
-def batch_of(job: Job) -> int:
-    """Images of a loader's batch: the program's own number, which its model is used to.
-
-    A program that loads single images has none.
-    """
-    return job.batch_size if job.batch_size > 1 else _USUAL_BATCH
-
-
-def _workers(job: Job) -> int:
-    return workers_for(job.cores, waits=job.waits)
+def options_of(job: Job) -> dict[str, Any]:
+    """Of `open_images`, to load what the program loads; its own batch, to which a model is used."""
+    batch = job.batch_size if job.batch_size > 1 else _USUAL_BATCH
+    waiting = {"workers": workers_for(job.cores, waits=True)} if job.waits else {}
+    return {**geometry_of(job.target), "batch": batch, **waiting}
 
 
-def _thumbnail_px(job: Job) -> int:
-    return job.target.thumbnail_px if job.target else _USUAL_PX
-
-
-def say_size_argument(target: Target | None) -> str:
-    """The size as an argument of `decode`, `loader_for` and `open_images`."""
-    if target is None:
-        return ""
+def geometry_of(target: Target | None) -> dict[str, Any]:
+    """The size of the images, as arguments of `open_images`, `decode` and `loader_for`."""
+    if target is None or target.mode == "crop":
+        return {"size": target.px if target else _USUAL_PX, "augment": True, "shuffle": True}
     if target.mode == "squash":
         width, height = target.size
-        return f"{width}" if width == height else f"({height}, {width})"
-    crop = target.px
-    return f'preprocess="{target.mode}:{crop},crop:{crop}x{crop}"'
+        return {"size": width if width == height else (height, width)}
+    return {"preprocess": f"{target.mode}:{target.px},crop:{target.px}x{target.px}"}
+
+
+def _arguments(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in options.items()).replace("'", '"')
 
 
 def _scaled_code(job: Job) -> str:
-    if job.target and any(kind.library == "pillow" for kind in job.decoded):
-        return (
-            "from PIL import Image\n"
-            'image = Image.open("photo.jpg")\n'
-            f'image.draft("RGB", {job.target.least})  # right after Image.open'
-        )
-    size = say_size_argument(job.target)
-    return f'import wallclock\nimage = wallclock.decode("photo.jpg", {size})'
+    if job.target is None or all(kind.library != "pillow" for kind in job.decoded):
+        size = _arguments(geometry_of(job.target))
+        return f'import wallclock\nimage = wallclock.decode("photo.jpg", {size})'
+    return f"""\
+from PIL import Image
+image = Image.open("photo.jpg")
+image.draft("RGB", {job.target.least})  # right after Image.open"""
 
 
 def _loader_for_code(job: Job) -> str:
-    size = say_size_argument(job.target)
+    size = _arguments(geometry_of(job.target))
     return f"import wallclock\nload = wallclock.loader_for({size})  # path or bytes → Pillow image"
 
 
 def _open_images_code(job: Job) -> str:
-    target = job.target
-    if target is None or target.mode == "crop":
-        px = target.px if target else _USUAL_PX
-        geometry = f"size={px}, augment=True, shuffle=True"
-    else:
-        geometry = ("size=" if target.mode == "squash" else "") + say_size_argument(target)
-    waiting = f", workers={_workers(job)}" if job.waits else ""
     return (
         f"import wallclock\n{_ITEMS[job.source]}\n"
-        f"with wallclock.open_images(items, {geometry}, batch={batch_of(job)}{waiting})"
-        " as batches:\n"
+        f"with wallclock.open_images(items, {_arguments(options_of(job))}) as batches:\n"
         "    for batch in batches:\n"
         "        print(batch.ids, batch.images.shape)  # uint8 (n, height, width, 3)"
     )
@@ -206,13 +186,13 @@ from PIL import Image
 {_ITEMS["files"]}
 def load(path):
     return Image.open(path).convert("RGB")  # and what your loop does with it
-with ThreadPoolExecutor({_workers(job)}) as pool:
+with ThreadPoolExecutor({workers_for(job.cores, waits=job.waits)}) as pool:
     for path, image in zip(items, pool.map(load, items)):
         print(path, image.size)"""
 
 
 def _thumbnails_code(job: Job) -> str:
-    px = _thumbnail_px(job)
+    px = job.target.thumbnail_px if job.target else _USUAL_PX
     return f"""\
 from pathlib import Path
 from PIL import Image, ImageOps

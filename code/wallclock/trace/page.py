@@ -1,39 +1,135 @@
 """What a trace says: on the terminal, as JSON, and as a page."""
 
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from wallclock.files import pretty_json, write_text
 from wallclock.outside import printable, values_without_secrets
-from wallclock.trace.findings import Findings, image_cells, stage_cells
-from wallclock.trace.fixes import say_gain
+from wallclock.trace.fixes import Fixes, fixes_of, say_gain
 from wallclock.trace.record import Trace
-from wallclock.trace.shares import Row, Table
-from wallclock.trace.sizes import Sizes
+from wallclock.trace.remedies import helps_of
+from wallclock.trace.shares import Row, Shares, Table
+from wallclock.trace.sizes import Sizes, say_size, tabulate_sizes
 from wallclock.trace.trial import Trial
-from wallclock.trace.words import count, digits, keep_together, percent, seconds, times
+from wallclock.trace.verdict import find_verdict
+from wallclock.trace.words import count, digits, keep_together, percent, seconds
 
 if TYPE_CHECKING:
-    from jinja2 import Template
     from rich.console import Console
 
 #: Of the JSON: a number that grows with a change that a reader must know of.
-SCHEMA = 2
+SCHEMA = 3
 #: Columns of the page on a terminal at most.
 _WIDTH = 100
 #: Of them between two columns of a table, and in a column that is not cut to fit.
 _GAP, _WIDEST = 2, 26
 #: Characters of a paragraph.
 _LONGEST = 2000
-#: Rows of stages and kinds of images on a terminal; the HTML page has all.
+#: Rows of stages on a terminal; the HTML page has all.
 _MOST_ROWS = 5
 #: Below this share a stage is not on the terminal.
 _LEAST_SHARE = 0.005
-_MOST_KINDS = 4
+#: Fewer images than this are too few to judge by.
+_FEW_IMAGES = 100
+#: The model's error that is worth a note.
+_WORTH_A_NOTE = 0.1
+#: Less than this is what traced processes use while they end.
+_LEAST_UNTRACED_S = 1.0
+
+
+class Findings:
+    """What there is to say of a trace. Nothing is read but the trace.
+
+    `fixes`: what each would bring the loading; `helps`: what would help the model; `notes`:
+    sentences below the verdict; `tables`: of the main process and, if there are any, of workers.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.shares = Shares(trace)
+        self.fixes = fixes_of(self.shares)
+        self.helps = helps_of(self.shares)
+        self.verdict = find_verdict(self.shares, self.fixes, self.helps)
+        self.notes = list(say_notes(self.shares, self.fixes))
+        self.sizes = tabulate_sizes(trace)
+        self.tables = [t for t in (self.shares.main, self.shares.workers) if t.n_threads]
+
+    @property
+    def facts(self) -> str:
+        """Wall time, start-up, images, cores, CPU use and device, in a line."""
+        shares = self.shares
+        parts = [f"{seconds(self.trace.wall_s)} in all"]
+        if shares.n_images:
+            parts.append(
+                f"{count(shares.n_images, 'image')}, {digits(shares.img_per_s)} per second"
+            )
+        use = f", {percent(shares.cpu_use)} of them used" if shares.cpu_use else ""
+        parts.append(f"{count(self.trace.cores, 'core')}{use}")
+        if self.trace.device:
+            parts.append(f"{self.trace.device}, busy {seconds(self.trace.device_busy_s)}")
+        return "; ".join(parts)
+
+
+def stage_cells(row: Row) -> tuple[str, ...]:
+    """Seconds, share, calls, images, milliseconds per image."""
+    calls = f"{row.spent.calls:,}" if row.spent.calls else ""
+    images = f"{row.spent.images:,}" if row.spent.images else ""
+    ms = digits(1e3 * row.spent.seconds / row.spent.images) if row.spent.images else ""
+    return digits(row.spent.seconds), percent(row.share), calls, images, ms
+
+
+def image_cells(sizes: Sizes) -> tuple[str, ...]:
+    """Format or stage, number, size before, size after, KB each, function."""
+    name = sizes.format or "decoded"
+    if sizes.function.stage == "resize":
+        name = f"resized {sizes.format}".rstrip()
+    median = "" if sizes.is_typical else " median"
+    made = "in full" if sizes.made == sizes.source else say_size(sizes.made)
+    kb = digits(sizes.n_bytes / sizes.count / 1e3) if sizes.n_bytes else ""
+    stored = f"{say_size(sizes.source)}{median}"
+    return name, f"{sizes.count:,}", stored, made, kb, sizes.function.name
+
+
+def say_notes(shares: Shares, fixes: Fixes) -> Iterator[str]:
+    """How the program ended, what is not in the shares, and how sure the gains are."""
+    trace = shares.trace
+    if trace.exit_code:
+        how = _say_exit(trace.exit_code)
+        yield f"The program ended {how} after {seconds(trace.wall_s)}; the times are until then."
+    if trace.untraced_s > max(_LEAST_UNTRACED_S, _WORTH_A_NOTE * trace.wall_s):
+        yield (
+            f"Processes that are not traced used {seconds(trace.untraced_s)} of the cores: programs"
+            " of another language, or Python with -E, -I or -S or without this environment."
+        )
+    if shares.n_images and shares.startup_s > 0.5 * trace.wall_s:
+        yield (
+            f"Start-up took {seconds(shares.startup_s)} of {seconds(trace.wall_s)}:"
+            " trace a run of more images to judge the rest."
+        )
+    error = fixes.model_error
+    if shares.is_busy_machine:
+        yield (
+            f"Other programs used {percent(shares.others)} of the cores: no gain follows from such"
+            " times. Trace it again on an idle machine, or add --try."
+        )
+    elif error >= _WORTH_A_NOTE and fixes.predicted:
+        follows = "the intervals are wider for it."
+        if not fixes.are_known:
+            follows = "no gain follows from it. Run it again, or add --try."
+        yield (
+            f"The pipeline model's rate differs from the program's by {percent(error)}: {follows}"
+        )
+    if 0 < shares.n_images < _FEW_IMAGES:
+        yield f"This rests on {count(shares.n_images, 'image')}: trace {_FEW_IMAGES} or more."
+
+
+def _say_exit(code: int) -> str:
+    signals = {128 + number: number.name for number in signal.Signals}
+    return f"by {signals[code]}" if code in signals else f"with exit code {code}"
 
 
 # --- terminal -----------------------------------------------------------------------------------
@@ -41,31 +137,37 @@ _MOST_KINDS = 4
 
 def report(trace: Trace, console: "Console") -> None:
     """Print the verdict, where the time goes, the images, and what each change would bring."""
+    from rich.text import Text
+
     said = Findings(trace)
     width = min(_WIDTH, console.width)
-    _print_text(said.verdict.text, console, width, "bold")
+    print_text(said.verdict.text, console, "bold")
     for note in said.notes:
-        _print_text(note, console, width)
+        print_text(note, console)
     console.print()
-    _print_text(f"{said.facts}.", console, width, "dim")
+    print_text(f"{said.facts}.", console, "dim")
     console.print()
-    rows = [row for table in said.tables for row in _stage_rows(said, table)]
+    rows: list[Sequence[str]] = [row for t in said.tables for row in _stage_rows(said, t)]
     _print_table(_HEADINGS, rows, console, width)
     if said.sizes:
         console.print()
-        images = [_image_row(sizes) for sizes in said.sizes[:_MOST_KINDS]]
+        images = [image_cells(sizes)[:-1] for sizes in said.sizes]
         _print_table(_IMAGE_HEADINGS, images, console, width)
-    if said.shares.n_images:
-        console.print()
-        _print_fixes(said, console, width)
+    console.print()
+    if said.fixes.recommended:
+        rows = [(say_gain(each.gain), each.title) for each in said.fixes.recommended]
+        _print_table(("gain", "change"), rows, console, width)
+    for fix in filter(lambda each: each.code, said.verdict.fixes):
+        text = Text(f"# {fix.title}\n{fix.code}", style="green")
+        console.print(text, no_wrap=True, overflow="ignore", crop=False)  # to be pasted
     for each in said.helps:
         result = f"; {each.result}" if each.result else ""
-        _print_text(f"Model: {each.sentence}{result}.", console, width)
+        print_text(f"Model: {each.sentence}{result}.", console)
 
 
 _HEADINGS = ("", "seconds", "share", "images", "ms/image", "most of it")
 _IMAGE_HEADINGS = ("kind", "number", "stored, px", "made, px", "KB each")
-_RIGHT = {"seconds", "share", "images", "ms/image", "number", "KB each", "gain"}
+_RIGHT = {"seconds", "share", "images", "ms/image", "number", "KB each"}
 
 
 def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
@@ -80,7 +182,8 @@ def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
     for row in table.rows:
         if row in longest:
             took_s, part, _, *images = stage_cells(row)
-            yield (f"  {row.stage}", took_s, part, *images, _most_of(row))
+            name = row.functions[0][0] if row.functions else row.call
+            yield (f"  {row.stage}", took_s, part, *images, f"{row.place} {name}".strip())
     rest = [row for row in table.rows if row not in longest and row.spent.seconds]
     share, names = sum(row.share for row in rest), ", ".join(row.stage for row in rest)
     if share >= _LEAST_SHARE:
@@ -88,67 +191,33 @@ def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
         yield ("  other stages", took_s, percent(share), "", "", names)
 
 
-def _most_of(row: Row) -> str:
-    """The user's line, and the function that it called."""
-    name = row.functions[0][0] if row.functions else row.call
-    return f"{row.place} {name}".strip()
-
-
-def _image_row(sizes: Sizes) -> Sequence[str]:
-    name, number, *rest, _ = image_cells(sizes)
-    return (f"  {name}", number, *rest)
-
-
-def _print_fixes(said: Findings, console: "Console", width: int) -> None:
-    from rich.text import Text
-
-    if said.fixes.recommended:
-        rows = [(f"  {each.title}", say_gain(each.gain)) for each in said.fixes.recommended]
-        _print_table(("what it would bring", "gain"), rows, console, width, 0)
-    for fix in filter(lambda each: each.code, said.verdict.fixes):
-        text = Text(f"# {fix.title}\n{fix.code}", style="green")
-        console.print(text, no_wrap=True, overflow="ignore", crop=False)  # to be pasted
-
-
-def report_trial(trial: Trial, console: "Console") -> None:
-    """Print what `--try` measured and what follows, below the report."""
-    console.print()
-    for sentence in trial.sentences:
-        _print_text(sentence, console, min(_WIDTH, console.width))
-
-
-def _print_text(text: str, console: "Console", width: int, style: str = "") -> None:
+def print_text(text: str, console: "Console", style: str = "") -> None:
     """Print a paragraph; rich would part a number from its unit."""
     from rich.text import Text
 
+    width = min(_WIDTH, console.width)
     lines = wrap(keep_together(printable(text, _LONGEST)), width, break_on_hyphens=False)
     console.print(Text("\n".join(lines), style=style), width=width)
 
 
 def _print_table(
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    console: "Console",
-    width: int,
-    flexible: int = -1,
+    headings: Sequence[str], rows: Iterable[Sequence[str]], console: "Console", width: int
 ) -> None:
-    """Print rows under headings; one column, by default the last, is cut to fit the width."""
+    """Print rows under headings; the last column is cut to fit the width."""
     from rich.text import Text
 
     cells = [headings, *([printable(cell) for cell in row] for row in rows)]
     columns = [list(column) for column in zip(*cells, strict=True)]
     widths = [min(_WIDEST, max(map(len, column))) for column in columns]
-    widths[flexible] = max(map(len, columns[flexible]))
-    spare = width - sum(widths) - _GAP * (len(widths) - 1)
-    widths[flexible] = max(len(headings[flexible]), widths[flexible] + min(0, spare))
+    rest = width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
+    widths[-1] = min(rest, max(map(len, columns[-1])))
     for index, row in enumerate(cells):
         parts = []
         for heading, cell, room in zip(headings, row, widths, strict=True):
             text = _cut(cell, room)
             parts.append(text.rjust(room) if heading in _RIGHT else text.ljust(room))
-        line = (" " * _GAP).join(parts).rstrip()
-        style = "" if index else "bold"
-        console.print(Text(line[:width], style=style), width=width, no_wrap=True)
+        line = (" " * _GAP).join(parts).rstrip()[:width]
+        console.print(Text(line, style="" if index else "bold"), width=width, no_wrap=True)
 
 
 def _cut(text: str, room: int) -> str:
@@ -168,12 +237,12 @@ def _cut(text: str, room: int) -> str:
 def write_json(trace: Trace, path: Path, trial: Trial | None = None) -> None:
     """Write the numbers of a trace as JSON, in one step. Raises OSError: it cannot be written."""
     tried = {} if trial is None else {"try": trial.numbers}
-    text = pretty_json(values_without_secrets({**as_json(trace), **tried}))
+    text = pretty_json(values_without_secrets({**_as_json(trace), **tried}))
     # A path that is no UTF-8 is a lone surrogate in Python, and an escape in JSON.
     write_text(Path(path), text.encode("utf-8", "backslashreplace").decode())
 
 
-def as_json(trace: Trace) -> Mapping[str, Any]:
+def _as_json(trace: Trace) -> Mapping[str, Any]:
     """The numbers of a trace; docs/trace.md explains the keys.
 
     `main` and `workers` map stages to seconds, with `other Python` for what was not traced, after
@@ -199,17 +268,8 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
             "kinds": [asdict(sizes) for sizes in said.sizes],
         },
         "fixes": [
-            {
-                "name": each.fix.name,
-                "title": each.title,
-                "gain": each.gain.speedup,
-                "low": each.gain.low,
-                "high": each.gain.high,
-                "is_recommended": each.gain.is_recommended,
-                "code": each.code,
-                "cost": each.fix.cost,
-            }
-            for each in said.fixes.all
+            {"name": e.fix.name, "title": e.title, "gain": asdict(e.gain), "code": e.code}
+            for e in said.fixes.all
         ],
         "model_error": said.fixes.model_error,
         "model": [asdict(each) for each in said.helps],
@@ -218,37 +278,18 @@ def as_json(trace: Trace) -> Mapping[str, Any]:
             "exit_code": trace.exit_code,
             "uses": [{"name": use.name, **use.settings} for use in trace.uses],
         },
-        "machine": {
-            "cores": trace.cores,
-            "cpu_use": shares.cpu_use,
-            "device": trace.device,
-            "device_busy_s": trace.device_busy_s,
-        },
+        "machine": {"cores": trace.cores, "cpu_use": shares.cpu_use, "device": trace.device},
+        "device_busy_s": trace.device_busy_s,
     }
 
 
 def write_html(trace: Trace, path: Path, trial: Trial | None = None) -> None:
     """Write the page, one file that needs no network. Raises OSError: it cannot be written."""
-    from markupsafe import Markup
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    said = Findings(trace)
-    page = _template().render(
-        css=Markup("\n".join(map(_text_of, ("report.css", "trace.css")))),
-        program=next((word for word in trace.command if word.endswith(".py")), "a program"),
-        said=said,
-        trace=trace,
-        shares=said.shares,
-        fixes=said.fixes,
-        tried=trial.sentences if trial else (),
-    )
-    write_text(Path(path), page)
-
-
-def _template() -> "Template":
-    """The page's template: every text is escaped; a name that is not there is an error."""
-    from jinja2 import Environment, StrictUndefined
-
+    # Every text is escaped; a name that is not there is an error.
     jinja = Environment(
+        loader=PackageLoader("wallclock.trace", ""),
         autoescape=True,
         finalize=_readable,
         undefined=StrictUndefined,
@@ -256,16 +297,11 @@ def _template() -> "Template":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    cells = (stage_cells, image_cells)
-    jinja.filters |= {words.__name__: words for words in (digits, percent, seconds, times, *cells)}
-    jinja.filters["gain"] = say_gain
-    jinja.globals["count"] = count
-    return jinja.from_string(_text_of("page.html.jinja"))
+    words = (percent, seconds, stage_cells, image_cells, say_gain)
+    jinja.filters |= {word.__name__: word for word in words}
+    page = jinja.get_template("page.html.jinja").render(said=Findings(trace), trial=trial)
+    write_text(Path(path), page)
 
 
 def _readable(value: object) -> object:
     return keep_together(printable(value, _LONGEST)) if type(value) is str else value
-
-
-def _text_of(name: str) -> str:
-    return (files("wallclock.trace") / name).read_text(encoding="utf-8")

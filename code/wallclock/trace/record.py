@@ -11,26 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+#: The stages from a stored image to a batch. `transform`: pixels to pixels, except the resize.
+#: `assemble`: collate.
+LOADING = ("read", "decode", "resize", "transform", "normalize", "assemble")
+#: What a model takes.
+MODEL = ("forward", "backward", "optimizer")
 #: What a traced function does, in the order an image passes them. `wait`: a consumer waits for
-#: data. `send`: a batch leaves its worker.
-#: `transform`: pixels to pixels, except the resize. `assemble`: collate. `d2h` includes the wait
-#: for the device where a copy waits for it. `serialize`: results to files.
-STAGES = (
-    "wait",
-    "read",
-    "decode",
-    "resize",
-    "transform",
-    "normalize",
-    "assemble",
-    "send",
-    "h2d",
-    "forward",
-    "backward",
-    "optimizer",
-    "d2h",
-    "serialize",
-)
+#: data. `send`: a batch leaves its worker. `d2h` includes the wait for the device where a copy
+#: waits for it. `serialize`: results to files.
+STAGES = ("wait", *LOADING, "send", "h2d", *MODEL, "d2h", "serialize")
 
 
 @dataclass(frozen=True)
@@ -90,11 +79,6 @@ class Thread:
     spent: Mapping[Function, Spent]
     samples: tuple[Sampled, ...] = ()
 
-    @property
-    def wall_s(self) -> float:
-        """Seconds between its first and its last traced moment."""
-        return self.ended_s - self.started_s
-
     def takes_images(self, *stages: str) -> bool:
         """Whether it took an image in any of these stages."""
         return any(f.stage in stages and spent.images for f, spent in self.spent.items())
@@ -105,13 +89,12 @@ class Process:
     """One process of the program.
 
     `role`: `main`, of several ranks each; `worker` (loads images for another process) or `other`.
-    `cpu_s`: user and system time, of a killed process until its last samples; None where it was not
-    read.
+    `cpu_s`: user and system time, of a killed process until its last samples.
     """
 
     pid: int
     role: str
-    cpu_s: float | None
+    cpu_s: float
     threads: tuple[Thread, ...]
 
 
@@ -120,8 +103,8 @@ class ImageKind:
     """Images of one size and format that a decoder gave or a resize made, and how many.
 
     `source`: width and height as stored (decode) or as given to the resize; `made`: as decoded or
-    resized. `format`: `JPEG`, `progressive JPEG`, `PNG`, …, empty for a resize. `n_bytes`: of all
-    of them together, 0 where unknown.
+    resized. `format`: `JPEG`, `progressive JPEG`, `PNG`, …; of a resize, the type of its numbers if
+    they are floats. `n_bytes`: of all of them together, 0 where unknown.
     """
 
     function: Function
@@ -157,9 +140,8 @@ class Trace:
     `exit_code`: as a shell reports it, 128 + n for signal n. `first_image_s`: when the first image
     was read or decoded; before that the program imports and loads its model. None without images.
     `device`: name of the accelerator, empty without one; `device_busy_s`: its time in forward and
-    backward passes by CUDA events, None without one.
-    `swapped_bytes`: to and from the machine's swap while it ran. `others_s`: what other programs
-    used of the cores meanwhile, added up; None where that is unknown. `untraced_s`: what the
+    backward passes by CUDA events.
+    `others_s`: what other programs used of the cores meanwhile, added up. `untraced_s`: what the
     program's own processes did that left no counters. `paths`: with `--try`, of image files that it
     read, for no report.
     """
@@ -173,9 +155,8 @@ class Trace:
     images: tuple[ImageKind, ...] = ()
     uses: tuple[Use, ...] = ()
     device: str = ""
-    device_busy_s: float | None = None
-    swapped_bytes: int = 0
-    others_s: float | None = None
+    device_busy_s: float = 0.0
+    others_s: float = 0.0
     untraced_s: float = 0.0
     paths: tuple[str, ...] = ()
 
@@ -201,9 +182,8 @@ class Trace:
 def by_stage(threads: Iterable[Thread]) -> dict[str, Spent]:
     """Stage → what those threads spent in it, stages in the order of `STAGES`."""
     totals: dict[str, Spent] = defaultdict(Spent)
-    for thread in threads:
-        for function, spent in thread.spent.items():
-            totals[function.stage] += spent
+    for function, spent in by_function(threads).items():
+        totals[function.stage] += spent
     return {stage: totals[stage] for stage in STAGES if stage in totals}
 
 

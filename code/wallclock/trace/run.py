@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wallclock.machine import busy_s, swapped_bytes
+from wallclock.machine import busy_s
 from wallclock.trace.inside import layout
 
 #: Signals that are sent on to the program. Those of a terminal it gets by itself.
@@ -26,9 +26,8 @@ _BY_KERNEL = 0x80
 class Ended:
     """How the program ran, as its parent saw it; times of the monotonic clock.
 
-    `status`: as `os.waitstatus_to_exitcode` gives it, -n for signal n. `swapped_bytes`: to and from
-    the machine's swap meanwhile. `cpu_s`: of the program and the processes that it waited for;
-    `busy_s`: of the machine's cores meanwhile, None where that is unknown.
+    `status`: as `os.waitstatus_to_exitcode` gives it, -n for signal n. `cpu_s`: of
+    the program and the processes that it waited for; `busy_s`: of the machine's cores meanwhile.
     """
 
     command: tuple[str, ...]
@@ -36,14 +35,8 @@ class Ended:
     status: int
     started_ns: int
     ended_ns: int
-    swapped_bytes: int = 0
     cpu_s: float = 0.0
-    busy_s: float | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell reports it: 128 + n for signal n."""
-        return self.status if self.status >= 0 else 128 - self.status
+    busy_s: float = 0.0
 
 
 def run(words: Sequence[str], folder: Path, *, records_paths: bool = False) -> Ended:
@@ -51,7 +44,7 @@ def run(words: Sequence[str], folder: Path, *, records_paths: bool = False) -> E
     awaited = {signal.SIGCHLD, *FORWARDED}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     try:
-        swapped, busy, used = swapped_bytes(), busy_s(), _cpu_of_children_s()
+        busy, used = busy_s() or 0.0, sum(os.times()[2:4])
         started_ns = time.perf_counter_ns()
         pid = os.posix_spawn(
             sys.executable,
@@ -62,17 +55,10 @@ def run(words: Sequence[str], folder: Path, *, records_paths: bool = False) -> E
         )
         status = _attend(pid, awaited)
         ended_ns = time.perf_counter_ns()
-        swapped = swapped_bytes() - swapped
-        used, busy_after = _cpu_of_children_s() - used, busy_s()
-        busy = None if busy is None or busy_after is None else busy_after - busy
+        used, busy = sum(os.times()[2:4]) - used, (busy_s() or 0.0) - busy
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Ended(tuple(words), pid, status, started_ns, ended_ns, swapped, used, busy)
-
-
-def _cpu_of_children_s() -> float:
-    times = os.times()
-    return times.children_user + times.children_system
+    return Ended(tuple(words), pid, status, started_ns, ended_ns, used, busy)
 
 
 def _environment(folder: Path, *, records_paths: bool) -> dict[str, str]:

@@ -13,30 +13,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
-from wallclock.trace.record import Sampled, Spent, Thread, Trace, by_function, by_stage
+from wallclock.trace.record import LOADING, Sampled, Spent, Thread, Trace, by_function, by_stage
 from wallclock.trace.words import count
 
 #: What no traced function took, by samples: at work in the program's own code and in libraries
 #: that are not traced, or waiting there.
 OTHER, OTHER_WAITS = "other Python", "other waits"
-#: The stages from a stored image to a batch.
-LOADING = ("read", "decode", "resize", "transform", "normalize", "assemble")
-#: What a model takes.
-MODEL = ("forward", "backward", "optimizer")
 #: Waits: for data, for whatever else, and perhaps for the storage.
 WAITING = ("wait", "read", OTHER_WAITS)
 #: Packages that fetch: what they do outside of traced functions is `read`, too.
-_NETWORK: tuple[str, ...] = (
-    "requests",
-    "urllib",
-    "urllib3",
-    "http",
-    "httpx",
-    "httpcore",
-    "aiohttp",
-    "fsspec",
+_NETWORK = (
+    *("requests", "urllib", "urllib3", "http", "httpx", "httpcore", "aiohttp", "fsspec", "boto3"),
+    *("botocore", "s3fs", "gcsfs"),
 )
-_NETWORK += ("boto3", "botocore", "s3fs", "gcsfs")
 #: Of the cores' time, for other programs.
 _MOST_OTHERS = 0.1
 #: Functions that a row names.
@@ -47,9 +36,9 @@ _MOST_FUNCTIONS = 3
 class Row:
     """One stage: what it took, its share of the wall time, its functions, the longest first.
 
-    `place`: the user's line that was there most, as `embed.py:14`; empty where none is known.
-    `call`: what that line had called, as `module.name`, for time that is in no traced function.
-    `waits`: the part of it in which samples found no use of a core.
+    `place`: the user's line that was there most, as `embed.py:14`, and `user_function`, where it
+    stands; empty where none is known. `call`: what that line had called, as `module.name`, for time
+    that is in no traced function. `waits`: the part of it in which samples found no use of a core.
     """
 
     stage: str
@@ -57,13 +46,9 @@ class Row:
     share: float
     functions: tuple[tuple[str, Spent], ...] = ()
     place: str = ""
+    user_function: str = ""
     call: str = ""
     waits: float = 0.0
-
-    @property
-    def ms_per_image(self) -> float | None:
-        """Milliseconds; None where no image was counted."""
-        return 1e3 * self.spent.seconds / self.spent.images if self.spent.images else None
 
 
 @dataclass(frozen=True)
@@ -125,7 +110,9 @@ class Shares:
         threads = self.trace.threads(of_workers=True)
         loaders = [thread for thread in threads if thread.takes_images(*LOADING)] or threads
         helpers = [_at_work(thread) for thread in threads if thread not in loaders]
-        wall_s = sum(_after(thread, self.startup_s) for thread in loaders)
+        starts = [max(thread.started_s, self.startup_s) for thread in loaders]
+        pairs = zip(loaders, starts, strict=True)
+        wall_s = sum(max(0.0, thread.ended_s - start_s) for thread, start_s in pairs)
         wall_s += sum(spent.seconds for spent in by_stage(helpers).values())
         return _table(count(self.n_workers, "worker"), [*loaders, *helpers], wall_s, OTHER_WAITS)
 
@@ -168,23 +155,23 @@ class Shares:
         """Images per second after start-up; 0 without images."""
         return self.n_images / self.steady_s if self.steady_s > 0 else 0.0
 
-    @cached_property
-    def cpu_use(self) -> float | None:
-        """The part of the cores' time that was used, 0 to 1; None if no process's was read."""
-        seconds = [p.cpu_s for p in self.trace.processes if p.cpu_s is not None]
-        available = self.trace.cores * self.trace.wall_s
-        return min(1.0, sum(seconds) / available) if seconds and available > 0 else None
+    @property
+    def cpu_use(self) -> float:
+        """The part of the cores' time that the program used, 0 to 1."""
+        return self._of_cores(sum(process.cpu_s for process in self.trace.processes))
 
     @property
     def others(self) -> float:
-        """The part of the cores' time that other programs used, 0 to 1; 0 where it is unknown."""
-        available = self.trace.cores * self.trace.wall_s
-        return (self.trace.others_s or 0.0) / available if available > 0 else 0.0
+        """The part of the cores' time that other programs used, 0 to 1."""
+        return self._of_cores(self.trace.others_s)
 
     @property
     def is_busy_machine(self) -> bool:
         """Whether other programs used so much that no gain follows from the times."""
         return self.others > _MOST_OTHERS
+
+    def _of_cores(self, seconds: float) -> float:
+        return min(1.0, _share(seconds, self.trace.cores * self.trace.wall_s))
 
     @property
     def device_waits(self) -> float:
@@ -194,10 +181,7 @@ class Shares:
         the one before, so that it is idle at most for the rest of its busy time.
         """
         starving = self.main.share("wait", *LOADING)
-        busy_s = self.trace.device_busy_s
-        if busy_s is None or not self.main.wall_s:
-            return starving
-        return min(starving, max(0.0, 1 - busy_s / self.main.wall_s))
+        return min(starving, max(0.0, 1 - _share(self.trace.device_busy_s, self.main.wall_s)))
 
 
 def _table(title: str, threads: Sequence[Thread], wall_s: float, unknown_waits: str) -> Table:
@@ -212,10 +196,10 @@ def _table(title: str, threads: Sequence[Thread], wall_s: float, unknown_waits: 
     rows = []
     for stage, spent in stages.items():
         of_stage = [(f.name, s) for f, s in functions.items() if f.stage == stage]
-        place, call = _place_of(stage, samples, unknown_waits)
+        where = _place_of(stage, samples, unknown_waits)
         share = _share(spent.seconds, wall_s)
         names = tuple(of_stage[:_MOST_FUNCTIONS])
-        rows.append(Row(stage, spent, share, names, place, call, _waits_of(stage, samples)))
+        rows.append(Row(stage, spent, share, names, *where, _waits_of(stage, samples)))
     return Table(title, len(threads), wall_s, tuple(rows))
 
 
@@ -249,29 +233,24 @@ def _waits_of(stage: str, samples: Sequence[Sampled]) -> float:
     return _share(sum(s.waited_s for s in of_stage), sum(s.seconds for s in of_stage))
 
 
-def _place_of(stage: str, samples: Sequence[Sampled], unknown_waits: str) -> tuple[str, str]:
-    """The line that was in a stage most, and what it had called; empty where none was."""
-    totals: dict[str, float] = defaultdict(float)
-    calls: dict[tuple[str, str], float] = defaultdict(float)
+def _place_of(stage: str, samples: Sequence[Sampled], unknown_waits: str) -> tuple[str, str, str]:
+    """The line that was in a stage most, its function, and what it had called; or empty."""
+    places: dict[tuple[str, str], float] = defaultdict(float)
+    calls: dict[tuple[str, str, str], float] = defaultdict(float)
     for each in samples:
         seconds = _split(each, unknown_waits).get(stage, 0.0)
         if each.path and seconds:
-            place = f"{os.path.basename(each.path)}:{each.line}"
-            totals[place] += seconds
-            calls[place, each.call] += seconds
-    if not totals:
-        return "", ""
-    place = max(totals, key=totals.__getitem__)
-    of_place = {call: seconds for (at, call), seconds in calls.items() if at == place}
-    return place, max(of_place, key=of_place.__getitem__)
+            place = f"{os.path.basename(each.path)}:{each.line}", each.function
+            places[place] += seconds
+            calls[*place, each.call] += seconds
+    if not places:
+        return "", "", ""
+    most = max(places, key=places.__getitem__)
+    return max((call for call in calls if call[:2] == most), key=calls.__getitem__)
 
 
 def _share(seconds: float, wall_s: float) -> float:
     return seconds / wall_s if wall_s > 0 else 0.0
-
-
-def _after(thread: Thread, start_s: float) -> float:
-    return max(0.0, thread.ended_s - max(thread.started_s, start_s))
 
 
 def _at_work(thread: Thread) -> Thread:

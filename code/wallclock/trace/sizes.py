@@ -10,7 +10,7 @@ from wallclock.predict.pictures import Size, Target, is_jpeg
 from wallclock.trace.record import Function, ImageKind, Trace
 
 #: Rows of the table of images.
-MOST_ROWS = 5
+MOST_ROWS = 4
 #: What most images share is said of all.
 _MOST = 0.5
 
@@ -37,11 +37,6 @@ class Sizes:
     count: int
     n_bytes: int
     is_typical: bool
-
-    @property
-    def kb(self) -> float | None:
-        """Mean kilobytes (1,000 bytes) of an image; None where unknown."""
-        return self.n_bytes / self.count / 1e3 if self.n_bytes and self.count else None
 
 
 def target_of(trace: Trace) -> Target | None:
@@ -92,10 +87,8 @@ def full_size_share(trace: Trace, target: Target | None) -> float:
 
 def scale_of(kind: ImageKind) -> int:
     """1, 2, 4 or 8: by how much a decoder has shrunk these images already."""
-    for scale in (8, 4, 2):
-        if max(kind.made) <= ceil(max(kind.source) / scale):
-            return scale
-    return 1
+    longest = max(kind.source)
+    return next((s for s in (8, 4, 2) if max(kind.made) <= ceil(longest / s)), 1)
 
 
 def say_size(size: Sequence[int]) -> str:
@@ -113,10 +106,8 @@ def say_target(target: Target) -> str:
 def _summarize(function: Function, format: str, kinds: Iterable[ImageKind]) -> Sizes:
     by_size = sorted(kinds, key=lambda kind: (kind.source[0] * kind.source[1], kind.source))
     count = sum(kind.count for kind in by_size)
-    shown = max(by_size, key=lambda kind: kind.count)
-    is_typical = shown.count > _MOST * count
-    if not is_typical:
-        up_to = accumulate(kind.count for kind in by_size)
-        shown = next(kind for kind, n in zip(by_size, up_to, strict=True) if n >= count / 2)
+    up_to = accumulate(kind.count for kind in by_size)
+    shown = next(kind for kind, n in zip(by_size, up_to, strict=True) if n >= count / 2)
     n_bytes = sum(kind.n_bytes for kind in by_size)
+    is_typical = shown.count > _MOST * count
     return Sizes(function, format, shown.source, shown.made, count, n_bytes, is_typical)

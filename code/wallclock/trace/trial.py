@@ -9,24 +9,20 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from math import ceil, inf
+from math import ceil
 from statistics import median
 from typing import Any
 
 from wallclock.errors import UserError
-from wallclock.predict.advice import FIXES, Job, gain_of, workers_for
-from wallclock.predict.pictures import Target
-from wallclock.trace.fixes import batch_of, errors_of, say_gain
+from wallclock.predict.advice import FIXES, Job, gain_of
+from wallclock.trace.fixes import errors_of, options_of, say_gain
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Shares
-from wallclock.trace.words import count, digits, percent
+from wallclock.trace.words import count, digits
 from wallclock.trace.work import job_of
 
 #: Files at most.
 _MOST_FILES = 128
-#: Below this part of the cores' time, the loader did not have all of them.
-_BUSY = 0.8
 #: Seconds of a pass, of which threads take a few milliseconds to start, and of all passes at least.
 _PASS_S, _ALL_S = 0.7, 2.0
 _LEAST_PASSES = 3
@@ -35,26 +31,13 @@ _LOADER = FIXES["open_images"]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Passes over `n_files` files: `rates`, images per second, the slowest first.
-
-    `busy_cores`: how many cores they used. `failures`: files that could not be loaded.
-    """
-
-    rates: Sequence[float]
-    busy_cores: float
-    n_files: int
-    failures: int
-
-
-@dataclass(frozen=True)
 class Trial:
     """What `--try` has to say: of a measurement and the gain that follows, or why there is none.
 
-    `numbers`: the same as keys of the JSON; docs/trace.md explains them.
+    `numbers`: the same as keys of the JSON.
     """
 
-    sentences: Sequence[str]
+    text: str
     numbers: Mapping[str, Any]
 
 
@@ -62,132 +45,83 @@ def try_loader(trace: Trace) -> Trial:
     """Measure `open_images` on the program's files as the report proposes it."""
     try:
         shares = Shares(trace)
-        job, files, options = _what_to_try(shares)
-        return conclude(shares, job, measure_files(files, options))
-    except UserError as error:
-        return Trial([str(error)], {"reason": str(error)})
+        job, files = _what_to_try(shares)
+        return conclude(shares, job, len(files), measure(files, options_of(job)))
+    except KeyboardInterrupt:  # the program's report is not lost with the measurement
+        reason = "it was interrupted"
+    except (ImportError, UserError) as error:
+        reason = str(error)
+    return Trial(f"open_images was not tried: {reason}.", {"reason": reason})
 
 
-def _what_to_try(shares: Shares) -> tuple[Job, Sequence[str], Mapping[str, Any]]:
-    """The program, files to load, and how. Raises UserError: there is nothing to try."""
+def _what_to_try(shares: Shares) -> tuple[Job, Sequence[str]]:
+    """The program, and files to load. Raises UserError: there is nothing to try."""
     job = job_of(shares)
-    if job is None or job.img_per_s() == inf:
-        raise UserError("Nothing to try: the program loaded no image that the trace counts.")
+    if job is None or not job.decoded:
+        raise UserError("the program decoded no image that the trace counts")
     if job.target is None:
         raise UserError(
-            "Nothing to try: the program has no size to which it resizes most of its images."
-            " Resize them in a function that is counted."
+            "the program has no size to which it resizes most of its images, in a function that is"
+            " counted"
         )
     files = [path for path in shares.trace.paths if os.path.isfile(path)][:_MOST_FILES]
     if not files:
         raise UserError(
-            "Nothing to try: no file of the program's images is known here. They came from the"
-            " network, an archive or a reader that is not seen: trace a run on a folder of them."
+            "no file of the program's images is known here; they came from the network, an archive"
+            " or a reader that is not seen: trace a run on a folder of them"
         )
-    if not _LOADER.applies(job):
-        raise UserError("Nothing to try: the trace has no images that open_images would load.")
-    workers = workers_for(job.cores, waits=job.waits)
-    return job, files, {**geometry_of(job.target), "batch": batch_of(job), "workers": workers}
+    return job, files
 
 
-def geometry_of(target: Target) -> Mapping[str, Any]:
-    """The size of the images, as options of `open_images`; `augment` as an `Augment`'s.
-
-    Of crops only the crop: the program's other transforms are counted as its own.
-    """
-    if target.mode == "crop":
-        return {"size": target.px, "augment": {"flip": 0.0, "jitter": 0.0}}
-    if target.mode == "squash":
-        return {"size": target.size[::-1]}
-    return {"preprocess": f"{target.mode}:{target.px},crop:{target.px}x{target.px}"}
-
-
-def conclude(shares: Shares, job: Job, measured: Measured) -> Trial:
-    """What follows from the measurement for the program, beside what was predicted."""
-    slowest, middle, fastest = measured.rates[0], median(measured.rates), measured.rates[-1]
-    changed = [with_loader(job, job.cores / rate) for rate in (slowest, middle, fastest)]
-    errors = errors_of(shares, job)
-    gains = {
-        "measured_gain": gain_of(job, changed, errors),
-        "predicted_gain": _LOADER.gain(job, errors),
-    }
-    use, n_passes = measured.busy_cores / job.cores, len(measured.rates)
-    said = [say_gain(gain) for gain in gains.values()]
-    busy = f", {percent(use)} of them used" if use < _BUSY else ""
-    lost = count(measured.failures, "file")
-    failed = f"; {lost} could not be loaded" if measured.failures else ""
-    sentences = [
-        f"Tried wallclock.open_images on {count(measured.n_files, 'file')} of the program, in"
-        f" memory, with {count(job.cores, 'core')}{busy}: {digits(middle)} images per second,"
-        f" {digits(slowest)} to {digits(fastest)} in {count(n_passes, 'pass')}{failed}.",
-        f"Gain of the program: {said[0]} follows from this rate, {said[1]} was predicted."
-        " The program was not run again.",
-    ]
-    numbers = {**asdict(measured), "cores": job.cores, "img_per_s": middle}
-    for name, gain in gains.items():
-        numbers |= {name: gain.speedup, f"{name}_low": gain.low, f"{name}_high": gain.high}
-    return Trial(sentences, numbers)
-
-
-def with_loader(job: Job, cost_s: float) -> Job:
-    """The program with `open_images` at this cost: core seconds to read, decode and resize.
+def conclude(shares: Shares, job: Job, n_files: int, rates: Sequence[float]) -> Trial:
+    """What follows for the program from `rates`, the slowest first, beside what was predicted.
 
     What the loader does not do stays: waits for the storage, the program's own transforms.
     """
-    changed = _LOADER.apply(job, "mid")
-    return replace(changed, seconds={**changed.seconds, "read": 0, "decode": cost_s, "resize": 0})
-
-
-# --- the measurement ----------------------------------------------------------------------------
-
-
-def measure_files(paths: Sequence[str], options: Mapping[str, Any]) -> Measured:
-    """`measure` with these options of `open_images`. Raises UserError: there is no measurement."""
-    try:
-        from wallclock.loader.images import open_images
-        from wallclock.stages.augment import Augment
-
-        augment = {"augment": Augment(**options["augment"])} if "augment" in options else {}
-        return measure(paths, partial(open_images, **{**options, **augment}))
-    except KeyboardInterrupt:  # the program's report is not lost with the measurement
-        raise UserError("Tried open_images: interrupted, no measurement.") from None
-    except (ImportError, UserError) as error:
-        raise UserError(f"Tried open_images: {error}") from None
+    slowest, middle, fastest = rates[0], median(rates), rates[-1]
+    errors = errors_of(shares, job)
+    loaded = _LOADER.apply(job, "mid")
+    parts = {**loaded.seconds, "read": 0.0, "resize": 0.0}
+    costs = [{**parts, "decode": job.cores / rate} for rate in (slowest, middle, fastest)]
+    changed = [replace(loaded, seconds=seconds) for seconds in costs]
+    measured, predicted = gain_of(job, changed, errors), _LOADER.gain(job, errors)
+    text = (
+        f"Tried wallclock.open_images on {count(n_files, 'file')} of the program, in memory, with"
+        f" {count(job.cores, 'core')}: {digits(middle)} images per second, {digits(slowest)} to"
+        f" {digits(fastest)} in {count(len(rates), 'pass')}. Gain of the program:"
+        f" {say_gain(measured)} follows from this rate, {say_gain(predicted)} was predicted. The"
+        " program was not run again."
+    )
+    gains = {"measured_gain": asdict(measured), "predicted_gain": asdict(predicted)}
+    return Trial(text, {"n_files": n_files, "rates": rates, "img_per_s": middle, **gains})
 
 
 def measure(
-    paths: Sequence[str],
-    open_batches: Callable[..., Any],
-    clock: Callable[[], float] = time.perf_counter,
-    cpu_clock: Callable[[], float] = time.process_time,
-) -> Measured:
-    """Load the files once, which brings them to memory, then again and again.
+    files: Sequence[str], options: Mapping[str, Any], clock: Callable[[], float] = time.perf_counter
+) -> Sequence[float]:
+    """Images per second of passes over the files, the slowest first, with these options.
 
-    Args:
-        paths: the files.
-        open_batches: from paths and epochs to a context of batches, as `open_images`.
-        clock: seconds of the wall. cpu_clock: of all threads.
+    Of crops only the crop: the program's other transforms are counted as its own. `clock`: seconds.
 
-    Returns:
-        At least three passes of together two seconds.
-
-    Raises UserError: no file could be loaded.
+    Raises UserError: no file could be loaded. ImportError: a library of the loader is missing.
     """
+    from wallclock.loader.images import open_images
+    from wallclock.stages.augment import Augment
 
-    def run(epochs: int) -> tuple[int, int, float, float]:
-        """Images and failures, wall and CPU seconds of a pass."""
-        started, cpu_started, loaded, failures = clock(), cpu_clock(), 0, 0
-        with open_batches(paths, epochs=epochs) as batches:
+    augment = {"augment": Augment(flip=0.0, jitter=0.0)} if "augment" in options else {}
+
+    def run(epochs: int) -> tuple[int, float]:
+        started, loaded = clock(), 0
+        with open_images(files, epochs=epochs, **{**options, **augment}) as batches:
             for batch in batches:
                 loaded += len(batch.ids)
-                failures += len(batch.failures)
-        return loaded, failures, clock() - started, cpu_clock() - cpu_started
+        return loaded, clock() - started
 
-    run(1)
-    n_files, failures, once_s, _ = run(1)
-    passes = [run(ceil(_PASS_S / once_s)) for _ in range(_LEAST_PASSES)]
-    while sum(wall_s for _, _, wall_s, _ in passes) < _ALL_S:
-        passes.append(run(ceil(_PASS_S / once_s)))
-    rates = sorted(loaded / wall_s for loaded, _, wall_s, _ in passes)
-    used_s, wall_s = (sum(each[at] for each in passes) for at in (3, 2))
-    return Measured(rates, used_s / wall_s, n_files, failures)
+    run(1)  # brings the files to memory
+    _, once_s = run(1)
+    rates: list[float] = []
+    until = clock() + _ALL_S
+    while len(rates) < _LEAST_PASSES or clock() < until:
+        loaded, took_s = run(ceil(_PASS_S / once_s))
+        rates.append(loaded / took_s)
+    return sorted(rates)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wallclock.trace.fixes import Fixes, Predicted, say_gain
-from wallclock.trace.helps import Help
-from wallclock.trace.shares import LOADING, MODEL, OTHER, OTHER_WAITS, Row, Shares, is_of_network
+from wallclock.trace.record import LOADING, MODEL
+from wallclock.trace.remedies import Help, change_of_writing
+from wallclock.trace.shares import OTHER, OTHER_WAITS, Row, Shares, is_of_network
 from wallclock.trace.sizes import full_size_share, say_size, say_target, tabulate_sizes, target_of
 from wallclock.trace.words import digits, percent
 from wallclock.trace.work import job_of
-from wallclock.trace.writing import change_of_writing
 
 #: Stage → the subject of a sentence.
 _SUBJECTS = {
@@ -20,9 +20,7 @@ _SUBJECTS = {
     "normalize": "normalizing",
     "assemble": "assembling batches",
     "h2d": "copying to the device",
-    "forward": "the model",
-    "backward": "the model",
-    "optimizer": "the model",
+    **dict.fromkeys(MODEL, "the model"),
     "d2h": "copying from the device",
     "serialize": "writing the results",
     "wait": "waiting for data",
@@ -44,13 +42,12 @@ _WORTH_SAYING = 0.2
 _FULL = 0.7
 #: Requests at a time that servers take.
 _AT_ONCE = 16
-#: What most images share is said of all.
+#: What most images or samples share is said of all.
 _MOST = 0.5
 LOST = (
     "The program was not traced: it left no counters. Its temporary folder (TMPDIR) was emptied,"
-    " or its Python runs with -E, -I or -S"
+    " or its Python runs with -E, -I or -S."
 )
-NO_IMAGES = "No image was read or decoded: nothing here to say about an image job"
 
 
 @dataclass(frozen=True)
@@ -81,9 +78,10 @@ _CAUSES = {
 def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Verdict:
     """What takes most of the main process's time, why, and what to change."""
     if not any(process.role == "main" for process in shares.trace.processes):
-        return Verdict("untraced", f"{LOST}.")
+        return Verdict("untraced", LOST)
     if not shares.n_images:
-        return Verdict("no images", f"{NO_IMAGES}.")
+        text = "No image was read or decoded: nothing here to say about an image job."
+        return Verdict("no images", text)
     main = shares.main
     totals = {cause: main.share(*stages) for cause, stages in _CAUSES.items()}
     cause = max(totals, key=totals.__getitem__)
@@ -92,10 +90,10 @@ def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Ve
         row = main.largest(*LOADING, OTHER)
     if cause == "waiting":
         row = shares.workers.largest(*LOADING, "serialize", "send", OTHER, OTHER_WAITS)
-    if cause == "model":
-        text = _model_binds(shares, fixes, helps)
-    elif cause == "waiting":
+    if row is None or cause == "waiting":
         text = _starving(shares, fixes, row)
+    elif cause == "model":
+        text = _model_binds(shares, fixes, helps)
     else:
         loading = totals["loading"] if cause == "loading" else 0.0
         text = _in_main(shares, fixes, helps, row, loading)
@@ -120,13 +118,10 @@ def _starving(shares: Shares, fixes: Fixes, row: Row | None) -> str:
     return f"{head}; {_say_row(row, _WORKERS)}{_end(shares, fixes, row)}" if row else head
 
 
-def _in_main(
-    shares: Shares, fixes: Fixes, helps: Sequence[Help], row: Row | None, loading: float
-) -> str:
+def _in_main(shares: Shares, fixes: Fixes, helps: Sequence[Help], row: Row, loading: float) -> str:
     """`loading`: its share, where one of its stages is the longest."""
-    if row is None:
-        return NO_IMAGES
-    head = _capital(_say_row(row, _MAIN))
+    head = _say_row(row, _MAIN)
+    head = head[:1].upper() + head[1:]
     meanwhile = shares.device_waits
     if row.stage in LOADING and row.share < _NEARLY_ALL * loading:
         model = shares.main.share(*MODEL)
@@ -219,19 +214,17 @@ def _subject(row: Row) -> str:
 
 
 def _where(row: Row) -> str:
-    called = f", which calls {row.call}" if row.call and row.stage == OTHER else ""
-    return f" ({row.place}{called})" if row.place else ""
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    place = row.place
+    if place and row.stage == OTHER:
+        place += "" if row.user_function[:1] in ("", "<") else f" in {row.user_function}"
+        place += f", which calls {row.call}" if row.call else ""
+    return f" ({place})" if place else ""
 
 
 def _reason(shares: Shares, row: Row) -> str:
     """What stands behind the longest stage, from a colon on; empty where nothing is sure."""
     if row.stage == "read" and not _fetches(row):
-        job = job_of(shares)
-        return ": the storage binds" if job and job.of("wait") > job.of("read") else ""
+        return ": the storage binds" if row.waits > _MOST else ""
     if row.stage not in ("decode", "resize") or not shares.trace.kinds("decode"):
         return ""
     return f": {_say_pictures(shares)}"

@@ -4,13 +4,13 @@ Seconds that a trace has are wall seconds of threads. Where more threads ran tha
 longer than the core's; `cpu_s` of the processes says by how much.
 """
 
-from collections.abc import Sequence
+from math import inf
 
 from wallclock import native
 from wallclock.predict.advice import Job
 from wallclock.predict.pictures import Decoded, Library, Resized
-from wallclock.trace.record import ImageKind, Process, Trace, by_function
-from wallclock.trace.shares import LOADING, MODEL, OTHER, WAITING, Shares, is_of_network
+from wallclock.trace.record import LOADING, MODEL, ImageKind, Trace, by_function
+from wallclock.trace.shares import OTHER, WAITING, Shares, is_of_network
 from wallclock.trace.sizes import scale_of, target_of
 
 #: Stages of the loading threads whose wall seconds are multiplied by their share of the cores.
@@ -18,7 +18,7 @@ _OF_LOADERS = ("decode", "resize", "normalize", "transform", "assemble")
 
 
 def job_of(shares: Shares) -> Job | None:
-    """From a trace; None without images or without time."""
+    """From a trace; None without images, or where they took no time."""
     trace, n = shares.trace, shares.n_images
     if not n or shares.steady_s <= 0:
         return None
@@ -38,7 +38,8 @@ def job_of(shares: Shares) -> Job | None:
     if on_loaders_cores and loads_beside:
         model_s *= uncontended_share(shares)
     seconds |= {"model": model_s, "main": main_s}
-    engine = _engine(trace, loads_beside=loads_beside)
+    beside = "dataloader" if _in_processes(trace) else "threads"
+    engine = beside if loads_beside else "serial"
     beside_s = main_s + seconds["h2d"]
     if engine != "dataloader":
         beside_s += sum(seconds.get(part, 0.0) for part in ("read", "other", *_OF_LOADERS))
@@ -46,7 +47,7 @@ def job_of(shares: Shares) -> Job | None:
     of_rank = n * shares.n_ranks  # which take images at the same time
     # Where it loads the images it also makes arrays of them and frees them.
     saved_s = 0.0 if loads_beside else min(main_s, shares.main.seconds(OTHER))
-    return Job(
+    job = Job(
         {part: spent / (of_rank if part in of_main else n) for part, spent in seconds.items()},
         workers=shares.n_workers,
         engine=engine,
@@ -62,6 +63,7 @@ def job_of(shares: Shares) -> Job | None:
         target=target_of(trace),
         loader="native" if native.find() else "turbo",
     )
+    return job if job.img_per_s() < inf else None
 
 
 def _source(shares: Shares) -> str:
@@ -72,7 +74,7 @@ def _source(shares: Shares) -> str:
         default=None,
     )
     names = [name for name, _ in row.functions] if row else []
-    if "zipfile read" in names:
+    if "zipfile.ZipExtFile.read" in names:
         return "zip"
     return "urls" if row and any(map(is_of_network, (row.call, *names[:1]))) else "files"
 
@@ -84,7 +86,7 @@ def _split_main(shares: Shares, *, loads_beside: bool) -> tuple[float, float]:
     """
     main = shares.main
     model_s, busy_s = main.seconds(*MODEL), shares.trace.device_busy_s
-    if busy_s is not None:
+    if busy_s:
         model_s = min(busy_s, main.wall_s - main.seconds("wait"))
     apart = main.seconds("wait", "h2d", *(() if loads_beside else LOADING))
     return model_s, max(0.0, main.wall_s - apart - model_s)
@@ -109,12 +111,6 @@ def _in_processes(trace: Trace) -> bool:
     return any(process.role == "worker" for process in trace.processes)
 
 
-def _engine(trace: Trace, *, loads_beside: bool) -> str:
-    if not loads_beside:
-        return "serial"
-    return "dataloader" if _in_processes(trace) else "threads"
-
-
 def _core_share(shares: Shares) -> float:
     """Core seconds over wall seconds of what loads, where its threads take turns on the cores.
 
@@ -128,24 +124,17 @@ def _core_share(shares: Shares) -> float:
     return min(1.0, shares.trace.cores * shares.steady_s / busy) if busy > 0 else 1.0
 
 
-def _cpu_s(processes: Sequence[Process]) -> float | None:
-    seconds = [process.cpu_s for process in processes]
-    if not seconds or any(value is None for value in seconds):
-        return None
-    return sum(value for value in seconds if value is not None)
-
-
 def _model_cores(shares: Shares, model_s: float, beside_s: float) -> int:
     """Of a model on the CPU: core seconds that nothing else of the main process took, over wall.
 
     `beside_s`: seconds that the main process spent beside its model.
     """
-    used = _cpu_s([process for process in shares.trace.processes if process.role == "main"])
-    if used is None or not model_s:
+    used_s = sum(each.cpu_s for each in shares.trace.processes if each.role == "main")
+    if not model_s:
         return 1
     # What start-up used is not known: as much as one core could.
     ranks = shares.n_ranks
-    cores = ranks * (used - ranks * shares.startup_s - beside_s) / model_s
+    cores = ranks * (used_s - ranks * shares.startup_s - beside_s) / model_s
     return round(max(1, min(shares.trace.cores, cores)))
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.wallclock.trace import traces
 from tests.wallclock.trace.traces import dataloader, decoded, process, resized, serial, trace
-from wallclock.trace.findings import say_notes
 from wallclock.trace.fixes import fixes_of
+from wallclock.trace.page import say_notes
 from wallclock.trace.record import Function, Sampled, Spent, Thread, Trace, Use
 from wallclock.trace.shares import Shares
 from wallclock.trace.verdict import Verdict, find_verdict
@@ -239,11 +239,9 @@ def test_a_model_that_binds_with_a_gain_left() -> None:
         ({"exit_code": 130}, "The program ended by SIGINT after 10 s"),
         ({"exit_code": 255}, "The program ended with exit code 255"),
         ({"first_image_s": 7.0}, "Start-up took 7.0 s of 10 s"),
-        ({"swapped_bytes": 250_000_000}, "The machine moved 250 MB to and from swap meanwhile"),
     ],
 )
 def test_notes(changes: dict[str, object], note: str) -> None:
-    assert notes_of(replace(traces.SERIAL_DECODE, swapped_bytes=10_000_000)) == "", "at rest, too"
     assert notes_of(traces.SERIAL_DECODE) == ""
     assert note in notes_of(replace(traces.SERIAL_DECODE, **changes))  # type: ignore[arg-type]
 

@@ -249,9 +249,10 @@ def test_the_code_runs_as_pasted(
     for target in (None, *(Target((224, 224), mode) for mode in MODES)):
         for library in libraries:
             kinds = [replace(kind, library=library) for kind in work.decoded]
+            changed = replace(work, target=target, decoded=kinds)
             for fix in FIXES.values():
-                if fix.applies(work):
-                    exec(CODE[fix.name](replace(work, target=target, decoded=kinds)), {})
+                if fix.applies(changed):
+                    exec(CODE[fix.name](changed), {})
 
 
 @settings(max_examples=60)

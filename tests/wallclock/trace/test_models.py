@@ -10,8 +10,8 @@ from tests import making
 from tests.wallclock.trace.programs import trace, write
 from wallclock import machine
 from wallclock.trace import command
-from wallclock.trace.findings import Findings
 from wallclock.trace.inside.models import REMEDIES, Pass
+from wallclock.trace.page import Findings
 
 PROGRAM = """
 import contextlib, functools, sys
@@ -137,9 +137,9 @@ def test_trying_it(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = json.loads(Path("trace.json").read_text(encoding="utf-8"))
     tried = {each["name"]: each["tried"] for each in written["model"]}
     assert tried.keys() >= {"gradients"}
-    gain = tried["gradients"]
-    assert 0 < gain["low"] <= gain["gain"] <= gain["high"]
-    assert gain["cosine"] == pytest.approx(1, abs=1e-6)
+    gain = tried["gradients"]["model"]
+    assert 0 < gain["low"] <= gain["speedup"] <= gain["high"]
+    assert tried["gradients"]["cosine"] == pytest.approx(1, abs=1e-6)
     assert sum(written["main"].values()) == pytest.approx(
         written["wall_s"] - written["start_up_s"], rel=0.01
     )

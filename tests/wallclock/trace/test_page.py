@@ -14,8 +14,7 @@ from tests.wallclock.trace import traces
 from tests.wallclock.trace.traces import decoded, function, process, resized, thread, trace
 from wallclock import native
 from wallclock.predict import pictures
-from wallclock.trace.findings import Findings
-from wallclock.trace.page import report, write_html, write_json
+from wallclock.trace.page import Findings, report, write_html, write_json
 from wallclock.trace.record import Spent, Thread, Trace, Use
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -69,11 +68,6 @@ def test_a_starving_gpu_on_the_terminal() -> None:
     assert printed(traces.STARVING_DECODE) == STARVING_GPU
 
 
-@pytest.mark.usefixtures("costs")
-def test_a_loop_on_a_narrow_terminal() -> None:
-    assert printed(traces.SERIAL_DECODE, 80) == NARROW_LOOP
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 @pytest.mark.parametrize("made", [*EVERY, nasty(), crowded()])
 def test_the_terminal_page_is_short_and_narrow(made: Trace, width: int) -> None:
@@ -108,7 +102,7 @@ def test_json_has_the_numbers(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     write_json(traces.STARVING_DECODE, path)
     numbers = json.loads(path.read_text(encoding="utf-8"))
-    assert numbers["schema"] == 2
+    assert numbers["schema"] == 3
     assert (numbers["wall_s"], numbers["start_up_s"]) == (10.0, 2.0)
     assert numbers["main"]["wait"] == pytest.approx(5.7)
     assert sum(numbers["main"].values()) == pytest.approx(8.0)
@@ -122,11 +116,10 @@ def test_json_has_the_numbers(tmp_path: Path) -> None:
         "exit_code": 0,
         "uses": [{"name": "torch.utils.data.DataLoader", "batch_size": "32", "num_workers": "4"}],
     }
-    assert numbers["machine"]["device_busy_s"] == 1.6
+    assert numbers["device_busy_s"] == 1.6
     first = numbers["fixes"][0]
     assert first["name"] == "open_images"
-    assert first["low"] <= first["gain"] <= first["high"]
-    assert first["is_recommended"]
+    assert 1 < first["gain"]["low"] <= first["gain"]["speedup"] <= first["gain"]["high"]
     assert "wallclock.open_images(" in first["code"]
 
 
@@ -244,62 +237,19 @@ main process        8.0  100 %                    after start-up
   other Python      0.8    2 %
   other waits       0.8    2 %
 
-kind       number  stored, px   made, px   KB each
-  JPEG        400  2560 × 1920  in full        900
-  resized     400  2560 × 1920  224 × 224
+kind     number  stored, px   made, px   KB each
+JPEG        400  2560 × 1920  in full        900
+resized     400  2560 × 1920  224 × 224
 
-what it would bring                                               gain
-  wallclock.open_images, a loader with threads    3.5 × (3.0 to 4.1 ×)
-  thumbnails of 280 px, kept for the next runs    3.4 × (2.9 to 4.0 ×)
-  wallclock.loader_for in your own dataset        3.4 × (2.8 to 4.0 ×)
-  JPEGs decoded at a reduced scale                2.7 × (2.1 to 3.5 ×)
-  num_workers=8 in the DataLoader               1.76 × (1.45 to 2.1 ×)
+gain                    change
+3.5 × (3.0 to 4.1 ×)    wallclock.open_images, a loader with threads
+3.4 × (2.9 to 4.0 ×)    thumbnails of 280 px, kept for the next runs
+3.4 × (2.8 to 4.0 ×)    wallclock.loader_for in your own dataset
+2.7 × (2.1 to 3.5 ×)    JPEGs decoded at a reduced scale
+1.76 × (1.45 to 2.1 ×)  num_workers=8 in the DataLoader
 # wallclock.loader_for in your own dataset
 import wallclock
-load = wallclock.loader_for(224)  # path or bytes → Pillow image
-# wallclock.open_images, a loader with threads
-import wallclock
-from pathlib import Path
-items = sorted(Path("photos").rglob("*.jpg"))
-with wallclock.open_images(items, size=224, batch=32) as batches:
-    for batch in batches:
-        print(batch.ids, batch.images.shape)  # uint8 (n, height, width, 3)"""
-NARROW_LOOP = """\
-Decoding takes 75 % of the main process's time: full-size 2560 × 1920 JPEGs for
-224 px; 8 workers: 5.8 × (4.0 to 8.4 ×), or wallclock.open_images, a loader with
-threads: 28 × (15 to 55 ×).
-
-10 s in all; 200 images, 25 per second; 8 cores, 12 % of them used.
-
-                seconds  share  images  ms/image  most of it
-start-up            2.0                           before the first image
-main process        8.0  100 %                    after start-up
-  read              0.1    1 %     200       0.5  file read
-  decode            6.0   75 %     200        30  PIL.ImageFile.load
-  resize            1.5   19 %     200       7.5  PIL.Image.resize
-  serialize         0.1    1 %     200       0.5  numpy.save
-  other Python      0.3    4 %
-
-kind       number  stored, px   made, px   KB each
-  JPEG        200  2560 × 1920  in full        900
-  resized     200  2560 × 1920  224 × 224
-
-what it would bring                                             gain
-  wallclock.open_images, a loader with threads     28 × (15 to 55 ×)
-  thumbnails of 280 px, kept for the next runs    12 × (9.6 to 15 ×)
-  8 workers                                     5.8 × (4.0 to 8.4 ×)
-  wallclock.loader_for in your own dataset      4.2 × (3.3 to 5.7 ×)
-  JPEGs decoded at a reduced scale              2.9 × (2.2 to 3.8 ×)
-# 8 workers
-from concurrent.futures import ThreadPoolExecutor
-from PIL import Image
-from pathlib import Path
-items = sorted(Path("photos").rglob("*.jpg"))
-def load(path):
-    return Image.open(path).convert("RGB")  # and what your loop does with it
-with ThreadPoolExecutor(8) as pool:
-    for path, image in zip(items, pool.map(load, items)):
-        print(path, image.size)
+load = wallclock.loader_for(size=224)  # path or bytes → Pillow image
 # wallclock.open_images, a loader with threads
 import wallclock
 from pathlib import Path

@@ -114,7 +114,7 @@ def test_nothing_is_kept_unless_asked(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_first_ones_each_once(tmp_path: Path) -> None:
-    """In all, and processes take turns. What cannot be a line of text is left out."""
+    """What cannot be a line of text is left out."""
     for pid in range(2):
         tracer = Tracer(str(tmp_path), clock=iter(range(pid, 100)).__next__, tries=True)
         for number in (-1, *range(layout.N_PATHS + 10), 0):
@@ -124,4 +124,4 @@ def test_the_first_ones_each_once(tmp_path: Path) -> None:
         tracer.write_path(7)
     kept = paths_in(tmp_path)
     assert len(kept) == len(set(kept)) == 2 * layout.N_PATHS
-    assert kept[:3] == ("/photos/0-1.jpg", "/photos/1-1.jpg", "/photos/00.jpg")
+    assert kept[:3] == ("/photos/0-1.jpg", "/photos/00.jpg", "/photos/01.jpg")

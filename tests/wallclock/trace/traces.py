@@ -54,9 +54,7 @@ def thread(
     return Thread(is_main, started_s, ended_s, spent, tuple(samples))
 
 
-def process(
-    threads: Iterable[Thread], role: str = "main", *, cpu_s: float | None = None
-) -> Process:
+def process(threads: Iterable[Thread], role: str = "main", *, cpu_s: float = 0.0) -> Process:
     return Process(100, role, cpu_s, tuple(threads))
 
 
@@ -88,7 +86,7 @@ def trace(
     cores: int = 8,
     uses: Iterable[Use] = (),
     device: str = "",
-    device_busy_s: float | None = None,
+    device_busy_s: float = 0.0,
     command: tuple[str, ...] = ("embed.py", "photos"),
 ) -> Trace:
     return Trace(
@@ -121,12 +119,12 @@ def any_traces(draw: st.DrawFn) -> Trace:
         return thread(seconds, draw(images), is_main=is_main, started_s=start, ended_s=wall_s)
 
     beside = [a_thread(is_main=False) for _ in range(draw(st.integers(0, 2)))]
-    processes = [process([a_thread(is_main=True), *beside], cpu_s=draw(_cpu(wall_s)))]
+    processes = [process([a_thread(is_main=True), *beside], cpu_s=draw(st.floats(0, 4 * wall_s)))]
     for _ in range(draw(st.integers(0, 3))):
         worker = a_thread(is_main=True)
-        processes.append(process([worker], "worker", cpu_s=draw(_cpu(wall_s))))
+        processes.append(process([worker], "worker", cpu_s=draw(st.floats(0, 4 * wall_s))))
     device = draw(st.sampled_from(["", "NVIDIA T4"]))
-    busy = draw(st.none() | st.floats(0, wall_s)) if device else None
+    busy = draw(st.floats(0, wall_s)) if device else 0.0
     return trace(
         processes,
         draw(st.lists(_kinds(), max_size=6)),
@@ -137,10 +135,6 @@ def any_traces(draw: st.DrawFn) -> Trace:
         device=device,
         device_busy_s=busy,
     )
-
-
-def _cpu(wall_s: float) -> st.SearchStrategy[float | None]:
-    return st.none() | st.floats(0, 4 * wall_s)
 
 
 @st.composite
@@ -170,7 +164,7 @@ def dataloader(
     worker: Mapping[str, float],
     n: int = 400,
     n_workers: int = 4,
-    worker_cpu_s: float | None = 7.5,
+    worker_cpu_s: float = 7.5,
     images: Iterable[ImageKind] | None = None,
     **options: object,
 ) -> Trace:

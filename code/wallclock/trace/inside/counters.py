@@ -21,20 +21,13 @@ class Counters:
     def __init__(self, folder: str | None, now: int) -> None:
         self.pid = os.getpid()
         self.path = folder and os.path.join(folder, f"{self.pid}-{now}{layout.COUNTERS}")
-        self._memory = (
-            _map(self.path, layout.FILE_BYTES, layout.HEAD_BYTES)
-            if self.path
-            else bytearray(layout.FILE_BYTES)
-        )
+        self._memory = _map(self.path) if self.path else mmap.mmap(-1, layout.FILE_BYTES)
         self.words = memoryview(self._memory).cast("q")
-        self._free: list[int] = []
+        #: Regions whose threads have ended: others go on in them.
+        self.free: list[int] = []
         self.words[layout.PID] = self.pid
         self.words[layout.STARTED] = now
         self.words[layout.MAGIC_WORD] = layout.MAGIC
-
-    def beside(self, suffix: str) -> str | None:
-        """Path of another file of this process; None where it has none."""
-        return self.path and self.path.removesuffix(layout.COUNTERS) + suffix
 
     def write(self, *fields: str) -> None:
         """Add a line to the text; nothing where the text is full."""
@@ -54,7 +47,7 @@ class Counters:
         if used < layout.N_REGIONS and self._allocate(start, layout.REGION_BYTES):
             self.words[layout.REGIONS_USED] = used + 1
             return used
-        return self._free.pop() if self._free else None
+        return self.free.pop() if self.free else None
 
     def _allocate(self, start: int, length: int) -> bool:
         """Reserve space: a write to a mapped file on a full disk would kill the process."""
@@ -62,19 +55,13 @@ class Counters:
             return True
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.posix_fallocate(descriptor, start, length)
+            finally:
+                os.close(descriptor)
         except OSError:
             return False
-        try:
-            os.posix_fallocate(descriptor, start, length)
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
         return True
-
-    def give_back(self, index: int) -> None:
-        """Let another thread go on in this region: its own one has ended."""
-        self._free.append(index)
 
     def region(self, index: int) -> memoryview:
         """The words of a region."""
@@ -82,11 +69,11 @@ class Counters:
         return self.words[start : start + layout.REGION_WORDS]
 
 
-def _map(path: str, length: int, allocated: int) -> mmap.mmap:
+def _map(path: str) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.ftruncate(descriptor, length)
-        os.posix_fallocate(descriptor, 0, allocated)
-        return mmap.mmap(descriptor, length)
+        os.ftruncate(descriptor, layout.FILE_BYTES)
+        os.posix_fallocate(descriptor, 0, layout.HEAD_BYTES)
+        return mmap.mmap(descriptor, layout.FILE_BYTES)
     finally:
         os.close(descriptor)

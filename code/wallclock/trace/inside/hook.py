@@ -6,7 +6,9 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from contextlib import suppress
+from functools import wraps
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -16,15 +18,12 @@ from .patch import patch_module
 from .targets import FUNCTIONS, PATCHES
 from .tracer import Tracer
 
-#: The tracer of this process, from `install` on.
-tracer: Tracer | None = None
-
 
 class Finder:
     """First on `sys.meta_path`: has the loader of a traced module tell when it is done."""
 
-    def __init__(self, patch: Callable[[ModuleType], None]) -> None:
-        self._patch = patch
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -34,74 +33,58 @@ class Finder:
             return None
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
-            if finder is self or find is None:
-                continue
-            spec: ModuleSpec | None = find(name, path, target)
-            if spec is not None:
-                self._watch(spec)
-                return spec
+            if finder is not self and find is not None:
+                spec: ModuleSpec | None = find(name, path, target)
+                if spec is not None:
+                    self._watch(spec.loader)
+                    return spec
         return None
 
-    def _watch(self, spec: ModuleSpec) -> None:
+    def _watch(self, loader: Any) -> None:
         """Patch the module when its loader has run it. The loader stays the module's own."""
-        loader: Any = spec.loader
-        original = getattr(loader, "exec_module", None)
-        if original is None or isinstance(loader, type):
-            return
+        original: Any = getattr(loader, "exec_module", None)
 
         def exec_module(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)
             original(module)
-            self._patch(module)
+            patch_module(self._tracer, module)
 
-        try:
-            loader.exec_module = exec_module
-        except AttributeError:  # a loader without attributes: this module stays as it is
-            return
+        if original is not None and not isinstance(loader, type):
+            with suppress(AttributeError):  # a loader without attributes: it stays as it is
+                loader.exec_module = exec_module
 
 
 def install() -> None:
     """Trace this process from now on, and the children that it forks."""
-    global tracer
     tries = bool(os.environ.get(layout.PATHS_VARIABLE))
-    made = tracer = Tracer(os.environ[layout.FOLDER_VARIABLE], tries=tries)
-
-    patch = partial(patch_module, made)
-    sys.meta_path.insert(0, Finder(patch))
+    made = Tracer(os.environ[layout.FOLDER_VARIABLE], tries=tries)
+    sys.meta_path.insert(0, Finder(made))
     for name in (*FUNCTIONS, *PATCHES):
         if name in sys.modules:
-            patch(sys.modules[name])
+            patch_module(made, sys.modules[name])
     os.register_at_fork(after_in_child=made.after_fork)
     if tries:  # after the end of what is counted
-        atexit.register(_try_model, made)
+        atexit.register(lambda: import_module(".model_trial", __package__).try_model(made))
     atexit.register(made.finish)
     # Children of multiprocessing end by `os._exit`, which runs no `atexit`; others by `exec`.
     for name in ("_exit", "execv", "execve"):  # the other names of `exec` call these
         setattr(os, name, _replacing(made, getattr(os, name)))
-    _sample_around_forks(made)
+    os.fork = _forking(made, os.fork)
     made.sampler.start()
 
 
-def _try_model(tracer: Tracer) -> None:
-    if tracer.models is not None:
-        from .model_trial import try_model
-
-        try_model(tracer, tracer.models)
-
-
-def _sample_around_forks(tracer: Tracer) -> None:
+def _forking(tracer: Tracer, original: Callable[[], int]) -> Callable[[], int]:
     """No thread samples during a fork: Python warns of forks in processes with threads."""
-    fork = os.fork
 
-    @wraps(fork)
+    @wraps(original)
     def traced() -> int:
         tracer.sampler.stop()
         try:
-            return fork()
+            return original()
         finally:
             tracer.sampler.start()  # of the child, in the child
 
-    os.fork = traced
+    return traced
 
 
 def _replacing(tracer: Tracer, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,23 +16,11 @@ N_PATHS = 128
 WORD = 8
 
 # --- words of the head: times in nanoseconds of the monotonic clock -----------------------------
-MAGIC_WORD = 0
-PID = 1
-IS_WORKER = 2
-STARTED = 3
-#: 0 while the process runs, and where it was killed.
-ENDED = 4
-#: CPU time of the process, as of its end or of its last samples.
-CPU_NS = 5
-#: Start of the first call that read or decoded an image; 0 before.
-FIRST_IMAGE = 6
-DEVICE_BUSY_NS = 7
-HAS_DEVICE = 8
-TEXT_USED = 9
-REGIONS_USED = 10
-#: Time, and CPU time, in which the model was tried once the program had ended.
-TRIED_NS = 11
-TRIED_CPU_NS = 12
+#: ENDED: 0 while the process runs, and where it was killed. CPU_NS: of the process, as of its end
+#: or of its last samples. FIRST_IMAGE: start of the first call that read or decoded one, or 0.
+MAGIC_WORD, PID, IS_WORKER, STARTED, ENDED, CPU_NS, FIRST_IMAGE, DEVICE_BUSY_NS = range(8)
+#: TRIED: time, and CPU time, in which the model was tried once the program had ended.
+TEXT_USED, REGIONS_USED, TRIED_NS, TRIED_CPU_NS = range(8, 12)
 HEAD_WORDS = 64
 MAGIC = 0x57434B54
 
@@ -43,16 +31,11 @@ TEXT_BYTES = 1 << 18
 FUNCTION, FORMAT, USE, DEVICE, PATH = "function", "format", "use", "device", "path"
 
 # --- words of a region --------------------------------------------------------------------------
-#: Slot of the innermost open function, and since when its time is not yet in its slot.
-OPEN = 0
-SINCE = 1
-BEGAN = 2
-IS_MAIN = 3
-HAS_ENDED = 4
-KINDS_USED = 5
+#: OPEN, SINCE: slot of the innermost open function, and since when its time is not yet in its slot.
+OPEN, SINCE, BEGAN, HAS_ENDED, KINDS_USED = range(5)
 SLOTS = 8
 #: A slot is four words: own nanoseconds, calls, images, and the least nanoseconds of an image in a
-#: call, 0 where it is not kept. The first slot stands for the program's own code and stays empty.
+#: call, 0 where it is not kept. The first slot is of the program's own code.
 SLOT_WORDS = 4
 LEAST = 3
 N_FUNCTIONS = 512

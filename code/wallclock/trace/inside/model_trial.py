@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 from . import layout
-from .models import PARTED, Models, Pass, full_batch, spare_cores
+from .models import PARTED, Pass, Remedy, full_batch, spare_cores
 from .tracer import Tracer
 
 #: Pairs of passes, and seconds for those of a change and for all.
@@ -21,26 +21,26 @@ TRIED = "tried "
 _Change = Callable[[Pass], Any]
 
 
-def try_model(tracer: Tracer, models: Models) -> None:
+def try_model(tracer: Tracer) -> None:
     """Measure every remedy of the model that took most time in this process."""
     words = tracer.counters.words
-    rank = os.environ.get("LOCAL_RANK", "0")
-    if not models.last or words[layout.IS_WORKER] or rank != "0":
+    last = tracer.models.last if tracer.models else {}
+    if not last or words[layout.IS_WORKER] or os.environ.get("LOCAL_RANK", "0") != "0":
         return
     started, cpu_started = time.perf_counter_ns(), time.process_time_ns()
     tracer.local.in_model = True  # nothing here is counted
     try:
-        with _quiet():
-            _try_all(tracer, models)
+        # What a model prints, the program did not.
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            _try_all(tracer, last)
     except BaseException as error:  # noqa: BLE001 - also Ctrl-C: the program has ended well
         tracer.complain("the model, which was to be tried,", error)
     words[layout.TRIED_CPU_NS] = time.process_time_ns() - cpu_started
     words[layout.TRIED_NS] = time.perf_counter_ns() - started
 
 
-def _try_all(tracer: Tracer, models: Models) -> None:
-    view = tracer.view()
-    seen, remedies = models.last[max(models.last, key=lambda slot: view[slot])]
+def _try_all(tracer: Tracer, last: dict[int, tuple[Pass, list[Remedy]]]) -> None:
+    seen, remedies = last[max(last, key=lambda slot: tracer.view()[slot])]
     name = type(seen.module).__name__
     if name in ("OptimizedModule", "FullyShardedDataParallel"):
         return
@@ -49,24 +49,24 @@ def _try_all(tracer: Tracer, models: Models) -> None:
     until, tried = time.monotonic() + _ALL_S, {}
     for remedy in remedies:
         if time.monotonic() < until:
-            tried[remedy.name] = _try(seen, _CHANGES[remedy.name], remedy.name)
+            tried[remedy.name] = _try(seen, remedy.name)
     tracer.write_use(f"{TRIED}{name}.forward", tried)
 
 
-def _try(seen: Pass, change: _Change, name: str) -> str:
+def _try(seen: Pass, name: str) -> str:
     """Gain in the middle, at least and at most, and the least cosine of the vectors."""
     gains: list[float] = []
     times = -(-full_batch(seen) // seen.images) if name == "batch" else 1
     changed = _repeated(seen, times)
     with _as_it_was(seen), _crowd(seen.workers if name == "turns" else 0):
         _, before = _run(seen)
-        with change(changed):
+        with _CHANGES[name](changed):
             _, after = _run(changed)
         cosine = _least_cosine(before, after)
         until = time.monotonic() + _EACH_S
         while len(gains) < _LEAST_PAIRS or (len(gains) < _MOST_PAIRS and time.monotonic() < until):
             took_s, _ = _run(seen)
-            with change(changed):
+            with _CHANGES[name](changed):
                 changed_s, _ = _run(changed)
             gains.append(times * took_s / changed_s)
     gains.sort()
@@ -77,14 +77,17 @@ def _try(seen: Pass, change: _Change, name: str) -> str:
 
 def _run(seen: Pass) -> tuple[float, Any]:
     """Seconds of a pass, with the backward pass where the program trains; its vectors."""
-    torch: Any = sys.modules["torch"]
     started = time.perf_counter()
     result = _vectors(seen.module(*seen.args, **seen.kwargs))
     if seen.trains:
         result.float().sum().backward()
     if seen.device == "cuda":
-        torch.cuda.synchronize()
+        _torch().cuda.synchronize()
     return time.perf_counter() - started, result.detach()
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
 
 
 def _vectors(result: Any) -> Any:
@@ -96,10 +99,9 @@ def _vectors(result: Any) -> Any:
 
 
 def _least_cosine(before: Any, after: Any) -> float:
-    torch: Any = sys.modules["torch"]
     rows = min(len(before), len(after))
     pair = (each[:rows].reshape(rows, -1).double() for each in (before, after))
-    return float(torch.nn.functional.cosine_similarity(*pair).min())
+    return float(_torch().nn.functional.cosine_similarity(*pair).min())
 
 
 def _repeated(seen: Pass, times: int) -> Pass:
@@ -120,7 +122,7 @@ def _repeated(seen: Pass, times: int) -> Pass:
 @contextmanager
 def _as_it_was(seen: Pass) -> Iterator[None]:
     """Torch as it was set in the program's pass."""
-    torch: Any = sys.modules["torch"]
+    torch = _torch()
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(seen.is_inference))
         if not seen.is_inference:
@@ -145,24 +147,6 @@ def _crowd(workers: int) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """What a model prints, the program did not."""
-    sys.stdout.flush()
-    kept = [os.dup(number) for number in (1, 2)]
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        for number in (1, 2):
-            os.dup2(nowhere, number)
-        yield
-    finally:
-        sys.stdout.flush()
-        for number, descriptor in zip((1, 2), kept):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.close(nowhere)
-
-
-@contextmanager
 def _switched(switch: Callable[[Any], Any], on: Any, off: Any) -> Iterator[None]:
     switch(on)
     yield
@@ -170,7 +154,7 @@ def _switched(switch: Callable[[Any], Any], on: Any, off: Any) -> Iterator[None]
 
 
 def _threads(number: int) -> Any:
-    torch: Any = sys.modules["torch"]
+    torch = _torch()
     return _switched(torch.set_num_threads, number, torch.get_num_threads())
 
 
@@ -185,21 +169,18 @@ def _evaluating(seen: Pass) -> Any:
 
 
 def _channels_last(seen: Pass) -> Any:
-    torch: Any = sys.modules["torch"]
-    layouts = torch.channels_last, torch.contiguous_format
+    layouts = _torch().channels_last, _torch().contiguous_format
     return _switched(lambda layout: seen.module.to(memory_format=layout), *layouts)
 
 
 #: Remedy of `models.REMEDIES` → what is around the pass with the change.
 _CHANGES: dict[str, _Change] = {
-    "gradients": lambda seen: sys.modules["torch"].no_grad(),
+    "gradients": lambda seen: _torch().no_grad(),
     "turns": lambda seen: _threads(spare_cores(seen)),
     "threads": lambda seen: _threads(spare_cores(seen)),
     "training mode": _evaluating,
     "batch": lambda seen: ExitStack(),
     "attention": lambda seen: _switched(seen.module.set_attn_implementation, "sdpa", "eager"),
-    "bf16": lambda seen: sys.modules["torch"].autocast(
-        seen.device, dtype=sys.modules["torch"].bfloat16
-    ),
+    "bf16": lambda seen: _torch().autocast(seen.device, dtype=_torch().bfloat16),
     "channels last": _channels_last,
 }

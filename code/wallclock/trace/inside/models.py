@@ -59,8 +59,7 @@ class Remedy(NamedTuple):
 def _depends_on_mode(module: Any) -> bool:
     """Whether a module computes something else, and more, in training mode."""
     for part in module.modules():
-        name = type(part).__name__
-        rate = getattr(part, "p", None) or getattr(part, "drop_prob", None)
+        name, rate = type(part).__name__, getattr(part, "p", getattr(part, "drop_prob", 0))
         if "BatchNorm" in name or ("Drop" in name and rate):
             return True
     return False
@@ -70,9 +69,8 @@ def _is_convolutional(module: Any) -> bool:
     """Whether most weights are of convolutions, whose channels are not last in memory."""
     weights = list(module.parameters())
     kernels = [w for w in weights if w.dim() == 4 and w.shape[-1] > 1 and w.shape[1] > 1]
-    if 2 * sum(w.numel() for w in kernels) <= sum(w.numel() for w in weights):
-        return False
-    return not any(w.stride(1) == 1 for w in kernels)
+    part = sum(w.numel() for w in kernels) / max(1, sum(w.numel() for w in weights))
+    return part > 1 / 2 and not any(w.stride(1) == 1 for w in kernels)
 
 
 def _has_bf16(device: str) -> bool:
@@ -175,27 +173,23 @@ class Models:
         #: Slot → the last pass of this thread's models, and the remedies that apply.
         self.last: dict[int, tuple[Pass, list[Remedy]]] = {}
 
-    def note(
-        self, slot: int, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], images: int
-    ) -> None:
+    def note(self, slot: int, images: int, module: Any, args: Any, kwargs: Any) -> None:
         """A pass begins. Of few passes facts are read: the second, the fourth, the eighth …"""
         calls = self._calls[slot] = self._calls.get(slot, 0) + 1
         if calls & (calls - 1) or calls == 1 or self._tracer.counters.words[layout.IS_WORKER]:
             return
         try:
-            self._read(slot, module, args, kwargs, images)
+            self._read(slot, images, module, args, kwargs)
         except Exception as error:  # noqa: BLE001 - the pass itself must run
             self._tracer.complain("a model", error)
 
-    def _read(
-        self, slot: int, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], images: int
-    ) -> None:
+    def _read(self, slot: int, images: int, module: Any, args: Any, kwargs: Any) -> None:
         torch: Any = sys.modules["torch"]
         view = self._tracer.view()
-        weight = next(module.parameters(), None)
-        if weight is None:
+        weights = list(module.parameters())
+        if not weights:
             return
-        device = weight.device.type
+        device = weights[0].device.type
         least, n_images = view[slot + layout.LEAST], view[slot + 2]
         backward = self._tracer.slot("backward", "torch.autograd.backward")
         processes: Any = sys.modules.get("multiprocessing.process")
@@ -206,8 +200,8 @@ class Models:
             kwargs if self._keeps else {},
             images,
             device,
-            str(weight.dtype),
-            torch.is_grad_enabled() and _is_recorded(module.parameters()),
+            str(weights[0].dtype),
+            torch.is_grad_enabled() and any(weight.requires_grad for weight in weights),
             torch.is_inference_mode_enabled(),
             torch.get_autocast_dtype(device) if cast else None,
             torch.get_num_threads(),
@@ -229,16 +223,10 @@ def _cores() -> int:
     return max(1, len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdigit() else 1))
 
 
-def _is_recorded(parameters: Iterable[Any]) -> bool:
-    return any(parameter.requires_grad for parameter in parameters)
-
-
 def _texts(seen: Pass, applying: Iterable[Remedy]) -> Mapping[str, str]:
     """Name of a remedy → what is wrong, and the change."""
-    kind = {"cpu": "CPU", "cuda": "GPU"}.get(seen.device, seen.device)
-    fields = {"kind": kind, "spare_cores": spare_cores(seen), "batch": full_batch(seen)}
-    fields.update(seen._asdict())
+    fields: dict[str, Any] = {"kind": {"cpu": "CPU", "cuda": "GPU"}.get(seen.device, seen.device)}
+    fields.update(seen._asdict(), spare_cores=spare_cores(seen), batch=full_batch(seen))
     return {
-        remedy.name: PARTED.join(text.format(**fields) for text in (remedy.what, remedy.change))
-        for remedy in applying
+        remedy.name: f"{remedy.what}{PARTED}{remedy.change}".format(**fields) for remedy in applying
     }

@@ -21,6 +21,11 @@ class Done(NamedTuple):
     kwargs: dict[str, Any]
     result: Any
 
+    @property
+    def first(self) -> Any:
+        """The first argument."""
+        return self.args[0] if self.args else next(iter(self.kwargs.values()))
+
 
 Note = Callable[[Tracer, Done], None]
 
@@ -39,6 +44,7 @@ _MAGICS = (
     (b"\0\0\0\x0cjP", "JPEG2000"),
     (b"\xff\x4f\xff\x51", "JPEG2000"),
 )
+_BRANDS = {b"WEBP": "WEBP", b"avif": "AVIF", b"avis": "AVIF", b"heic": "HEIF", b"mif1": "HEIF"}
 _SUFFIXES = {
     **{"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "gif": "GIF", "bmp": "BMP", "tif": "TIFF"},
     **{"tiff": "TIFF", "webp": "WEBP", "avif": "AVIF", "jp2": "JPEG2000"},
@@ -47,12 +53,6 @@ _SUFFIXES = {
 _PROGRESSIVE = (0xC2, 0xC6, 0xCA, 0xCE)
 #: Markers of the same range that start no frame.
 _NO_FRAME = (0xC4, 0xC8, 0xCC)
-
-
-def count_image(tracer: Tracer, done: Done) -> None:
-    """One image a call, or those of a batch."""
-    shape: Any = getattr(done.result, "shape", ())
-    tracer.count(done.slot, shape[0] if len(shape) == 4 else 1)
 
 
 def saved_image(tracer: Tracer, done: Done) -> None:
@@ -64,21 +64,16 @@ def saved_image(tracer: Tracer, done: Done) -> None:
 
 
 def resized_image(tracer: Tracer, done: Done) -> None:
-    """A Pillow image that became another one."""
+    """A Pillow image or an array that became another one."""
+    pair = done.first, done.result
+    sizes = [size_of(each.shape) if hasattr(each, "shape") else each.size for each in pair]
     tracer.count(done.slot, 1)
-    tracer.count_kind(done.slot, "", done.args[0].size, done.result.size)
-
-
-def resized_array(tracer: Tracer, done: Done) -> None:
-    """An array that became another one, e.g. by `cv2.resize`."""
-    source = done.args[0] if done.args else done.kwargs["src"]
-    tracer.count(done.slot, 1)
-    tracer.count_kind(done.slot, "", size_of(source.shape), size_of(done.result.shape))
+    tracer.count_kind(done.slot, "", *sizes)
 
 
 def resized_batch(tracer: Tracer, done: Done) -> None:
     """A tensor of images, channels first."""
-    source = done.args[0] if done.args else done.kwargs["input"]
+    source = done.first
     if isinstance(source.shape, tuple) and len(source.shape) == 4:  # no proxy of torch.fx
         images = source.shape[0]
         tracer.count(done.slot, images)
@@ -89,31 +84,32 @@ def resized_batch(tracer: Tracer, done: Done) -> None:
 
 def decoded_data(tracer: Tracer, done: Done) -> None:
     """An array that was decoded from bytes: the first argument that has any."""
-    if done.result is None:
-        return
-    data = next(filter(None, map(_bytes_of, (*done.args, *done.kwargs.values()))), None)
-    made = size_of(done.result.shape)
-    form, source = read_header(data) if data is not None else ("", None)
-    tracer.count(done.slot, 1, done.started)
-    n_bytes = 0 if data is None else data.nbytes
-    tracer.count_kind(done.slot, form, source or made, made, n_bytes=n_bytes)
+    data = next(filter(None, map(_bytes_of, (*done.args, *done.kwargs.values()))), b"")
+    form, source = read_header(data)
+    _count_decoded(tracer, done, form, len(data), source)
 
 
 def decoded_file(tracer: Tracer, done: Done) -> None:
     """An array that was decoded from a path, which the library has read itself."""
-    if done.result is None:
-        return
-    path = done.args[0] if done.args else next(iter(done.kwargs.values()))
-    made = size_of(done.result.shape)
     flags = done.args[1] if len(done.args) > 1 else done.kwargs.get("flags", 0)
-    scale = next(
-        (by for bit, by in _REDUCED if isinstance(flags, int) and flags > 0 and flags & bit), 1
-    )
-    tracer.count(done.slot, 1, done.started)
-    source = made[0] * scale, made[1] * scale
-    form = format_by_name(path)
-    tracer.count_kind(done.slot, form, source, made, n_bytes=_length_of(path))
-    tracer.write_path(path)
+    is_flags = isinstance(flags, int) and flags > 0
+    scale = next((by for bit, by in _REDUCED if is_flags and flags & bit), 1)
+    if done.result is not None:
+        size = size_of(done.result.shape)
+        source = size[0] * scale, size[1] * scale
+        n_bytes = os.path.getsize(done.first) if os.path.exists(done.first) else 0
+        _count_decoded(tracer, done, format_by_name(done.first), n_bytes, source)
+        tracer.write_path(done.first)
+
+
+def _count_decoded(
+    tracer: Tracer, done: Done, form: str, n_bytes: int, source: Size | None
+) -> None:
+    """`source`: None where it is not known: then nothing has shrunk it."""
+    if done.result is not None:
+        made = size_of(done.result.shape)
+        tracer.count(done.slot, 1, done.started)
+        tracer.count_kind(done.slot, form, source or made, made, n_bytes=n_bytes)
 
 
 def loaded_at_once(tracer: Tracer, done: Done) -> None:
@@ -140,7 +136,7 @@ def loaded_at_once(tracer: Tracer, done: Done) -> None:
 
 def read_file(tracer: Tracer, done: Done) -> None:
     """A tensor of a file's bytes, by its path."""
-    tracer.write_path(done.args[0] if done.args else done.kwargs["path"])
+    tracer.write_path(done.first)
 
 
 def read_image(tracer: Tracer, done: Done) -> None:
@@ -151,8 +147,7 @@ def read_image(tracer: Tracer, done: Done) -> None:
 
 def collated_batch(tracer: Tracer, done: Done) -> None:
     """A list of samples that became a batch."""
-    samples = done.args[0] if done.args else next(iter(done.kwargs.values()))
-    tracer.count(done.slot, len(samples))
+    tracer.count(done.slot, len(done.first))
 
 
 def fed_session(tracer: Tracer, done: Done) -> None:
@@ -168,13 +163,11 @@ def batch_of(values: Any) -> int:
     """
     try:
         for value in values:
-            if hasattr(value, "values") and hasattr(value, "keys"):
-                images = batch_of(value.values())
-                if images:
-                    return images
+            is_mapping = hasattr(value, "values") and hasattr(value, "keys")
             shape: Any = getattr(value, "shape", ())
-            if len(shape) in (4, 5):
-                return int(shape[0])
+            images = batch_of(value.values()) if is_mapping else 0
+            if images or len(shape) in (4, 5):
+                return images or int(shape[0])
     except Exception:  # noqa: BLE001 - an argument that is nothing of the kind
         return 0
     return 0
@@ -182,11 +175,9 @@ def batch_of(values: Any) -> int:
 
 def size_of(shape: tuple[int, ...]) -> Size:
     """Width and height of an array: channels last, or first where the last axis is long."""
-    if len(shape) >= 3 and shape[-1] > 4 and shape[-3] <= 4:
+    if len(shape) < 3 or (shape[-1] > 4 and shape[-3] <= 4):
         return int(shape[-1]), int(shape[-2])
-    if len(shape) >= 3:
-        return int(shape[-2]), int(shape[-3])
-    return int(shape[1]), int(shape[0])
+    return int(shape[-2]), int(shape[-3])
 
 
 def _bytes_of(value: Any) -> memoryview | None:
@@ -199,26 +190,13 @@ def _bytes_of(value: Any) -> memoryview | None:
     return data if data.nbytes > 64 else None
 
 
-def _length_of(path: Any) -> int:
-    try:
-        return os.path.getsize(path)
-    except (OSError, TypeError, ValueError):
-        return 0
-
-
 def format_of(data: bytes | memoryview) -> str:
     """Name of the format by content, as Pillow spells it; empty for no image."""
     head = bytes(data[:12])
     for magic, name in _MAGICS:
         if head.startswith(magic):
             return name
-    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
-        return "WEBP"
-    if head[4:8] == b"ftyp":
-        return {b"avif": "AVIF", b"avis": "AVIF", b"heic": "HEIF", b"mif1": "HEIF"}.get(
-            head[8:], ""
-        )
-    return ""
+    return _BRANDS.get(head[8:], "") if head[:4] == b"RIFF" or head[4:8] == b"ftyp" else ""
 
 
 def format_by_name(path: object) -> str:
@@ -227,13 +205,9 @@ def format_by_name(path: object) -> str:
 
 
 def read_header(data: bytes | memoryview) -> tuple[str, Size | None]:
-    """Format, `progressive JPEG` included, and width and height; None where they are not found."""
+    """Format, `progressive JPEG` included; of a JPEG width and height, None where it has none."""
     form = format_of(data)
-    if form == "JPEG":
-        return _jpeg(data)
-    if form == "PNG" and len(data) >= 24:
-        return form, (_number(data, 16, 4), _number(data, 20, 4))
-    return form, None
+    return _jpeg(data) if form == "JPEG" else (form, None)
 
 
 def _jpeg(data: bytes | memoryview) -> tuple[str, Size | None]:

@@ -1,23 +1,22 @@
 """Replaces functions of a module by counted ones."""
 
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from . import notes
-from .targets import FUNCTIONS, PATCHES, Row
-from .tracer import Call, Tracer, disguise_as
+from .targets import FUNCTIONS, PATCHES, Rows, name_of
+from .tracer import Call, Tracer
 
 
 def patch_module(tracer: Tracer, module: ModuleType) -> None:
-    """Wrap what a module has of its rows of `targets`, and apply its patch.
-
-    What the module's version lacks is left out.
-    """
+    """Wrap what a module has of its functions in `targets`, and apply its patch."""
     name = module.__name__
-    for row in FUNCTIONS.get(name, ()):
-        _guarded(tracer, f"{name}.{row.path}", _wrap_row, module, row)
+    for rows in FUNCTIONS.get(name, ()):
+        for path in rows.names.split():
+            _guarded(tracer, f"{name}.{path}", _wrap, module, path, rows)
     if name in PATCHES:
         _guarded(tracer, name, _apply, module, *PATCHES[name].split(":"))
 
@@ -33,16 +32,14 @@ def _apply(tracer: Tracer, module: ModuleType, ours: str, function: str) -> None
     getattr(import_module(f".{ours}", __package__), function)(tracer, module)
 
 
-def _wrap_row(tracer: Tracer, module: ModuleType, row: Row) -> None:
-    name = row.name or f"{module.__name__}.{row.path}"
-
+def _wrap(tracer: Tracer, module: ModuleType, path: str, rows: Rows) -> None:
     def wrap(function: Call) -> Call:
-        slot = tracer.slot(row.stage, name)
-        if not row.note:
+        slot = tracer.slot(rows.stage, name_of(module.__name__, path))
+        if not rows.note:
             return tracer.timed(function, slot)
-        return noted(tracer, function, slot, getattr(notes, row.note))
+        return noted(tracer, function, slot, getattr(notes, rows.note))
 
-    replace(tracer, module, row.path, wrap)
+    replace(tracer, module, path, wrap)
 
 
 def replace(tracer: Tracer, module: Any, path: str, wrap: Callable[[Call], Call]) -> None:
@@ -66,26 +63,19 @@ def replace(tracer: Tracer, module: Any, path: str, wrap: Callable[[Call], Call]
     setattr(owner, name, replaced)
 
 
+def interpose(tracer: Tracer, module: Any, path: str, ours: Call) -> None:
+    """Have `ours` called in the place of a function, which it is given first."""
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            return ours(original, *args, **kwargs)
+
+        return traced
+
+    replace(tracer, module, path, wrap)
+
+
 def noted(tracer: Tracer, function: Call, slot: int, note: notes.Note) -> Call:
-    """`function`, counted, with a note of the images that a call took.
-
-    An image counts once where a function that counts images calls another one of its stage.
-    """
-    enter, leave, counting = tracer.enter, tracer.leave, tracer.counting
-    stage, done = tracer.stage_of(slot), notes.Done
-    counting[slot] = stage
-
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        entered = enter(slot)
-        try:
-            result = function(*args, **kwargs)
-        finally:
-            leave(slot, entered)
-        if counting.get(entered[0]) != stage:
-            try:
-                note(tracer, done(slot, entered[1], args, kwargs, result))
-            except Exception as error:  # noqa: BLE001 - an unusual argument is no fault of the user
-                tracer.complain(f"images of {function!r}", error)
-        return result
-
-    return disguise_as(function, traced)
+    """`function`, counted, with a note of the images that a call took."""
+    return tracer.timed(function, slot, lambda *call: note(tracer, notes.Done(*call)))

@@ -10,11 +10,11 @@ import os
 import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
-from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from . import layout
+from .counters import Counters
 
 _INTERVAL_S = 1 / 40
 #: Between two writes of the file: what of a killed process is lost, and how exactly samples are
@@ -32,11 +32,9 @@ _THREAD_CLOCK = 4 | 2
 
 
 class Where(NamedTuple):
-    """A place in the program. `region`: of the thread, -1 without one. `slot`: of the traced
-    function that is open there.
+    """A place in the program. `region`: of the thread, or -1. `slot`: of the open function.
 
-    `path`, `line`, `function`: the innermost frame of the user's own files, empty where there is
-    none. `call`: the function that it called, as `module.name`.
+    `path` to `call`: as in `record.Sampled`.
     """
 
     region: int
@@ -50,27 +48,22 @@ class Where(NamedTuple):
 class Sampler:
     """Samples the threads of this process, in a thread that `threading` does not know.
 
-    path: the file for the samples; None: there is none, and nothing is sampled.
-    threads: identifier of a thread → index of its region, and the region.
-    note_cpu_time: called with every write.
+    counters: of the process, beside whose file is that of the samples; without one, nothing is
+    sampled. threads: identifier of a thread → index of its region, and the region.
     """
 
-    def __init__(
-        self,
-        path: str | None,
-        threads: dict[int, tuple[int, Any]],
-        note_cpu_time: Callable[[], None],
-    ) -> None:
-        self._path, self._threads, self._note_cpu_time = path, threads, note_cpu_time
+    def __init__(self, counters: Counters, threads: dict[int, tuple[int, Any]]) -> None:
+        self._counters, self._threads = counters, threads
+        self._path = counters.path and counters.path.removesuffix(layout.COUNTERS) + layout.SAMPLES
         #: Nanoseconds in all, and of them those in which the thread waited.
         self._rows: dict[Where, list[int]] = {}
         self._cpu: dict[int, tuple[int, int]] = {}
         self._codes: dict[CodeType, bool] = {}
         self._stop: Any = None
         self._number = 0
-        if path is not None:  # here alone: a process may outlive the program and the folder
+        if self._path:  # here alone: a process may outlive the program and the folder
             try:
-                open(path, "xb").close()
+                open(self._path, "xb").close()
             except OSError:
                 self._path = None
         self._ended = allocate_lock()
@@ -117,12 +110,11 @@ class Sampler:
         me = get_ident()
         numbers = _native_ids()
         for ident, frame in sys._current_frames().items():
-            index, view = self._threads.get(ident, (-1, None))
             if ident == me:
                 continue
-            slot = layout.OUTSIDE
-            if view is not None and not view[layout.HAS_ENDED]:
-                slot = view[layout.OPEN]
+            index, view = self._threads.get(ident, (-1, None))
+            is_open = view is not None and not view[layout.HAS_ENDED]
+            slot = view[layout.OPEN] if is_open else layout.OUTSIDE
             where = self._where(index, slot, frame)
             waits = self._waits(ident, numbers.get(ident), wall_ns)
             row = self._rows.setdefault(where, [0, 0])
@@ -147,22 +139,23 @@ class Sampler:
         return not _is_runnable(number)
 
     def _where(self, index: int, slot: int, frame: FrameType) -> Where:
-        below: FrameType | None = None
-        at: FrameType | None = frame
-        while at is not None and not self._is_users(at):
-            below, at = at, at.f_back
+        at, below = self._users_frame(frame)
         call = "" if below is None else f"{below.f_globals.get('__name__', '')}.{_name(below)}"
         if at is None:
             return Where(index, slot, call=call)
-        code = at.f_code
-        return Where(index, slot, code.co_filename, at.f_lineno or 0, _name(at), call)
+        return Where(index, slot, at.f_code.co_filename, at.f_lineno or 0, _name(at), call)
 
     def users_line(self) -> str:
         """The line of the user's own files that is running in this thread: `train.py:30`."""
-        at: FrameType | None = sys._getframe(1)
-        while at is not None and not self._is_users(at):
-            at = at.f_back
+        at, _ = self._users_frame(sys._getframe(1))
         return f"{os.path.basename(at.f_code.co_filename)}:{at.f_lineno}" if at else ""
+
+    def _users_frame(self, at: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
+        """The innermost frame of the user's own files, and the one that it called."""
+        below: FrameType | None = None
+        while at is not None and not self._is_users(at):
+            below, at = at, at.f_back
+        return at, below
 
     def _is_users(self, frame: FrameType) -> bool:
         code = frame.f_code
@@ -178,19 +171,20 @@ class Sampler:
 
     def _publish(self) -> None:
         """Add the samples since the last time to the file, and begin anew."""
-        self._note_cpu_time()
+        self._counters.words[layout.CPU_NS] = time.process_time_ns()
         rows, self._rows = self._rows, {}
         if self._path is None or not rows:
             return
-        now, lines = time.perf_counter_ns(), []
-        for where, spent in rows.items():
-            fields = (str(field) for field in (now, *where, *spent))
-            lines.append("\t".join(field.translate(_BLANKS) for field in fields) + "\n")
+        now = time.perf_counter_ns()
+        text = "".join(
+            "\t".join(f"{field}".translate(_BLANKS) for field in (now, *where, *spent)) + "\n"
+            for where, spent in rows.items()
+        )
         try:
             opened = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             try:
                 if os.fstat(opened).st_size < _MOST_BYTES:
-                    os.write(opened, "".join(lines).encode("utf-8", "replace"))
+                    os.write(opened, text.encode("utf-8", "replace"))
             finally:
                 os.close(opened)
         except OSError:  # a full disk, or the program is over and its trace read

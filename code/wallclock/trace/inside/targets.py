@@ -1,178 +1,169 @@
 """Which functions are counted, and as what. Data: a new library is a few lines here.
 
-A row: the path inside its module, the stage, the note of `notes` that its calls leave (empty for
-none), and the name to show where the module's own is private. What a version lacks is left out.
+What a library's version lacks is left out.
 """
 
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
-    """A function to count."""
+class Rows(NamedTuple):
+    """Functions to count: `names` inside their module, with spaces between.
 
-    path: str
+    `note`: of `notes`, what their calls tell of their images; empty for nothing.
+    """
+
     stage: str
+    names: str
     note: str = ""
-    name: str = ""
 
 
-def _rows(stage: str, names: str, shown: str = "", note: str = "") -> tuple[Row, ...]:
-    """Functions of one stage: `names` with spaces between; `shown`: what stands before a name."""
-    return tuple(Row(name, stage, note, shown and f"{shown}{name}") for name in names.split())
+_NUMPY = (Rows("serialize", "save savez savez_compressed savetxt"),)
+_PROCESSOR = (
+    Rows("resize", "resize"),
+    Rows("normalize", "rescale normalize rescale_and_normalize"),
+    Rows("transform", "center_crop pad process_image convert_to_rgb"),
+)
 
 
-def _processor(*classes: str) -> tuple[Row, ...]:
-    shown = "transformers image processor: {}"
-    stages = {
-        "resize": "resize",
-        **dict.fromkeys(("rescale", "normalize", "rescale_and_normalize"), "normalize"),
-        **dict.fromkeys(("center_crop", "pad", "process_image", "convert_to_rgb"), "transform"),
-    }
+def _methods(*classes: str) -> tuple[Rows, ...]:
     return tuple(
-        Row(f"{cls}.{method}", stage, name=shown.format(method))
+        Rows(stage, " ".join(f"{cls}.{name}" for name in names.split()))
         for cls in classes
-        for method, stage in stages.items()
+        for stage, names, _ in _PROCESSOR
     )
 
 
-_TORCHVISION = "torchvision.transforms.functional."
-_IO = "torchvision.io."
-_NUMPY = _rows("serialize", "save savez savez_compressed savetxt", "numpy.")
-
 #: Module → its functions. Classes of transforms that are modules of torch pass `Module.__call__`.
-FUNCTIONS: dict[str, tuple[Row, ...]] = {
+FUNCTIONS: dict[str, tuple[Rows, ...]] = {
     "PIL.Image": (
-        Row("open", "decode"),
-        *_rows("decode", "Image.draft", "PIL."),
-        *_rows("resize", "Image.resize Image.reduce", "PIL.", "resized_image"),
-        *_rows("resize", "Image.thumbnail", "PIL."),
-        *_rows("transform", "Image.transpose Image.rotate Image.transform Image.crop", "PIL."),
-        *_rows("transform", "Image.point Image.filter Image.tobytes", "PIL."),
-        Row("fromarray", "transform"),
-        *_rows("serialize", "Image.save", "PIL.", "saved_image"),
+        Rows("decode", "open Image.draft"),
+        Rows("resize", "Image.resize Image.reduce", "resized_image"),
+        Rows("resize", "Image.thumbnail"),
+        Rows("transform", "Image.transpose Image.rotate Image.transform Image.crop fromarray"),
+        Rows("transform", "Image.point Image.filter Image.tobytes"),
+        Rows("serialize", "Image.save", "saved_image"),
     ),
     "PIL.ImageOps": (
-        *_rows("resize", "fit contain cover pad scale"),
-        *_rows("transform", "exif_transpose flip mirror autocontrast equalize grayscale"),
+        Rows("resize", "fit contain cover pad scale"),
+        Rows("transform", "exif_transpose flip mirror autocontrast equalize grayscale"),
     ),
-    "PIL.WebPImagePlugin": (Row("WebPImageFile.load", "decode", name="PIL WebP load"),),
-    "PIL.AvifImagePlugin": (Row("AvifImageFile.load", "decode", name="PIL AVIF load"),),
-    "pillow_heif.as_plugin": (Row("_LibHeifImageFile.load", "decode", name="pillow_heif load"),),
+    "PIL.WebPImagePlugin": (Rows("decode", "WebPImageFile.load"),),
+    "PIL.AvifImagePlugin": (Rows("decode", "AvifImageFile.load"),),
+    "pillow_heif.as_plugin": (Rows("decode", "_LibHeifImageFile.load"),),
     "cv2": (
-        Row("imread", "decode", "decoded_file"),
-        Row("imdecode", "decode", "decoded_data"),
-        Row("resize", "resize", "resized_array"),
-        *_rows("transform", "cvtColor flip rotate warpAffine warpPerspective remap"),
-        *_rows("transform", "GaussianBlur copyMakeBorder LUT"),
-        Row("normalize", "normalize"),
-        *_rows("serialize", "imwrite imencode"),
+        Rows("decode", "imread", "decoded_file"),
+        Rows("decode", "imdecode", "decoded_data"),
+        Rows("resize", "resize", "resized_image"),
+        Rows("transform", "cvtColor flip rotate warpAffine warpPerspective remap"),
+        Rows("transform", "GaussianBlur copyMakeBorder LUT"),
+        Rows("normalize", "normalize"),
+        Rows("serialize", "imwrite imencode"),
     ),
-    "simplejpeg": (Row("decode_jpeg", "decode", "decoded_data"), Row("encode_jpeg", "serialize")),
+    "simplejpeg": (Rows("decode", "decode_jpeg", "decoded_data"), Rows("serialize", "encode_jpeg")),
     "turbojpeg": (
-        Row("TurboJPEG.decode", "decode", "decoded_data"),
-        Row("TurboJPEG.crop", "transform"),
-        Row("TurboJPEG.encode", "serialize"),
+        Rows("decode", "TurboJPEG.decode", "decoded_data"),
+        Rows("transform", "TurboJPEG.crop"),
+        Rows("serialize", "TurboJPEG.encode"),
     ),
     "torchvision.io.image": (
-        *_rows("read", "read_file", _IO, "read_file"),
-        *_rows("decode", "decode_image decode_jpeg decode_png decode_webp", _IO, "decoded_data"),
-        *_rows("decode", "decode_gif", _IO, "decoded_data"),
-        *_rows("decode", "read_image", _IO),
-        *_rows("serialize", "encode_jpeg encode_png write_jpeg write_png write_file", _IO),
+        Rows("read", "read_file", "read_file"),
+        Rows("decode", "decode_image decode_jpeg decode_png decode_webp", "decoded_data"),
+        Rows("decode", "decode_gif", "decoded_data"),
+        Rows("decode", "read_image"),
+        Rows("serialize", "encode_jpeg encode_png write_jpeg write_png write_file"),
     ),
-    "torchvision.transforms.transforms": tuple(
-        Row(f"{name}.__call__", "transform", "count_image", f"torchvision.transforms.{name}")
-        for name in ("ToTensor", "PILToTensor", "ToPILImage")
+    "torchvision.transforms.transforms": (
+        Rows("transform", "ToTensor.__call__ PILToTensor.__call__ ToPILImage.__call__"),
     ),
     "torchvision.transforms.functional": (
-        *_rows("resize", "resize resized_crop", _TORCHVISION),
-        *_rows("normalize", "normalize", _TORCHVISION),
-        *_rows("transform", "to_tensor pil_to_tensor center_crop hflip vflip rotate", _TORCHVISION),
+        Rows("resize", "resize resized_crop"),
+        Rows("normalize", "normalize"),
+        Rows("transform", "to_tensor pil_to_tensor center_crop hflip vflip rotate"),
     ),
     "transformers.image_transforms": (
-        Row("resize", "resize"),
-        *_rows("normalize", "normalize rescale"),
-        *_rows("transform", "center_crop pad convert_to_rgb to_channel_dimension_format"),
+        Rows("resize", "resize"),
+        Rows("normalize", "normalize rescale"),
+        Rows("transform", "center_crop pad convert_to_rgb to_channel_dimension_format"),
     ),
-    "transformers.image_processing_utils": (
-        Row("BaseImageProcessor.__call__", "transform", name="transformers image processor"),
-    ),
-    "transformers.image_processing_utils_fast": _processor("BaseImageProcessorFast"),
-    "transformers.image_processing_backends": _processor("TorchvisionBackend", "PilBackend"),
-    "albumentations.core.transforms_interface": (
-        Row("BasicTransform.__call__", "transform", "count_image", "albumentations"),
-    ),
+    "transformers.image_processing_utils": (Rows("transform", "BaseImageProcessor.__call__"),),
+    "transformers.image_processing_utils_fast": _methods("BaseImageProcessorFast"),
+    "transformers.image_processing_backends": _methods("TorchvisionBackend", "PilBackend"),
+    "albumentations.core.transforms_interface": (Rows("transform", "BasicTransform.__call__"),),
     "http.client": (
-        Row("HTTPConnection.connect", "read", name="http.client connect"),
-        Row("HTTPSConnection.connect", "read", name="http.client connect"),
-        Row("HTTPConnection.getresponse", "read", name="http.client response"),
-        Row("HTTPResponse.read", "read", "read_image", "http.client read"),
-        Row("HTTPResponse.readinto", "read", name="http.client readinto"),
-        Row("HTTPResponse.read1", "read", name="http.client read1"),
+        Rows("read", "HTTPConnection.connect HTTPSConnection.connect HTTPConnection.getresponse"),
+        Rows("read", "HTTPResponse.read", "read_image"),
+        Rows("read", "HTTPResponse.readinto HTTPResponse.read1"),
     ),
-    "zipfile": (Row("ZipExtFile.read", "read", "read_image", "zipfile read"),),
+    "zipfile": (Rows("read", "ZipExtFile.read", "read_image"),),
     "fsspec.spec": (
-        Row("AbstractBufferedFile.read", "read", "read_image", "fsspec read"),
-        Row("AbstractFileSystem.cat_file", "read", "read_image", "fsspec cat_file"),
+        Rows("read", "AbstractBufferedFile.read AbstractFileSystem.cat_file", "read_image"),
     ),
-    "wallclock.fetch.sources": (
-        Row("SourceReader.__call__", "read", "read_image", "wallclock read"),
-    ),
-    "wallclock.loader.at_once": (
-        Row("AtOnce.load", "decode", "loaded_at_once", "wallclock decode"),
-    ),
-    "wallclock.loader.iteration": (Row("Images.__next__", "wait", name="wallclock.Images"),),
+    "wallclock.fetch.sources": (Rows("read", "SourceReader.__call__", "read_image"),),
+    "wallclock.loader.at_once": (Rows("decode", "AtOnce.load", "loaded_at_once"),),
+    "wallclock.loader.iteration": (Rows("wait", "Images.__next__"),),
     "onnxruntime.capi.onnxruntime_inference_collection": (
-        Row("Session.run", "forward", "fed_session", "onnxruntime.InferenceSession.run"),
+        Rows("forward", "Session.run", "fed_session"),
     ),
     "pyarrow.parquet.core": (
-        *_rows("serialize", "write_table", "pyarrow.parquet."),
-        *_rows("serialize", "ParquetWriter.write_table ParquetWriter.close", "pyarrow.parquet."),
-        *_rows("serialize", "ParquetWriter.write_batch", "pyarrow.parquet."),
-        *_rows("read", "read_table", "pyarrow.parquet."),
+        Rows("serialize", "ParquetWriter.write_table ParquetWriter.write_batch write_table"),
+        Rows("read", "read_table"),
     ),
-    "pandas.core.generic": (Row("NDFrame.to_csv", "serialize", name="pandas.DataFrame.to_csv"),),
+    "pandas.core.generic": (Rows("serialize", "NDFrame.to_csv"),),
     "numpy.lib._npyio_impl": _NUMPY,
     "numpy.lib.npyio": _NUMPY,
-    "json": _rows("serialize", "dump dumps"),
-    "torch.serialization": (Row("save", "serialize", name="torch.save"),),
-    "safetensors.torch": _rows("serialize", "save_file save"),
-    "torch.utils.data._utils.collate": _rows(
-        "assemble", "default_collate", "torch.utils.data.", "collated_batch"
-    ),
-    "multiprocessing.reduction": (
-        Row("ForkingPickler.dumps", "send", name="multiprocessing pickle"),
-    ),
+    "json": (Rows("serialize", "dump dumps"),),
+    "torch.serialization": (Rows("serialize", "save"),),
+    "safetensors.torch": (Rows("serialize", "save_file save"),),
+    "torch.utils.data._utils.collate": (Rows("assemble", "default_collate", "collated_batch"),),
+    "multiprocessing.reduction": (Rows("send", "ForkingPickler.dumps"),),
 }
 
-#: Module → `module:function` of this package that patches what a row cannot say.
+#: Beginning of a name → what its users call it.
+_PUBLIC = {
+    "PIL.Image.Image.": "PIL.Image.",
+    "wallclock.fetch.sources.SourceReader": "wallclock read",
+    "wallclock.loader.at_once.AtOnce.load": "wallclock decode",
+    "wallclock.loader.iteration.Images.__next__": "wallclock.Images",
+    "onnxruntime.capi.onnxruntime_inference_collection.": "onnxruntime.Inference",
+    "pandas.core.generic.NDFrame.": "pandas.DataFrame.",
+    "numpy.lib._npyio_impl.": "numpy.",
+    "numpy.lib.npyio.": "numpy.",
+    "torch.serialization.": "torch.",
+}
+
+
+def name_of(module: str, path: str) -> str:
+    """The name of a function that its users know."""
+    name = f"{module}.{path}".removesuffix(".__call__")
+    for start, public in _PUBLIC.items():
+        if name.startswith(start):
+            return public + name[len(start) :]
+    return name
+
+
+#: Module → `module:function` of this package that patches what rows cannot say.
 PATCHES: dict[str, str] = {
-    "argparse": "workers:patch_argparse",
-    "io": "files:patch_io",
-    "PIL.Image": "decoders:patch_image",
-    "PIL.ImageFile": "decoders:patch_image_file",
-    "PIL.JpegImagePlugin": "decoders:patch_jpeg",
+    "argparse": "libraries:patch_argparse",
+    "io": "libraries:patch_io",
+    "PIL.Image": "libraries:patch_image",
+    "PIL.ImageFile": "libraries:patch_image_file",
+    "PIL.JpegImagePlugin": "libraries:patch_jpeg",
     "torch": "torch_calls:patch_torch",
     "torch._dynamo.trace_rules": "torch_calls:patch_dynamo",
-    "torch.utils.data.dataloader": "workers:patch_dataloader",
-    "torch.utils.data._utils.fetch": "workers:patch_fetch",
-    "torch.utils.data._utils.worker": "workers:patch_worker",
+    "torch.utils.data.dataloader": "libraries:patch_dataloader",
+    "torch.utils.data._utils.worker": "libraries:patch_worker",
 }
 
+_RESIZES = "Resize RandomResizedCrop RandomResize RandomShortestSize ScaleJitter LongestMaxSize"
+_RESIZES += " SmallestMaxSize"
+_CONTAINERS = "Compose Sequential RandomApply RandomChoice RandomOrder ImageSequential"
+_CONTAINERS += " AugmentationSequential"
 #: Class names of transforms → stage; every other transform is `transform`. Of torchvision's two
 #: versions and kornia. Containers only call others.
 CLASS_STAGES = {
-    **dict.fromkeys(
-        ("Resize", "RandomResizedCrop", "CenterCrop", "RandomResize", "RandomShortestSize"),
-        "resize",
-    ),
-    **dict.fromkeys(("ScaleJitter", "LongestMaxSize", "SmallestMaxSize", "RandomScale"), "resize"),
     "Normalize": "normalize",
-    **dict.fromkeys(
-        ("Compose", "Sequential", "RandomApply", "RandomChoice", "RandomOrder", "OneOf", "SomeOf"),
-        "",
-    ),
-    **dict.fromkeys(("ImageSequential", "AugmentationSequential", "ReplayCompose"), ""),
+    **dict.fromkeys(_RESIZES.split(), "resize"),
+    **dict.fromkeys(_CONTAINERS.split(), ""),
 }
 #: Packages whose modules of torch are transforms of images, not models.
 TRANSFORM_PACKAGES = (

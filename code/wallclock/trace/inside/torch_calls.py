@@ -16,7 +16,7 @@ from typing import Any
 
 from . import layout, notes
 from .models import Models
-from .patch import noted, replace
+from .patch import interpose, noted, replace
 from .targets import CLASS_STAGES, TRANSFORM_PACKAGES
 from .tracer import Call, Tracer, disguise_as
 
@@ -27,9 +27,8 @@ Pair = tuple[Any, Any]
 
 #: Versions that torch names where it was built for a device.
 _PLATFORMS = ("cuda", "hip", "xpu")
-#: Methods whose result may be elsewhere than the tensor, and those that bring values to the host.
-_MOVES = ("to", "cuda", "cpu", "copy_")
-_VALUES = ("item", "tolist", "numpy")
+#: Methods whose result may be elsewhere than the tensor.
+_COPIES = ("to", "cuda", "cpu", "copy_", "item", "tolist", "numpy")
 
 
 def patch_torch(tracer: Tracer, torch: Any) -> None:
@@ -37,17 +36,16 @@ def patch_torch(tracer: Tracer, torch: Any) -> None:
     is_compiling, is_tracing = torch.compiler.is_compiling, torch.jit.is_tracing
     _patch_module(tracer, torch.nn.modules.module, is_compiling, is_tracing)
     _patch_interpolate(tracer, torch.nn.functional, is_compiling, is_tracing)
-    patch_autograd(tracer, torch.autograd, is_compiling)
+    _patch_autograd(tracer, torch.autograd, is_compiling)
     # torch.optim deletes the name of its module.
-    patch_optimizer(tracer, import_module("torch.optim.optimizer"), is_compiling)
+    _patch_optimizer(tracer, import_module("torch.optim.optimizer"), is_compiling)
     patch_tensor(tracer, torch, is_compiling)
 
 
 def _patch_module(
     tracer: Tracer, module: ModuleType, is_compiling: Question, is_tracing: Question
 ) -> None:
-    kinds = _Kinds(tracer)
-    device = DeviceClock(tracer)
+    kinds, device = _Kinds(tracer), DeviceClock(tracer)
     models = tracer.models = Models(tracer, keeps=tracer.tries)
 
     def wrap(original: Call) -> Call:
@@ -63,10 +61,11 @@ def _patch_module(
                 return original(self, *args, **kwargs)
             stage = tracer.stage_of(slot)
             is_model = stage == "forward"
-            images = notes.batch_of((*args, *kwargs.values()))
+            given = *args, *kwargs.values()
+            images = notes.batch_of(given)
             if is_model:
-                models.note(slot, self, args, kwargs, images)
-            pair = device.begin((*args, *kwargs.values())) if is_model else None
+                models.note(slot, images, self, args, kwargs)
+            pair = device.begin(given) if is_model else None
             local.in_model = is_model
             entered = tracer.enter(slot)
             try:
@@ -98,40 +97,29 @@ class _Kinds:
         slot = self._slots.get(cls)
         if slot is None:
             slot = self._slots[cls] = self._slot_of_class(cls)
-        if slot and self._tracer.stage_of(slot) == "forward":
-            return self._checked(module, slot)
+        if not slot or self._tracer.stage_of(slot) != "forward":
+            return slot
+        # A chain of transforms is no model; nor is what has no weights, in a worker.
+        children = list(module.children()) if cls.__name__ in ("Sequential", "ModuleList") else ()
+        if children and all(_package_of(type(child)) for child in children):
+            return 0
+        is_worker = self._tracer.counters.words[layout.IS_WORKER]
+        if is_worker and next(module.parameters(), None) is None:
+            return self._tracer.slot("transform", cls.__name__)
         return slot
 
     def _slot_of_class(self, cls: type) -> int:
-        if is_transform(cls):
-            stage = CLASS_STAGES.get(cls.__name__, "transform")
-            return self._tracer.slot(stage, f"{_package(cls)}.{cls.__name__}") if stage else 0
-        return self._tracer.slot("forward", f"{cls.__name__}.forward")
-
-    def _checked(self, module: Any, slot: int) -> int:
-        """A chain of transforms is no model; nor is what has no weights, in a worker."""
-        if type(module).__name__ in ("Sequential", "ModuleList"):
-            children = list(module.children())
-            if children and all(is_transform(type(child)) for child in children):
-                return 0
-        if (
-            self._tracer.counters.words[layout.IS_WORKER]
-            and next(module.parameters(), None) is None
-        ):
-            return self._tracer.slot("transform", type(module).__name__)
-        return slot
+        package = _package_of(cls)
+        if not package:
+            return self._tracer.slot("forward", f"{cls.__name__}.forward")
+        stage = CLASS_STAGES.get(cls.__name__, "transform")
+        return self._tracer.slot(stage, f"{package}.{cls.__name__}") if stage else 0
 
 
-def is_transform(cls: type) -> bool:
-    """Whether a class is of a package of transforms."""
-    return any(base.__module__.startswith(TRANSFORM_PACKAGES) for base in cls.__mro__)
-
-
-def _package(cls: type) -> str:
-    home = next(
-        base.__module__ for base in cls.__mro__ if base.__module__.startswith(TRANSFORM_PACKAGES)
-    )
-    return next(package for package in TRANSFORM_PACKAGES if home.startswith(package))
+def _package_of(cls: type) -> str:
+    """The package of transforms that a class comes from; empty for none."""
+    homes = [base.__module__ for base in cls.__mro__]
+    return next((p for home in homes for p in TRANSFORM_PACKAGES if home.startswith(p)), "")
 
 
 def _patch_interpolate(
@@ -163,70 +151,54 @@ def patch_dynamo(tracer: Tracer, module: Any) -> None:
 # --- training ----------------------------------------------------------------------------------
 
 
-def patch_autograd(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
+def _patch_autograd(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
     """`Tensor.backward` calls `torch.autograd.backward` by its name in the module."""
     slot = tracer.slot("backward", "torch.autograd.backward")
     device = DeviceClock(tracer)
 
-    def wrap(original: Call) -> Call:
-        @wraps(original)
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
-                return original(tensors, *args, **kwargs)
-            first = tensors if hasattr(tensors, "is_cuda") else next(iter(tensors), None)
-            pair = device.begin((first,))
-            try:
-                return tracer.call(slot, original, tensors, *args, **kwargs)
-            finally:
-                device.end(pair)
+    def backward(original: Call, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(tensors, *args, **kwargs)
+        first = tensors if hasattr(tensors, "is_cuda") else next(iter(tensors), None)
+        pair = device.begin((first,))
+        try:
+            return tracer.call(slot, original, tensors, *args, **kwargs)
+        finally:
+            device.end(pair)
 
-        return backward
-
-    replace(tracer, module, "backward", wrap)
+    interpose(tracer, module, "backward", backward)
 
 
-def patch_optimizer(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
+def _patch_optimizer(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
     """torch wraps the `step` of every optimizer class by this method; wrap what it gives."""
 
-    def wrap(original: Call) -> Call:
-        @wraps(original)
-        def profile_hook_step(function: Call) -> Call:
-            return _step(tracer, original(function), is_compiling)
+    def profile_hook_step(original: Call, function: Call) -> Call:
+        wrapped = original(function)
 
-        return profile_hook_step
+        @wraps(wrapped)
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return wrapped(self, *args, **kwargs)
+            slot = tracer.slot("optimizer", f"{type(self).__name__}.step")
+            return tracer.call(slot, wrapped, self, *args, **kwargs)
 
-    replace(tracer, module, "Optimizer.profile_hook_step", wrap)
+        return step
 
-
-def _step(tracer: Tracer, original: Call, is_compiling: Question) -> Call:
-    @wraps(original)
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return original(self, *args, **kwargs)
-        slot = tracer.slot("optimizer", f"{type(self).__name__}.step")
-        return tracer.call(slot, original, self, *args, **kwargs)
-
-    return step
+    interpose(tracer, module, "Optimizer.profile_hook_step", profile_hook_step)
 
 
 # --- the device --------------------------------------------------------------------------------
 
 
 def patch_tensor(tracer: Tracer, torch: Any, is_compiling: Question) -> None:
-    """Nothing where torch was built without any device."""
+    """Wrap the methods that tensors inherit; nothing where torch was built without any device."""
     if any(getattr(torch.version, name, None) for name in _PLATFORMS):
-        wrap_methods(tracer, torch.Tensor, is_compiling)
+        for name in _COPIES:
+            original = getattr(torch.Tensor, name)
+            setattr(torch.Tensor, name, _copying(tracer, name, original, is_compiling))
 
 
-def wrap_methods(tracer: Tracer, cls: type, is_compiling: Question) -> None:
-    """Wrap the methods of a class of tensors that its base implements."""
-    for name in _MOVES:
-        setattr(cls, name, _moving(tracer, name, getattr(cls, name), is_compiling))
-    for name in _VALUES:
-        setattr(cls, name, _giving(tracer, name, getattr(cls, name), is_compiling))
-
-
-def _moving(tracer: Tracer, name: str, original: Call, is_compiling: Question) -> Call:
+def _copying(tracer: Tracer, name: str, original: Call, is_compiling: Question) -> Call:
     to_device = tracer.slot("h2d", f"torch.Tensor.{name}")
     to_host = tracer.slot("d2h", f"torch.Tensor.{name}")
 
@@ -239,7 +211,7 @@ def _moving(tracer: Tracer, name: str, original: Call, is_compiling: Question) -
         moved = 0
         try:
             result = original(self, *args, **kwargs)
-            if source.is_cpu != result.is_cpu:
+            if source.is_cpu != getattr(result, "is_cpu", True):  # as numbers are
                 moved = to_device if source.is_cpu else to_host
             return result
         finally:
@@ -247,18 +219,6 @@ def _moving(tracer: Tracer, name: str, original: Call, is_compiling: Question) -
                 tracer.leave(moved, entered)
             else:
                 tracer.drop(entered)
-
-    return traced
-
-
-def _giving(tracer: Tracer, name: str, original: Call, is_compiling: Question) -> Call:
-    slot = tracer.slot("d2h", f"torch.Tensor.{name}")
-
-    @wraps(original)
-    def traced(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or self.is_cpu:
-            return original(self, *args, **kwargs)
-        return tracer.call(slot, original, self, *args, **kwargs)
 
     return traced
 
@@ -283,7 +243,10 @@ class DeviceClock:
             cuda = self._cuda = self._cuda or import_module("torch.cuda")
             if cuda.is_current_stream_capturing():  # the events would become part of the graph
                 return None
-            self._name(cuda, tensor)
+            if not self._is_named:
+                self._is_named = True
+                self._tracer.write(layout.DEVICE, str(cuda.get_device_name(tensor.device)))
+                self._tracer.at_end.append(self.collect)
             pair = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
             pair[0].record()
             return pair
@@ -303,17 +266,7 @@ class DeviceClock:
 
     def collect(self) -> None:
         """Add up what is done, in the order of the passes."""
-        words = self._tracer.counters.words
-        while self._pending:
-            pair = self._pending.popleft()
-            if not pair[1].query():
-                self._pending.appendleft(pair)
-                return
-            words[layout.DEVICE_BUSY_NS] += round(1e6 * pair[0].elapsed_time(pair[1]))
-
-    def _name(self, cuda: Any, tensor: Any) -> None:
-        if not self._is_named:
-            self._is_named = True
-            self._tracer.counters.words[layout.HAS_DEVICE] = 1
-            self._tracer.write(layout.DEVICE, str(cuda.get_device_name(tensor.device)))
-            self._tracer.at_end.append(self.collect)
+        while self._pending and self._pending[0][1].query():
+            start, end = self._pending.popleft()
+            busy_ns = round(1e6 * start.elapsed_time(end))
+            self._tracer.counters.words[layout.DEVICE_BUSY_NS] += busy_ns

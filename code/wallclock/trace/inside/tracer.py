@@ -42,15 +42,10 @@ class _Held:
 class Tracer:
     """Counts for one process; after a fork, for the child.
 
-    Attributes:
-        local: of the thread: `view`, the words of its region; `kinds`, rows by image size;
-            `in_model`, whether a model's forward pass is open.
-        counters: the process's file.
-        sampler: says where its threads are.
-        made: the wrapped functions by id, which are not wrapped again.
-        counting: slot → stage, of the functions that count images.
-        tries: whether what `--try` needs is kept: paths of images, and the last pass of a model.
-        models: what its models' passes are like; None before torch is imported.
+    `local`: of the thread: `view`, its region's words; `kinds`, rows by image size; `in_model`,
+    whether a model's forward pass is open. `made`: the wrapped functions by id, which are not
+    wrapped again. `counting`: slot → stage, of the functions that count images. `tries`: whether
+    what `--try` needs is kept. `models`: what its models' passes are like; None without torch.
     """
 
     def __init__(
@@ -74,12 +69,11 @@ class Tracer:
         self._begin(Counters(folder, clock()))
 
     def _begin(self, counters: Counters) -> None:
-        """Count in a new file; this thread is the main one."""
+        """Count in a new file, whose first region is of this thread, the main one."""
         self._lock = RLock()
-        self._main = get_ident()
         self.counters = counters
         self._threads.clear()
-        self.sampler = Sampler(counters.beside(layout.SAMPLES), self._threads, self.note_cpu_time)
+        self.sampler = Sampler(counters, self._threads)
         for (stage, name), slot in self._slots.items():
             self.counters.write(layout.FUNCTION, str(slot), stage, name)
         for name, number in self._formats.items():
@@ -121,7 +115,7 @@ class Tracer:
         return self._stages.get(slot, "")
 
     def write(self, *fields: str) -> None:
-        """A line for the report: a function, what is used, a device."""
+        """A line for the report: what is used, a device, a path."""
         with self._lock:
             self.counters.write(*fields)
 
@@ -166,9 +160,7 @@ class Tracer:
             view = memoryview(bytearray(layout.REGION_BYTES)).cast("q")
         else:
             view = self.counters.region(index)
-        if not view[layout.BEGAN]:
-            view[layout.BEGAN] = now
-            view[layout.IS_MAIN] = int(self.is_main())
+        view[layout.BEGAN] = view[layout.BEGAN] or now
         view[layout.HAS_ENDED] = 0
         view[layout.SINCE] = now
         view[layout.OPEN] = layout.OUTSIDE
@@ -184,11 +176,7 @@ class Tracer:
         with self._lock:
             view[layout.HAS_ENDED] = 1
             if index is not None:
-                self.counters.give_back(index)
-
-    def is_main(self) -> bool:
-        """Whether this thread is the process's main one."""
-        return get_ident() == self._main
+                self.counters.free.append(index)
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -197,8 +185,7 @@ class Tracer:
         view = self.view()
         now = self.clock()
         outer = view[0]
-        if outer != layout.OUTSIDE:
-            view[outer] += now - view[1]
+        view[outer] += now - view[1]
         view[1] = now
         view[0] = slot
         return outer, now
@@ -214,13 +201,8 @@ class Tracer:
 
     def drop(self, entered: tuple[int, int]) -> None:
         """Close it as if it had not been opened: its time is that of the function around it."""
-        view = self.view()
-        now = self.clock()
-        outer = entered[0]
-        if outer != layout.OUTSIDE:
-            view[outer] += now - view[1]
-        view[1] = now
-        view[0] = outer
+        self.leave(entered[0], entered)
+        self.view()[entered[0] + 1] -= 1
 
     def call(self, slot: int, function: Call, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function, counted."""
@@ -230,16 +212,27 @@ class Tracer:
         finally:
             self.leave(slot, entered)
 
-    def timed(self, function: Call, slot: int) -> Call:
-        """`function`, counted."""
-        enter, leave = self.enter, self.leave
+    def timed(self, function: Call, slot: int, note: Call | None = None) -> Call:
+        """`function`, counted. `note`: told of each call: slot, start, what it took and gave.
+
+        An image counts once where a function with a note calls another one of its stage.
+        """
+        enter, leave, counting, stage = self.enter, self.leave, self.counting, self.stage_of(slot)
+        if note:
+            counting[slot] = stage
 
         def traced(*args: Any, **kwargs: Any) -> Any:
             entered = enter(slot)
             try:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
             finally:
                 leave(slot, entered)
+            if note and counting.get(entered[0]) != stage:
+                try:
+                    note(slot, entered[1], args, kwargs, result)
+                except Exception as error:  # noqa: BLE001 - an unusual argument is no user's fault
+                    self.complain(f"images of {function!r}", error)
+            return result
 
         wrapper = disguise_as(function, traced)
         self.made[id(wrapper)] = wrapper
@@ -264,9 +257,7 @@ class Tracer:
         self, slot: int, form: str, source: Size, made: Size, *, n_bytes: int = 0, images: int = 1
     ) -> None:
         """Count the sizes of images, width first."""
-        number = self._formats.get(form) if form else 0
-        if number is None:
-            number = self._number(form)
+        number = self._number(form) if form else 0
         key = (slot, number, *source, *made)
         view = self.view()
         kinds = self.local.kinds
@@ -275,20 +266,13 @@ class Tracer:
         view[row + 7] += n_bytes
 
     def _number(self, form: str) -> int:
-        with self._lock:
-            number = self._formats.setdefault(form, len(self._formats) + 1)
-            self.counters.write(layout.FORMAT, str(number), form)
-        return number
+        if form not in self._formats:
+            with self._lock:
+                number = self._formats.setdefault(form, len(self._formats) + 1)
+                self.counters.write(layout.FORMAT, str(number), form)
+        return self._formats[form]
 
     # --- the process ----------------------------------------------------------------------------
-
-    def note_cpu_time(self) -> None:
-        """What the process has used so far, for the report of one that is killed."""
-        self.counters.words[layout.CPU_NS] = time.process_time_ns()
-
-    def call_worker(self) -> None:
-        """This process loads images for another one."""
-        self.counters.words[layout.IS_WORKER] = 1
 
     def finish(self) -> None:
         """The process ends by itself."""
@@ -299,7 +283,7 @@ class Tracer:
                 self.complain("the end", error)
         self.sampler.stop()
         with self._lock:
-            self.note_cpu_time()
+            self.counters.words[layout.CPU_NS] = time.process_time_ns()
             self.counters.words[layout.ENDED] = self.clock()
 
     def complain(self, what: str, error: BaseException) -> None:

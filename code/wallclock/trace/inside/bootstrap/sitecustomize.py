@@ -3,9 +3,10 @@
 Leaves no trace on the import path, and hands over to the `sitecustomize` of the environment.
 """
 
-import importlib.util
+import importlib
 import os
 import sys
+import types
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: The package beside this folder, under a name that no program has.
@@ -31,16 +32,9 @@ def _hand_over() -> None:
 
 
 def _install() -> None:
-    package = os.path.dirname(_HERE)
-    path = os.path.join(package, "__init__.py")
-    spec = importlib.util.spec_from_file_location(
-        _PACKAGE, path, submodule_search_locations=[package]
-    )
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} cannot be loaded")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[_PACKAGE] = module
-    spec.loader.exec_module(module)
+    package = types.ModuleType(_PACKAGE)
+    package.__path__ = [os.path.dirname(_HERE)]
+    sys.modules[_PACKAGE] = package
     importlib.import_module(f"{_PACKAGE}.hook").install()
 
 
