@@ -10,8 +10,6 @@ from wallclock.clock import STAGES
 #: Not a stage: the main process waits for its loader to deliver.
 WAIT = "wait"
 GPU, MAIN = "gpu", "main"
-#: A run of at most so many batches is shown completely.
-_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -76,14 +74,10 @@ def choose_window(
     device works on batches from before the recording, in the last ones the loaders on batches after
     it. What lies between is complete. If that is shorter than four periods, the window follows the
     device and is not `complete`. `total` is the number of batches of the run: a recording of all of
-    them ends because the run did, and one of very few batches is shown from end to end. Returns
-    None where fewer than two forward passes were recorded.
+    them ends because the run did. Returns None where fewer than two forward passes were recorded.
     """
     forwards = [span.start for span in spans if span.stage == "forward"]
     all_recorded = total is not None and len({span.batch for span in spans}) >= total
-    if all_recorded and 0 < len(forwards) <= _FEW:
-        first, last = min(span.start for span in spans), max(span.end for span in spans)
-        return Window(first, last, len(forwards), complete=False)
     if len(forwards) < 2:
         return None
     intervals = [recorded_interval(spans, lane) for lane in lanes(spans)]

@@ -289,16 +289,6 @@ def test_mermaid(t4_tables: Path, copy: Copy, tmp_path: Path) -> None:
 
 
 class TestFrontier:
-    def test_subsets_of_a_folder_are_panels(self, copy: Copy) -> None:
-        folder = copy(frontier.CSV)
-        rows = [r for r in read_table(folder / frontier.CSV) if r["image_set"] == "original"]
-        subsets = ("all", "baseline", "progressive")
-        rows = [row | {"corpus": "folder", "subset": name} for name in subsets for row in rows]
-        save(folder / frontier.CSV, rows)
-        titles = [axes.get_title(loc="left") for axes in drawn(FRONTIER, folder).axes[:6:2]]
-        endings = ("", ", baseline JPEG", ", progressive JPEG")
-        assert titles == [f"A folder's photos{ending}" for ending in endings]
-
     def test_a_system_with_a_row_for_each_level_is_named_twice(self, copy: Copy) -> None:
         folder = copy(frontier.CSV)
         rows = read_table(folder / frontier.CSV)

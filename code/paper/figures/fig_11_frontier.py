@@ -35,10 +35,12 @@ _LINE, _FRAME = 0.165, 0.75
 def draw(tables: Tables) -> Figure:
     """For each set of images a line per loader, the fastest on top: its rate, and its fidelity."""
     rows = tables[frontier.CSV]
+    # A folder's baseline and progressive JPEGs alone are in the table.
+    rows = [row for row in rows if row["subset"] in ("", "all")]
     measured = [row for row in ok_rows(rows) if number(row["img_per_s"]) and row["psnr_db"]]
-    panels: dict[tuple[str, str, str], list[Row]] = {}
+    panels: dict[tuple[str, str], list[Row]] = {}
     for row in measured:
-        panels.setdefault((row["corpus"], row["image_set"], row["subset"]), []).append(row)
+        panels.setdefault((row["corpus"], row["image_set"]), []).append(row)
     if not panels:
         raise NothingToDrawError(f"no row in {frontier.CSV} has both a rate and a PSNR")
     sets = list(panels)
@@ -62,16 +64,12 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-def _title(corpus: str, image_set: str, subset: str) -> str:
-    if corpus != "folder":
-        return SETS[image_set].capitalize()
-    return "A folder's photos" + ("" if subset == "all" else f", {subset} JPEG")
+def _title(corpus: str, image_set: str) -> str:
+    return "A folder's photos" if corpus == "folder" else SETS[image_set].capitalize()
 
 
 def _short_title(row: Row) -> str:
-    if row["corpus"] != "folder":
-        return SHORT_SETS[row["image_set"]]
-    return "the folder's photos" if row["subset"] == "all" else f"its {row['subset']} JPEGs"
+    return "the folder's photos" if row["corpus"] == "folder" else SHORT_SETS[row["image_set"]]
 
 
 def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:

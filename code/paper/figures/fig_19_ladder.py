@@ -85,8 +85,6 @@ def _remarks(rows: Sequence[Row], arrivals: Sequence[Row], tables: Tables) -> li
         "mock: device, preprocessing and network sleep as long as the source's rungs say",
         "GPU: its share of rung 1's time, which the source leaves open",
     ]
-    if any(row.get("usd_per_million") for row in rows):
-        remarks.append("$: of a million requests")
     if arrivals:
         bound = f"{float(arrivals[0]['bound']):g}"
         remarks.append(
@@ -119,12 +117,10 @@ def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _bar_text(row: Row) -> str:
-    """Rate, gain over the rung below, and price of a million."""
+    """Rate, and gain over the rung below."""
     text = digits(row["requests_per_s"])
     if gain := number(row["speedup_vs_previous"]):
         text += f"  ({gain:.3g}×)"
-    if usd := number(row.get("usd_per_million", "")):
-        text += f"  ${usd:,.2f}"
     return text
 
 
@@ -137,9 +133,9 @@ def _duty(row: Row) -> str:
 
 
 def _latencies(axes: Axes, arrivals: Sequence[Row]) -> None:
-    """p50 dashed and p99 solid of each rung and duty; a ring at the knee."""
+    """p99 of each rung and duty; a ring at the knee."""
     axes.set(xlabel="requests per second, Poisson arrivals", title="Queued to called back")
-    axes.set_ylabel("seconds, p99 (dashed: p50)")
+    axes.set_ylabel("seconds, p99")
     for rung, (colour, markers) in _SERIES.items():
         of_rung = [row for row in arrivals if row["rung"] == rung]
         duties = dict.fromkeys(row["duty"] for row in of_rung)
@@ -159,11 +155,8 @@ def _latencies(axes: Axes, arrivals: Sequence[Row]) -> None:
 def _series(axes: Axes, series: Sequence[Row], colour: str, marker: str, label: str) -> None:
     """One rung's latencies at its rates."""
     offered = [float(row["offered_per_s"]) for row in series]
-    p50, p99 = (
-        [float(row[f"latency_{name}_ms"]) / 1e3 for row in series] for name in ("p50", "p99")
-    )
+    p99 = [float(row["latency_p99_ms"]) / 1e3 for row in series]
     axes.plot(offered, p99, "-", color=colour, lw=1.1, ms=4, marker=marker, label=label)
-    axes.plot(offered, p50, "--", color=colour, lw=1.1)
     for row, rate, seconds in zip(series, offered, p99, strict=True):
         if row["knee"] == "yes":
             axes.plot(rate, seconds, "o", ms=10, mfc="none", mec=style.INK)

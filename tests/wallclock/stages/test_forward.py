@@ -397,6 +397,18 @@ def test_placement_decides() -> None:
             check(nodes, wanted)
 
 
+def test_placement_by_the_profile_of_a_run(
+    request_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with ONNX Runtime before 1.24, of which the paper's is one."""
+    monkeypatch.setattr(ort, "_TELLS", "not_there_yet")
+    request = request_for(runtime="onnxruntime")
+    nodes = forward.build(request).values["nodes"]
+    assert nodes.keys() == {ort.CPU}
+    assert nodes[ort.CPU] > 10
+    assert not list(request.cache.rglob("*profile*")), "it is not left there"
+
+
 @pytest.mark.parametrize(
     "text", ["CUDA failure 2: out of memory", "BFCArena: Failed to allocate memory for a buffer"]
 )
