@@ -243,7 +243,8 @@ def _completion(words: Sequence[str]) -> str:
     every = ArgumentParser(prog="wallclock")
     commands = every.add_subparsers()
     for name, command in COMMANDS.items():
-        commands.add_parser(name, parents=[command.parser(())], add_help=False)
+        parser = command.parser(())  # what has no help is not completed
+        commands.add_parser(name, parents=[parser], help=parser.usage, add_help=False)
     return str(shtab.complete(every, shell))
 
 
