@@ -134,7 +134,7 @@ def test_utilization_memory_and_loading_have_limits_of_their_own() -> None:
     passes = []
     for seconds, util, gib, load_s in ((10, [20, 40], 1.0, 0.5), (12, [60], 2.0, 0.75)):
         values = {**record.values, "telemetry": {"gpu_util": util, "throttle_reasons": []}}
-        values |= {"peak_gpu_mem_gib": gib, "model_load_s": load_s}
+        values |= {"peak_gpu_allocated_gib": gib, "model_load_s": load_s}
         samples = {**record.samples, "wall": [seconds * 1_000_000_000]}
         passes.append(replace(record, values=values, samples=samples))
     (_, row), *_ = tables("t4", passes)

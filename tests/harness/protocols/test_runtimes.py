@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.protocols import runtimes as protocol
 from harness.spec import Cell, Slice
@@ -66,7 +68,9 @@ def test_one_cell(
     result = measure(runtime, dtype)
     values = result.values
     assert len(result.samples["batch"]) == 3
-    assert len(runs) == 1 + 2 + 3, "the reference, the warm-up, the samples"
+    in_pytorch = runtime == "pytorch"
+    assert len(runs) == 1 + 2 + 3 + in_pytorch, "reference, warm-up, samples, a look at attention"
+    assert values.get("attention") == ("fused" if in_pytorch else None)
     assert str(runs[-1]) == converted, "the batch is converted before the clock starts"
     assert (values["warmup_batches"], values["warmup_s"] > 0) == (2, True)
     assert values["n_compared"] == 18, "a batch of twenty from 18 images: two repeat"
@@ -150,6 +154,19 @@ def test_a_label_is_the_hosts_call_not_its_span_on_the_device() -> None:
     )
     for both in ((host, device), (device, host)):
         assert protocol.calls_by_name(both) == {"module::": host}
+
+
+def test_attention_is_read_from_what_ran() -> None:
+    """A configuration that says sdpa may run its plain form."""
+    x = torch.randn(1, 2, 8, 16)
+
+    def attend() -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    assert protocol.attention(attend, None) == "fused"
+    with sdpa_kernel(SDPBackend.MATH):
+        assert protocol.attention(attend, None) == "eager"
+    assert protocol.attention(x.sum, None) == "none"
 
 
 def test_every_sample_waits_for_the_device() -> None:

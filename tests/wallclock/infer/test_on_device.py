@@ -152,7 +152,6 @@ def test_a_second_pass_allocates_no_segment(device: Device) -> None:
         other = run(open_inference(embedder, ON_DEVICE, writer))
     assert again["gpu_segments_allocated"] == 0
     assert 0 < again["peak_gpu_allocated_gib"] <= again["peak_gpu_reserved_gib"]
-    assert again["peak_gpu_reserved_gib"] <= again["peak_gpu_mem_gib"] * (1 + 1e-9)
     assert other["gpu_segments_allocated"] > 0
 
 
