@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-import experiments
 import wallclock
-from experiments import predict
+from experiments import contents
+from experiments.predict import cells as predict
 from harness.csvfile import read_columns
 from harness.provenance import ROOT
 from paper import claims, compare, drift, publish
@@ -171,8 +171,8 @@ class Table:
 
 def tables() -> Iterator[Table]:
     """Every table, in the order of the page."""
-    for name in (*experiments.ORDER, *experiments.ON_REQUEST):
-        module = experiments.load(name)
+    for name in (*contents.ORDER, *contents.ON_REQUEST):
+        module = contents.load(name)
         question = str(module.__doc__).strip().splitlines()[0]
         for csv, columns in module.TABLES.items():
             yield Table(csv, csv, f"experiment `{name}`: {question}", columns)

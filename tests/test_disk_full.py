@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cpu
+from experiments.cpu import cells as cpu
 from harness import records, sinks
 from harness.csvfile import read_columns, read_table
 from tests import making

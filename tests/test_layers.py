@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import contents
 from harness import provenance
 from tests.conftest import ROOT
 
@@ -174,7 +175,6 @@ USED_BY_HARNESS = {
     "files",
     "infer",
     "job",
-    "job.place.cluster",
     "loader.batch",
     "loader.joinable_thread",
     "loader.order",
@@ -188,7 +188,6 @@ USED_BY_HARNESS = {
     "preprocess",
     "progress",
     "recipe",
-    "service",
     "stages.augment",
     "stages.decode",
     "stages.forward",
@@ -258,6 +257,7 @@ APPLICATION = ("hydra", "omegaconf", "harness", "experiments", "paper")
         ("wallclock.job wallclock.__main__", (*APPLICATION, "torch", "cv2", "boto3", "ray")),
         ("paper.resolve", ("hydra", "harness.runner", "harness.worker")),
         ("paper.settings", ("harness.runner",)),
+        ("experiments.contents", ("torch", "transformers", "matplotlib")),
         ("wallclock.stages.decode", ("numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg")),
     ],
 )
@@ -288,15 +288,19 @@ def test_only_main_and_settings_know_hydra() -> None:
     assert importers("omegaconf") == {"main", "paper.settings"}
 
 
-def test_only_the_paper_draws() -> None:
-    drawing = importers("matplotlib", "pandas")
-    assert drawing
-    assert all(package_of(module) == "paper" for module in drawing), drawing
+def test_who_draws() -> None:
+    """Of an experiment its figures alone: whoever measures or fills tables needs no matplotlib."""
+    drawing = importers("matplotlib")
+    figures = {module for module in drawing if re.fullmatch(r"experiments\.\w+\.figure\w*", module)}
+    assert figures == set(contents.figure_modules())
+    others = ("harness.drawing.", "paper.")
+    assert all(module.startswith(others) for module in drawing - figures), drawing
 
 
-def test_the_paper_needs_neither_torch_nor_images() -> None:
+def test_tables_need_neither_torch_nor_images() -> None:
+    cells = {module for module in SOURCES if re.fullmatch(r"experiments\.(\w+|\w+\.cells)", module)}
     paper = {module for module in SOURCES if package_of(module) == "paper"}
-    assert not paper & importers("torch", "PIL", "simplejpeg", "cv2")
+    assert not (cells | paper) & importers("torch", "PIL", "simplejpeg", "cv2")
 
 
 @pytest.mark.parametrize("folder", ["code", "experiments"])
@@ -328,11 +332,11 @@ def test_exactly_one(text: str) -> None:
     assert sum(places.values()) == 1, places
 
 
-def test_experiments_helpers_are_underscored() -> None:
-    """Every public module of `experiments` is an experiment, with its file in conf/."""
-    modules = {path.stem for path in (ROOT / "experiments").glob("*.py")}
-    public = {name for name in modules if not name.startswith("_")}
-    assert public == {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
+def test_every_experiment_has_its_settings() -> None:
+    names = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
+    assert {*contents.ORDER, *contents.ON_REQUEST} == names
+    folders = {path.name for path in (ROOT / "experiments").iterdir() if path.is_dir()}
+    assert folders - {"__pycache__"} == names
 
 
 def test_versions_are_those_of_the_lock() -> None:

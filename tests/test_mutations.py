@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments._common import judge_fidelity
-from experiments._end_to_end import judge_sink
+from experiments.common import judge_fidelity
+from experiments.end_to_end import judge_sink
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
 from harness.engines.inference import OnGpu, OnHost

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
-import experiments
+from experiments import contents
 from tests.test_layers import SOURCES, package_of
 from wallclock.recipe import Recipe
 
@@ -33,7 +33,8 @@ def fields_read() -> set[str]:
     return {
         name
         for module, path in SOURCES.items()
-        if package_of(module) in ("wallclock", "harness") and module != "wallclock.recipe"
+        if package_of(module) in ("wallclock", "harness") or module.endswith(".measure")
+        if module != "wallclock.recipe"
         for name in attributes_of_recipes(path.read_text(encoding="utf-8"))
     }
 
@@ -42,8 +43,8 @@ def columns() -> set[str]:
     """The columns of all tables."""
     return {
         column
-        for name in (*experiments.ORDER, *experiments.ON_REQUEST)
-        for names in experiments.load(name).TABLES.values()
+        for name in (*contents.ORDER, *contents.ON_REQUEST)
+        for names in contents.load(name).TABLES.values()
         for column in names
     }
 

@@ -56,7 +56,7 @@ def run_job(
             command,
             stdout=file,
             stderr=file,
-            env=os.environ | {"PYTHONPATH": str(provenance.CODE)},
+            env=os.environ | {"PYTHONPATH": provenance.IMPORT_PATH},
             start_new_session=own_session,
         )
         ended = threading.Event()

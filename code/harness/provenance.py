@@ -28,6 +28,8 @@ from wallclock.stages import decode
 #: The folder of the packages, and the checkout's.
 CODE = Path(__file__).resolve().parents[1]
 ROOT = CODE.parent
+#: `PYTHONPATH` of a process that imports them.
+IMPORT_PATH = f"{CODE}{os.pathsep}{ROOT}"
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
 
@@ -142,24 +144,26 @@ def code_digest(timed: tuple[str, ...]) -> str:
 
     Raises ValueError as `source_files` does.
     """
-    return digest_of([[name, sha256_file(CODE / name)] for name in source_files(timed)])
+    files = source_files(timed)
+    return digest_of([[name, sha256_file(files[name])] for name in sorted(files)])
 
 
-def source_files(timed: Sequence[str]) -> list[str]:
-    """The files of modules and of packages with all their modules; relative to `CODE`, sorted.
+def source_files(timed: Sequence[str]) -> dict[str, Path]:
+    """The files of modules and of packages with all their modules, by their paths from `CODE`.
 
-    Raises ValueError: a name is that of no module and no package.
+    Those of `experiments`, which lie beside it, by their paths from `ROOT`. Raises ValueError: a
+    name is that of no module and no package.
     """
-    files: set[Path] = set()
+    files: dict[str, Path] = {}
     for name in timed:
-        path = CODE / name.replace(".", "/")
-        if path.is_dir():
-            files.update(path.rglob("*.py"), path.rglob("*.[ch]"))
-        elif path.with_suffix(".py").is_file():
-            files.add(path.with_suffix(".py"))
-        else:
-            raise ValueError(f"there is no module {name} under {CODE}")
-    return sorted(path.relative_to(CODE).as_posix() for path in files)
+        base = ROOT if name.startswith("experiments.") else CODE
+        path = base / name.replace(".", "/")
+        paths = [*path.rglob("*.py"), *path.rglob("*.[ch]"), path.with_suffix(".py")]
+        sources = {file.relative_to(base).as_posix(): file for file in paths if file.is_file()}
+        if not sources:
+            raise ValueError(f"there is no module {name} under {base}")
+        files |= sources
+    return files
 
 
 def utc() -> str:

@@ -97,7 +97,7 @@ class Runner:
     def add(self, cells: Sequence[Cell]) -> None:
         """Plan an experiment's cells, in table order."""
         for cell in cells:
-            identity = provenance.identity(registry.timed_by(cell.protocol))
+            identity = provenance.identity(registry.timed_by(cell.protocol, cell.experiment))
             lasting = provenance.lasting(identity)
             target = self._settings.runs / cell.experiment / records.key_of(cell, lasting)
             self._names.setdefault(cell.experiment, []).append(target.name)
@@ -214,7 +214,6 @@ def _crash(status: int, stderr: str) -> str:
 
 
 def _start(task: _Task, environment: Mapping[str, Any], stderr: int) -> "subprocess.Popen[bytes]":
-    import_paths = f"{provenance.CODE}{os.pathsep}{provenance.ROOT}"
     allocator = dict(ALLOCATORS[task.cell.params.get("allocator", "default")])
     words = ["-m", "harness.worker"]
     if "pinned_cores" in task.cell.params:
@@ -227,7 +226,7 @@ def _start(task: _Task, environment: Mapping[str, Any], stderr: int) -> "subproc
         stderr=stderr,
         # A session of its own: Ctrl-C reaches the runner, which stops the whole group.
         start_new_session=True,
-        env=os.environ | _CUDA_ORDER | allocator | {"PYTHONPATH": import_paths},
+        env=os.environ | _CUDA_ORDER | allocator | {"PYTHONPATH": provenance.IMPORT_PATH},
     )
     assert worker.stdin is not None
     message = {"cell": asdict(task.cell), "target": str(task.target), "environment": environment}

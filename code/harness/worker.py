@@ -60,7 +60,7 @@ def _measure(cell: Cell, work: Path, environment: dict[str, Any]) -> tuple[Recor
     status, reason = "ok", ""
     measurement = Measurement()
     try:
-        measurement = protocol.find(cell.protocol)(cell, work, _Reporter())
+        measurement = protocol.find(cell)(cell, work, _Reporter())
     except Unavailable as error:
         status, reason = "unavailable", str(error)
     except RuntimeError as error:

@@ -12,10 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments import _accuracy, diagnose, predict
+from experiments.diagnose import cells as diagnose
+from experiments.predict import accuracy
+from experiments.predict import cells as predict
 from harness import provenance
 from harness.csvfile import Row, read_table, write_table
-from paper.format import percent
+from harness.drawing.format import percent
 from wallclock.errors import UserError
 
 REFERENCES = provenance.ROOT / "data" / "reference"
@@ -29,10 +31,10 @@ def pooled() -> list[dict[str, object]]:
 
     Raises UserError if a table is damaged.
     """
-    outcomes: list[_accuracy.Outcome] = []
+    outcomes: list[accuracy.Outcome] = []
     for path in tables():
         outcomes += _READERS[path.name](read_table(path))
-    return _accuracy.rows(outcomes)
+    return accuracy.rows(outcomes)
 
 
 def tables() -> list[Path]:
@@ -81,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if parser.parse_args(arguments).write:
             PATH.parent.mkdir(parents=True, exist_ok=True)
-            write_table(PATH, _accuracy.COLUMNS, pooled())
+            write_table(PATH, accuracy.COLUMNS, pooled())
         print(describe(read_table(PATH)[0]))
     except UserError as error:
         print(f"paper.accuracy: {error}", file=sys.stderr)

@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments import analytic
-from paper.format import EMPTY, digits, factor, percent
+from experiments.analytic import cells as analytic
+from harness.drawing.format import EMPTY, digits, factor, percent
 from paper.terminal import print_line, print_table
 from wallclock.errors import UsageError
 from wallclock.predict import check

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from harness import provenance
 from harness.csvfile import Row, number, read_table, write_table
-from paper.format import signed_percent
+from harness.drawing.format import signed_percent
 from paper.provenance_files import read_provenance
 from wallclock.errors import UserError
 

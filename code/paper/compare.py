@@ -22,9 +22,9 @@ from rich.text import Text
 
 from harness import provenance, sinks
 from harness.csvfile import read_table, write_table
+from harness.drawing.format import EMPTY
 from harness.measures import NEIGHBOURS, neighbours_kept
 from harness.sinks import Vectors
-from paper.format import EMPTY
 from paper.terminal import print_table
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError, check_name, first_line

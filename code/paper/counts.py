@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import experiments
+from experiments import contents
 from harness.corpora import prepare
 from harness.spec import Settings
 
@@ -52,6 +52,6 @@ def note(settings: Settings, papers: _Options, *, is_quick: bool, is_long: bool)
 
 def _first_set(name: str, options: Mapping[str, Any], sets: tuple[str, ...]) -> str:
     """The image set that an experiment's passes are over; empty if it has none."""
-    columns = {column for table in experiments.load(name).TABLES.values() for column in table}
+    columns = {column for table in contents.load(name).TABLES.values() for column in table}
     images = options["images"] if _SCALED in columns else {}
     return next((image_set for image_set in images if image_set in sets), "")

@@ -10,15 +10,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from experiments.diagnose import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
+from experiments.diagnose.cells import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
 from harness import provenance
 from harness.csvfile import Row, number, ok_rows, read_table
+from harness.drawing.format import count_noun, digits, factor, percent
+from harness.drawing.labels import SETS
+from harness.drawing.rendering import Rendering
 from paper.accuracy import describe
 from paper.findings import BUSY_CORES, Diagnosis, best
-from paper.format import count_noun, digits, factor, percent
-from paper.labels import SETS
 from paper.pages import render_page, segment
-from paper.rendering import Rendering
 from paper.terminal import print_line, print_table
 from wallclock.files import write_text
 from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, RATE_ERROR

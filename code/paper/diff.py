@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments import fast, opt, t4
-from experiments._common import columns
+from experiments.common import columns
+from experiments.fast import cells as fast
+from experiments.opt import cells as opt
+from experiments.t4 import cells as t4
 from harness.csvfile import read_columns, read_table
+from harness.drawing.format import count_noun
 from paper import claims
-from paper.format import count_noun
 from wallclock.errors import UsageError, UserError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import experiments
+from experiments import contents
 from harness import doctor
 from paper import claims
 from paper.claims import Claim
@@ -56,7 +56,7 @@ def _counted(concerns: _Concerns) -> str:
     """'32 of the paper's 112 numbers (opt 7, serial 9)'."""
     listed = claims.load(claims.CLAIMS)
     papers = [claim for claim in listed if "not the paper" not in claim.statement]
-    papers = [claim for claim in papers if claim.experiment in experiments.ORDER]
+    papers = [claim for claim in papers if claim.experiment in contents.ORDER]
     names = [claim.experiment for claim in papers if concerns(claim)]
     by_experiment = ", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names))
     return f"{len(names)} of the paper's {len(papers)} numbers ({by_experiment})"

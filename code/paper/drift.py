@@ -19,8 +19,8 @@ from harness.corpora import ProgressHook, folder, image_stats
 from harness.corpora import manifest as manifests
 from harness.corpora.image_stats import MEASURES, ImageStats
 from harness.csvfile import read_table, write_table
+from harness.drawing.format import digits
 from harness.spec import CorpusSpec
-from paper.format import digits
 from paper.terminal import print_table
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from experiments._predictions import ELSEWHERE
-from experiments.diagnose import is_slow
+from experiments.diagnose.cells import is_slow
+from experiments.diagnose.predictions import ELSEWHERE
 from harness.csvfile import Row, number
-from paper.format import percent
+from harness.drawing.format import percent
 from wallclock.predict.intervals import NOTICEABLE, Gain
 
 #: Other programs disturb what is measured from so many cores on.

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import experiments
+from experiments import contents
 from harness import provenance, records
 from harness.protocols import registry
 from harness.records import Record
@@ -34,7 +34,7 @@ _COUNTS = re.compile(r"=* ?((?:\d+ \w+,? ?)+) in ")
 
 def order() -> list[str]:
     """The experiments of `--experiment all`, by value."""
-    return [*_FIRST, *(name for name in experiments.ORDER if name not in _FIRST)]
+    return [*_FIRST, *(name for name in contents.ORDER if name not in _FIRST)]
 
 
 def folder() -> str:
@@ -88,14 +88,15 @@ def restore(reference: Path, runs: Path) -> None:
 def _is_current(folder: Path) -> bool:
     """Whether a record timed the code that is here."""
     record = records.load(folder)
-    protocol = record.cell.protocol
-    if protocol not in registry.PROTOCOLS:
+    protocol, experiment = record.cell.protocol, record.cell.experiment
+    if not registry.is_known(protocol, experiment):
         return False
-    return bool(record.environment["code"] == provenance.code_digest(registry.timed_by(protocol)))
+    digest = provenance.code_digest(registry.timed_by(protocol, experiment))
+    return bool(record.environment["code"] == digest)
 
 
 def _recorded(runs: Path) -> Iterator[Record]:
-    for name in (*experiments.ORDER, *experiments.ON_REQUEST):
+    for name in (*contents.ORDER, *contents.ON_REQUEST):
         yield from records.load_experiment(runs, name)
 
 

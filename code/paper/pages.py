@@ -7,8 +7,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from paper import format as formats
-from paper.figures.style import STAGE_STYLES, is_dark
+from harness.drawing import format as formats
+from harness.drawing.style import STAGE_STYLES, is_dark
 
 _TEMPLATES = Path(__file__).parent / "report_template"
 

@@ -8,13 +8,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import experiments
+from experiments import contents
 from harness import records
 from harness.csvfile import write_table
+from harness.drawing.rendering import Rendering
 from harness.records import Record
 from paper import claims, diagnosis, figures, footnotes, report, tables
 from paper.claims import Verdict
-from paper.rendering import Rendering
 from wallclock.files import pretty_json, write_text
 
 _FAILURE_COLUMNS = ("corpus", "image_set", "id", "stage", "reason")
@@ -47,7 +47,7 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
     after = _contents(out)
     stale = {name for name in before | after if before.get(name) != after.get(name)}
     for name in ran or ():
-        stale |= experiments.load(name).TABLES.keys()
+        stale |= contents.load(name).TABLES.keys()
     renderings = []
     for stem, csvs, render in _outputs():
         existing = tuple(sorted(figures_dir.glob(f"{stem}.*")))
@@ -65,12 +65,12 @@ def write_tables(out: Path) -> Published:
 
     Raises UserError if a record was edited, or the disk is full.
     """
-    names = (*experiments.ORDER, *experiments.ON_REQUEST)
+    names = (*contents.ORDER, *contents.ON_REQUEST)
     by_name = {name: records.load_experiment(out / "runs", name) for name in names}
     written = []
     for name in names:
         used: list[Record] = []
-        for source in experiments.record_sources(name):
+        for source in contents.record_sources(name):
             used += by_name.get(source, ())
         written += _write_experiment(name, used, out)
     n_failures = _write_failures(chain.from_iterable(by_name.values()), out / "failures.csv")
@@ -106,7 +106,7 @@ def _remove_stale(renderings: Sequence[Rendering], figures_dir: Path, csvs: Sequ
 
 def _write_experiment(name: str, used: Sequence[Record], out: Path) -> list[Path]:
     """Write the tables of an experiment from the records that it uses; remove those without."""
-    module = experiments.load(name)
+    module = contents.load(name)
     written = []
     rows = module.tables(used) if used else {}
     for csv_name, columns in module.TABLES.items():

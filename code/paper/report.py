@@ -9,14 +9,15 @@ from typing import Any, TypeVar
 
 from markupsafe import Markup, escape
 
-import experiments
-from experiments import serial
+from experiments import contents
+from experiments.serial import cells as serial
 from harness.csvfile import Row, number, read_columns, read_table
-from paper import claims, figures, labels, tables
-from paper import format as formats
+from harness.drawing import format as formats
+from harness.drawing import labels
+from harness.drawing.rendering import NothingToDrawError, Rendering
+from paper import claims, figures, tables
 from paper.pages import render_page, segment
 from paper.provenance_files import read_provenance
-from paper.rendering import NothingToDrawError, Rendering
 from paper.tables.table import Source, Table, find, format_value
 from wallclock.clock import STAGES
 from wallclock.files import write_text
@@ -125,8 +126,8 @@ def collect(tables_dir: Path) -> Evidence:
 
     Raises UserError if one is damaged.
     """
-    names = (*experiments.ORDER, *experiments.ON_REQUEST)
-    owners = {csv: name for name in names for csv in experiments.load(name).TABLES}
+    names = (*contents.ORDER, *contents.ON_REQUEST)
+    owners = {csv: name for name in names for csv in contents.load(name).TABLES}
     paths = {path.name: path for path in sorted(tables_dir.glob("*.csv"))}
     csvs = {}
     for name in dict.fromkeys((*owners, *paths)):

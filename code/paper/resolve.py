@@ -10,7 +10,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from experiments import ORDER
+from experiments.contents import ORDER
 from harness import decoders, provenance
 from harness.corpora.folder import require_path
 from harness.spec import CORPUS_SETTINGS, IMAGE_SETS, CorpusSpec, Repeats, Settings

@@ -9,17 +9,17 @@ from typing import Any
 
 from rich.console import Console
 
-import experiments
+from experiments import contents
 from harness import provenance, records, runner
 from harness.corpora import prepare
 from harness.corpora.manifest import Manifest
 from harness.csvfile import Row, ok_rows, read_table
+from harness.drawing.format import count_noun
 from harness.plan import Plan
 from harness.processes import busiest_other
 from harness.spec import Cell, Settings
 from paper import diagnosis, terminal
 from paper import report as report_page
-from paper.format import count_noun
 from paper.publish import Published, publish
 from wallclock import checkpoint
 from wallclock.errors import UsageError, UserError
@@ -42,7 +42,7 @@ def run_session(settings: Settings, command: str) -> int:
     with bars(console) as progress:
         plan = Plan(settings, CorpusProgress(progress))
         cells = {
-            name: experiments.load(name).cells(plan, options)
+            name: contents.load(name).cells(plan, options)
             for name, options in settings.experiments.items()
         }
     if settings.only == "data":
@@ -80,14 +80,14 @@ def _measure(
         run = runner.Runner(settings, context, report, progress)
         for name, grid in cells.items():
             run.add(grid)
-            expect = getattr(experiments.load(name), "expected_second_round", None)
+            expect = getattr(contents.load(name), "expected_second_round", None)
             expected += expect(plan, settings.experiments[name]) if expect else []
         run.announce(expected)
         ran: list[str] = []
         for name in cells:
             known = report.summary()
             run.measure(name)
-            second_round = getattr(experiments.load(name), "second_round", None)
+            second_round = getattr(contents.load(name), "second_round", None)
             if second_round:
                 first = records.load_experiment(settings.runs, name)
                 run.add(second_round(plan, settings.experiments[name], first))
@@ -125,7 +125,7 @@ def closing_sentence(folder: Path, ran: Collection[str]) -> str:
         path = folder / csv
         return ok_rows(read_table(path)) if path.is_file() else []
 
-    return experiments.closing_sentence(ran, read_measured)
+    return contents.closing_sentence(ran, read_measured)
 
 
 def _inputs(settings: Settings) -> str:
@@ -170,7 +170,7 @@ def _print_results(
 ) -> None:
     """What this run measured: tables, or a job's diagnosis; where it all is; the judged claims."""
     ran = settings.experiments.keys() - {"diagnose"}
-    csvs = {csv for name in ran for csv in experiments.load(name).TABLES}
+    csvs = {csv for name in ran for csv in contents.load(name).TABLES}
     terminal.print_results([path for path in published.tables if path.name in csvs], console)
     if "diagnose" in settings.experiments:
         _print_diagnosis(settings, console)

@@ -21,7 +21,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments import ON_REQUEST, ORDER, QUICK
+from experiments.contents import ON_REQUEST, ORDER, QUICK
 from harness import provenance
 from harness.spec import CORPUS_SETTINGS, CorpusSpec, Settings
 from paper.resolve import build_settings, resolve_device

@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.csvfile import Row, number, read_table
+from harness.drawing.format import count_noun, digits, factor, percent, with_unit
 from paper.claims import (
     CALIBRATION,
     CANNOT_TELL,
@@ -23,7 +24,6 @@ from paper.claims import (
     Verdict,
 )
 from paper.diff import Comparison, Difference
-from paper.format import count_noun, digits, factor, percent, with_unit
 from wallclock.clock import STAGES
 
 _STYLES = {

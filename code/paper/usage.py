@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import experiments
+from experiments import contents
 
 _HEAD = """\
 wallclock: where an image-embedding job spends its wall time
@@ -42,13 +42,13 @@ def usage(conf: Path) -> str:
         names = ", ".join(sorted(path.stem for path in (conf / group).glob("*.yaml")))
         lines.append(f"  {group:<9} {names}")
     lines += ["", "experiments of the paper, in running order:"]
-    lines += _described(experiments.ORDER, width)
-    lines += ["", "experiments on request:", *_described(experiments.ON_REQUEST, width)]
+    lines += _described(contents.ORDER, width)
+    lines += ["", "experiments on request:", *_described(contents.ON_REQUEST, width)]
     return "\n".join(lines)
 
 
 def _described(names: Sequence[str], width: int) -> Iterable[str]:
     """A line for each experiment: its name and the first sentence of its module."""
     for name in names:
-        first = (experiments.load(name).__doc__ or "").strip().splitlines()[0]
+        first = (contents.load(name).__doc__ or "").strip().splitlines()[0]
         yield f"  {name:<14} {textwrap.shorten(first, width - 17, placeholder=' …')}"

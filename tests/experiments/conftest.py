@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-import experiments
+from experiments import contents
 from harness.plan import Plan
 from harness.spec import Cell
 from tests.experiments import made
+from tests.harness.protocols.conftest import corpus as corpus
 
 Grid = Callable[..., list[Cell]]
 
@@ -20,7 +21,7 @@ def grid(tmp_path: Path) -> Grid:
 
     def cells(name: str, *overrides: str) -> list[Cell]:
         plan = made.plan(tmp_path, f"experiment=[{name}]", *overrides)
-        return experiments.load(name).cells(plan, plan.settings.experiments[name])
+        return contents.load(name).cells(plan, plan.settings.experiments[name])
 
     return cells
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from experiments import _accelerators, _accuracy, _fixes, diagnose, predict
-from experiments._accuracy import Outcome
-from experiments._costs import NoCostsError
-from experiments._fixes import Folder, Scenario
+from experiments.diagnose import accelerators, fixes
+from experiments.diagnose import cells as diagnose
+from experiments.diagnose.fixes import Folder, Scenario
+from experiments.predict import cells as predict
+from experiments.predict.accuracy import Outcome
+from experiments.predict.accuracy import rows as accuracy_rows
+from experiments.predict.costs import NoCostsError
 from harness.corpora.manifest import Item
 from harness.csvfile import read_table
 from harness.protocols.costs import step
@@ -50,8 +53,8 @@ def rated(**rates: float) -> Any:
 
 
 def stack_of(options: dict[str, Any], **rates: float) -> list[str]:
-    planned = _fixes.scenarios(options, options["recipe"], 16, JPEGS)
-    return [scenario.recipe.name for scenario in _fixes.stacked(planned, rated(**rates))]
+    planned = fixes.scenarios(options, options["recipe"], 16, JPEGS)
+    return [scenario.recipe.name for scenario in fixes.stacked(planned, rated(**rates))]
 
 
 def test_what_gains_most_is_stacked_first_and_what_gains_nothing_never(
@@ -66,8 +69,8 @@ def test_what_gains_most_is_stacked_first_and_what_gains_nothing_never(
 
 
 def test_a_stack_has_the_changes_of_all_before_it(options: dict[str, Any]) -> None:
-    planned = _fixes.scenarios(options, options["recipe"], 16, JPEGS)
-    stack = _fixes.stacked(planned, rated(batch=1.5, workers=1.3, threads=0.5))
+    planned = fixes.scenarios(options, options["recipe"], 16, JPEGS)
+    stack = fixes.stacked(planned, rated(batch=1.5, workers=1.3, threads=0.5))
     recipes = [(s.recipe.batch_size, s.recipe.workers) for s in stack]
     assert recipes == [(64, 4), (64, 16)]
     assert stack[1].title == "+ 16 workers"
@@ -78,13 +81,13 @@ def test_arithmetic_that_the_cpu_emulates_is_no_fix(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offered in (False, True):
-        monkeypatch.setattr(_fixes, "computes_bf16", lambda offered=offered: offered)
+        monkeypatch.setattr(fixes, "computes_bf16", lambda offered=offered: offered)
         assert ("alone-dtype" in names_of(options)) is offered
 
 
 def fixes_of(options: dict[str, Any], folder: Folder = JPEGS, **changes: Any) -> list[Scenario]:
     weights = changes.pop("weights", "random")
-    return _fixes.fixes(options, replace(options["recipe"], **changes), 4, folder, weights)
+    return fixes.fixes(options, replace(options["recipe"], **changes), 4, folder, weights)
 
 
 def names_of(options: dict[str, Any], folder: Folder = JPEGS, **changes: Any) -> list[str]:
@@ -99,8 +102,8 @@ def test_a_folder_without_jpegs_gets_no_advice_about_them(options: dict[str, Any
     offered = fixes_of(options, Folder(has_jpegs=False, has_large_images=True))
     assert not any("scale" in fix.title for fix in offered)
     assert offered[-1].title == "thumbnails of 256 px, kept for the next runs"
-    assert "DCT" not in _fixes.advice("decode", has_jpegs=False)[0]
-    assert "DCT" in _fixes.advice("decode", has_jpegs=True)[0]
+    assert "DCT" not in fixes.advice("decode", has_jpegs=False)[0]
+    assert "DCT" in fixes.advice("decode", has_jpegs=True)[0]
 
 
 def test_a_change_that_is_there_already_is_no_fix(options: dict[str, Any]) -> None:
@@ -130,11 +133,11 @@ def test_thumbnails_are_offered_where_they_replace_enough(
     large = Item("x", "x", 1, 2000, 1000, format="jpeg", process="baseline", components=3)
     sound = [large] * n_large + [replace(large, height=384)] * n_small
     folder = diagnose._folder(options, sound)
-    planned = _fixes.scenarios(options, options["recipe"], 4, folder)
+    planned = fixes.scenarios(options, options["recipe"], 4, folder)
     with_copies = [scenario for scenario in planned if scenario.copies]
     assert [scenario.copies for scenario in with_copies] == offered
     assert {scenario.kind for scenario in with_copies} <= {"alone"}
-    assert {scenario.copies for scenario in _fixes.loaders(planned)} == {"", *offered}
+    assert {scenario.copies for scenario in fixes.loaders(planned)} == {"", *offered}
 
 
 # --- elsewhere ------------------------------------------------------------------------------------
@@ -148,14 +151,14 @@ def diagnosed(cores: int = 16, usd: float | None = 3.6, **model: Any) -> list[Re
     options = made.resolved("experiment=[diagnose]", "device=cpu").experiments["diagnose"]
     recipe = replace(options["recipe"], device="cuda")
     folder = Folder(has_jpegs=True)
-    planned = _fixes.scenarios(options, recipe, cores, folder)
+    planned = fixes.scenarios(options, recipe, cores, folder)
     there = {"accelerator": "T4", "cores": cores, "usd_per_hour": usd}
     params = {"setups": [asdict(scenario) for scenario in planned], "elsewhere": there}
     loading = {"mean_bytes": 2e4, "n_embedded": 1, "page_cache": "warm"}
     loading |= {"cpu_s": {"1": 0.010, "4": 0.020, "8": 0.020}}
     sizes = {"batch_sizes": [8], "seconds": 1}
     step = {f"{stage}-8": [8 * MS] for stage in ("forward", "h2d", "d2h", "serialize")}
-    flops = {"flops_per_image": _accelerators.DINOV2_SMALL_FLOPS * model.pop("times", 1)}
+    flops = {"flops_per_image": accelerators.DINOV2_SMALL_FLOPS * model.pop("times", 1)}
     transfer = {f"{end}-8": [0] for end in ("assemble", "worker", "main")}
     here = replace(recipe, device="cpu", dtype="fp32")
     decode = {"decode": [10 * MS]}
@@ -192,7 +195,7 @@ def test_a_larger_network_takes_its_share_of_operations() -> None:
 
 
 def test_other_accelerators_have_two_rates_and_no_rate_in_an_uncited_dtype() -> None:
-    t4, a100 = (_accelerators.load()[name] for name in ("T4", "A100"))
+    t4, a100 = (accelerators.load()[name] for name in ("T4", "A100"))
     assert t4.rates("fp16") == (1006, 1006)
     assert a100.rates("fp32") == pytest.approx((264 * 19.5 / 8.1, 264 * 2039 / 320))
     with pytest.raises(NoCostsError, match="no rate of the A100 in int8"):
@@ -204,7 +207,7 @@ def test_operations_of_dinov2_small_are_counted(tmp_path: Path) -> None:
     cell = Cell("diagnose", "step", "step", 0, Recipe("x"), None, made.MODEL)
     params = {"batch_sizes": [1], "batches": 1, "seconds": 0.01, "count_flops": True}
     values = step(replace(cell, params=params), tmp_path, no_progress).values
-    assert values["flops_per_image"] == _accelerators.DINOV2_SMALL_FLOPS
+    assert values["flops_per_image"] == accelerators.DINOV2_SMALL_FLOPS
 
 
 @pytest.mark.parametrize(
@@ -260,14 +263,14 @@ def change(predicted: float, measured: float, **others: Any) -> Outcome:
 
 
 def row_of(*outcomes: Outcome) -> dict[str, Any]:
-    return _accuracy.rows([BASE, *outcomes])[0]
+    return accuracy_rows([BASE, *outcomes])[0]
 
 
 def test_a_gain_is_compared_with_a_gain() -> None:
     """Rates that are all too low by half give gains that are right."""
     base = Outcome("present", 50.0, 100.0)
     better = Outcome("alone", 100.0, 200.0, base=base)
-    row = _accuracy.rows([base, better])[0]
+    row = accuracy_rows([base, better])[0]
     assert (row["rate_error_median"], row["rate_bias"]) == pytest.approx((0.5, -0.5))
     assert row["gain_error_median"] == pytest.approx(0)
     assert (row["n_rates"], row["n_gains"]) == (2, 1)
@@ -280,7 +283,7 @@ def test_what_a_sleep_decides_is_left_out() -> None:
     row = row_of(asleep, seen, network)
     assert (row["n_decided_by_sleep"], row["n_gains"]) == (2, 1)
     assert row["gain_error_median"] == pytest.approx(0.5)
-    (everything, group) = _accuracy.rows([asleep])
+    (everything, group) = accuracy_rows([asleep])
     assert everything["status"] == group["status"] == "not judged"
 
 
@@ -304,7 +307,7 @@ def test_a_simpler_predictor_names_a_bottleneck_too() -> None:
         Outcome("alone", 1, 1, bottleneck=ours, measured_bottleneck=measured, base=base)
         for ours, measured in names
     ]
-    row = _accuracy.rows(changes)[0]
+    row = accuracy_rows(changes)[0]
     assert row["bottleneck_right_share"] == pytest.approx(2 / 3)
     assert row["bottleneck_right_unchanged"] == pytest.approx(1 / 3)
 
@@ -349,7 +352,7 @@ def test_the_direction_of_every_change_was_right() -> None:
     proved = diagnose.outcomes(read_table(REFERENCE / diagnose.PREDICTIONS_CSV))
     others = predict.outcomes(read_table(fixture_tables() / predict.CSV))
     for outcomes, least in ((proved, 8), (others, 12)):
-        row: dict[str, Any] = _accuracy.rows(outcomes)[0]
+        row: dict[str, Any] = accuracy_rows(outcomes)[0]
         assert row["n_changes"] >= least
         assert row["changes_right_share"] == 1
 

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-import experiments
-from experiments import analytic, fleet, limits, suite
+from experiments import contents
+from experiments.analytic import cells as analytic
+from experiments.fleet import cells as fleet
+from experiments.limits import cells as limits
+from experiments.suite import cells as suite
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -142,7 +145,7 @@ def rows(measured: list[Record]) -> dict[object, Row]:
 
 def test_nothing_runs(grid: Grid) -> None:
     assert grid("suite") == []
-    assert set(experiments.record_sources("suite")) == {"suite", *suite.PASSES}
+    assert set(contents.record_sources("suite")) == {"suite", *suite.PASSES}
 
 
 def test_other_passes_do_not_count() -> None:

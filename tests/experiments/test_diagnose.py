@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments import _fixes, diagnose
-from experiments._fixes import Folder, Scenario
+from experiments.diagnose import cells as diagnose
+from experiments.diagnose import fixes
+from experiments.diagnose.fixes import Folder, Scenario
 from harness.csvfile import read_table
 from harness.plan import Plan
 from harness.records import Record
@@ -213,7 +214,7 @@ def cold_job(ms: float, plan: Plan, options: dict[str, Any]) -> list[Record]:
     """A job that loads 1,600 images a second from memory; one takes so long from the storage."""
     loading, *others = test_predict.costs()
     recipe = replace(options["recipe"], workers=2)
-    planned = [Scenario("present", "now", recipe), *_fixes.cold(recipe, 4)]
+    planned = [Scenario("present", "now", recipe), *fixes.cold(recipe, 4)]
     setups = [asdict(scenario) for scenario in planned]
     images = partial(made.record, "diagnose", model=loading.cell.model)
     times = {f"cold-{n}": [int(10 * ms * made.MS / n)] for n in (1, 2, 8)}
@@ -264,10 +265,10 @@ def test_loading_is_measured_within_twice_each_batch_size(
     options: dict[str, Any], better: int, more: list[int], threads: list[int]
 ) -> None:
     sizes = {**options["better"], "batch_size": {"cpu": better}}
-    planned = _fixes.scenarios(
+    planned = fixes.scenarios(
         {**options, "better": sizes}, options["recipe"], 2, Folder(has_jpegs=True)
     )
-    measured = [scenario.recipe for scenario in _fixes.loaders(planned)]
+    measured = [scenario.recipe for scenario in fixes.loaders(planned)]
     loaders = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
     assert loaders == [
         *(("pil", "bilinear", "host", size) for size in (32, *more)),
@@ -296,9 +297,7 @@ def test_few_images_get_less_time_and_smaller_batches(
 
 def test_loading_of_a_check_is_measured_if_no_other_is(options: dict[str, Any]) -> None:
     checks = {**options, "prove": True, "checks": [{"decoder": "opencv", "batch_size": 8}]}
-    measured = _fixes.loaders(
-        _fixes.scenarios(checks, options["recipe"], 2, Folder(has_jpegs=True))
-    )
+    measured = fixes.loaders(fixes.scenarios(checks, options["recipe"], 2, Folder(has_jpegs=True)))
     recipes = [scenario.recipe for scenario in measured]
     assert [r.batch_size for r in recipes if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
 

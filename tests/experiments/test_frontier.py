@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from experiments import ablation, frontier
-from experiments._common import Records, Row
-from experiments._sentences import MeasuredRows
+from experiments.ablation import cells as ablation
+from experiments.common import Records, Row
+from experiments.frontier import cells as frontier
+from experiments.sentences import MeasuredRows
 from harness import provenance
 from harness.engines import third_party
 from harness.plan import Plan

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from experiments import cluster, cores, train
-from experiments._sentences import MeasuredRows
+from experiments.cluster import cells as cluster
+from experiments.cluster.systems import SYSTEMS
+from experiments.cores import cells as cores
+from experiments.sentences import MeasuredRows
+from experiments.train import cells as train
 from harness import provenance
 from harness.records import Record
-from harness.systems import SYSTEMS
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from wallclock.errors import UserError

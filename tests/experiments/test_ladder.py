@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import ladder
-from experiments._sentences import MeasuredRows
+from experiments.ladder import cells as ladder
+from experiments.sentences import MeasuredRows
 from harness import provenance
 from tests.experiments import made
 from tests.experiments.conftest import Grid

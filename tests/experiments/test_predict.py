@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments import predict
-from experiments._accuracy import measured_bottleneck
-from experiments._costs import Costs, Passes, step_recipes, workers_to_saturate
+from experiments.predict import cells as predict
+from experiments.predict.accuracy import measured_bottleneck
+from experiments.predict.costs import Costs, Passes, step_recipes, workers_to_saturate
 from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid

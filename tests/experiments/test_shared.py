@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import experiments
-from experiments import _levels, _pairs
-from experiments._common import Row
-from experiments._sentences import MeasuredRows, TableRow
+from experiments import contents
+from experiments.common import Row
+from experiments.frontier import levels, pairs
+from experiments.sentences import MeasuredRows, TableRow
 from harness.records import Record
 from tests.experiments import made
 
@@ -28,20 +28,20 @@ def repeats(*rates: float, others: tuple[float, ...] = ()) -> list[Record]:
 
 
 def test_a_ratio_is_the_median_of_pairs_of_one_block() -> None:
-    row = _pairs.ratio_columns("gain", repeats(500, 480, 300), repeats(50, 40, 60))
+    row = pairs.ratio_columns("gain", repeats(500, 480, 300), repeats(50, 40, 60))
     assert row == {"gain": 10.0, "gain_min": 5.0, "gain_max": 12.0}
-    without_first = _pairs.ratio_columns("gain", repeats(500, 480, 300)[1:], repeats(50, 40, 60))
+    without_first = pairs.ratio_columns("gain", repeats(500, 480, 300)[1:], repeats(50, 40, 60))
     assert without_first["gain_max"] == 12.0
     assert without_first["gain_min"] == 5.0
 
 
 def test_a_single_pair_has_no_interval() -> None:
-    row = _pairs.ratio_columns("gain", repeats(500), repeats(50, 40, 60))
+    row = pairs.ratio_columns("gain", repeats(500), repeats(50, 40, 60))
     assert row == {"gain": 10.0, "gain_min": None, "gain_max": None}
-    assert _pairs.ratio_columns("gain", repeats(500), []) == {}
+    assert pairs.ratio_columns("gain", repeats(500), []) == {}
     text = {"gain": "10", "gain_min": "", "gain_max": ""}
-    assert _pairs.in_words(text, "gain") == "10.0× (one repeat)"
-    assert not _pairs.is_tie(text, "gain")
+    assert pairs.in_words(text, "gain") == "10.0× (one repeat)"
+    assert not pairs.is_tie(text, "gain")
 
 
 @pytest.mark.parametrize(
@@ -49,29 +49,29 @@ def test_a_single_pair_has_no_interval() -> None:
 )
 def test_an_interval_around_1_is_a_tie(ends: tuple[str, str], tie: bool) -> None:
     row = {"gain": "1.29", "gain_min": ends[0], "gain_max": ends[1]}
-    assert _pairs.is_tie(row, "gain") == tie
-    assert _pairs.in_words(row, "gain").startswith("1.29× (")
-    assert _pairs.in_words(row, "gain").endswith("× (0.96 to 1.41)") == (ends[0] == "0.96")
+    assert pairs.is_tie(row, "gain") == tie
+    assert pairs.in_words(row, "gain").startswith("1.29× (")
+    assert pairs.in_words(row, "gain").endswith("× (0.96 to 1.41)") == (ends[0] == "0.96")
 
 
 def test_a_disturbed_repeat_is_in_no_pair_and_is_named() -> None:
     disturbed = repeats(500, 480, 300, others=(0.0, 0.1, 0.98))
-    assert [record.cell.repeat for record in _pairs.counting(disturbed)] == [0, 1]
-    row = _pairs.ratio_columns("gain", disturbed, repeats(50, 40, 60))
+    assert [record.cell.repeat for record in pairs.counting(disturbed)] == [0, 1]
+    row = pairs.ratio_columns("gain", disturbed, repeats(50, 40, 60))
     assert row == {"gain": 11.0, "gain_min": 10.0, "gain_max": 12.0}
-    reversed_row = _pairs.ratio_columns("gain", repeats(50, 40, 60), disturbed)
+    reversed_row = pairs.ratio_columns("gain", repeats(50, 40, 60), disturbed)
     assert reversed_row["gain_max"] == 0.1
-    noted = _pairs.note_disturbance({"reason": ""}, disturbed)
+    noted = pairs.note_disturbance({"reason": ""}, disturbed)
     assert noted["calm_repeats"] == 2
     expected = "repeats that others disturbed (left out): 3 by 0.98 cores"
     assert noted["reason"] == expected
-    failed = _pairs.note_disturbance({"reason": "no memory"}, disturbed)
+    failed = pairs.note_disturbance({"reason": "no memory"}, disturbed)
     assert failed["reason"] == f"no memory; {expected}"
 
 
 def test_where_nobody_looked_nothing_is_said() -> None:
     row: Row = {"reason": "", "calm_repeats": None}
-    assert _pairs.note_disturbance(row, repeats(500, 480)) == row
+    assert pairs.note_disturbance(row, repeats(500, 480)) == row
 
 
 # --- levels ---------------------------------------------------------------------------------------
@@ -90,10 +90,10 @@ def test_where_nobody_looked_nothing_is_said() -> None:
 def test_the_worst_picture_decides_and_any_level_passes_the_gate(
     values: dict[str, float], level: str, gate: str
 ) -> None:
-    row = _levels.judge(values, "random")
+    row = levels.judge(values, "random")
     assert (row["level"], row["gate"], row["psnr_db"]) == (level, gate, values["psnr_db"])
-    assert _levels.judge(values | {"cosine": 0.99}, "pretrained")["cosine"] == 0.99
-    assert _levels.judge(values | {"cosine": 0.99}, "random")["cosine"] is None
+    assert levels.judge(values | {"cosine": 0.99}, "pretrained")["cosine"] == 0.99
+    assert levels.judge(values | {"cosine": 0.99}, "random")["cosine"] is None
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class TestWhoIsAsked:
             "silent": SimpleNamespace(TABLES={}, SENTENCE_RANK=1, sentence=lambda rows: ""),
             "late": SimpleNamespace(TABLES={}, sentence=lambda rows: "late"),
         }
-        monkeypatch.setattr(experiments, "load", toys.__getitem__)
+        monkeypatch.setattr(contents, "load", toys.__getitem__)
 
     @pytest.mark.parametrize(
         ("ran", "sentence"),
@@ -124,7 +124,7 @@ class TestWhoIsAsked:
         ],
     )
     def test_by_rank_then_in_the_order_of_the_run(self, ran: list[str], sentence: str) -> None:
-        assert experiments.closing_sentence(ran, lambda csv: []) == sentence
+        assert contents.closing_sentence(ran, lambda csv: []) == sentence
 
 
 def test_a_table_is_read_once_and_originals_come_first() -> None:

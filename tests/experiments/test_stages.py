@@ -1,23 +1,37 @@
 """Experiments on single stages: their grids, and their tables."""
 
+import cProfile
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments import decoders, profiler, serial, stage_fixes, storage
-from experiments import layers as experiment
+from experiments.decoders import cells as decoders
+from experiments.layers import cells as experiment
+from experiments.layers.measure import layers
+from experiments.profiler import cells as profiler
+from experiments.profiler import measure
+from experiments.serial import cells as serial
+from experiments.stage_fixes import cells as stage_fixes
+from experiments.storage import cells as storage
+from harness.corpora.manifest import Item, Manifest
 from harness.csvfile import read_table
 from harness.decoders import DECODERS, NAMES
+from harness.engines.pipeline import null_stages
 from harness.protocols.protocol import no_progress
-from harness.protocols.runtimes import layers
 from harness.records import Record
 from harness.spec import Cell
+from tests import fake_cuda
 from tests.conftest import RunMain
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records
+from tests.wallclock.test_clock import FakeClock
+from wallclock.clock import STAGES, StageProfiler
 from wallclock.errors import Unavailable
 from wallclock.recipe import ModelSpec, Recipe
 
@@ -240,3 +254,93 @@ def test_stage_fixes(grid: Grid) -> None:
     assert [done[name] for name in names] == pytest.approx([1000, 500, 2, 1, 4, 10])
     assert (absent["status"], absent["gain"]) == ("not applicable", None)
     assert absent["reason"] == "needs a GPU"
+
+
+# --- profilers ------------------------------------------------------------------------------------
+
+
+FOUR, NULL = Recipe("test", batch_size=4), ModelSpec("null", weights="none", input_px=32)
+PROFILED = Cell("profiler", "profiler", "profiler", 0, FOUR, None, NULL)
+ITEMS = tuple(Item(f"{index}", f"{index}", 1, 1, 1, "", "jpeg", "", 3, 0) for index in range(8))
+MANIFEST = Manifest("folder", "original", Path("/"), ITEMS)
+
+
+def test_differences_of_stages_over_one_per_cent() -> None:
+    clock = FakeClock()
+    ours = StageProfiler(clock=clock)
+    for name, ns in (("decode", 4_000_000_000), ("forward", 5_950_000_000), ("read", 50_000_000)):
+        with ours.stage(name):
+            clock.now += ns
+    theirs = dict.fromkeys(STAGES, 0.0) | {"decode": 5.0, "forward": 5.95, "read": 1.0}
+    assert measure.differences(ours, theirs) == {
+        "decode": pytest.approx(0.2),
+        "forward": pytest.approx(0),
+    }
+
+
+def test_a_stage_call_costs_more_than_none() -> None:
+    samples = measure.overhead(5, 3_000)
+    # The fastest round of each: other load on the machine can only add.
+    assert min(samples["bare_loop"]) < min(samples["stage_calls"])
+
+
+@pytest.mark.parametrize("run", [measure.torch_pass, measure.c_profile_pass])
+def test_calls_under_another_profiler(run: Callable[..., Any]) -> None:
+    ours, theirs = run(PROFILED, MANIFEST, null_stages())
+    images, batches = dict.fromkeys(STAGES[:4], 8), dict.fromkeys(STAGES[4:8], 2)
+    assert ours.counts == images | batches | {"serialize": 3}
+    assert set(theirs) == set(STAGES)
+    assert min(theirs.values()) >= 0
+
+
+@pytest.mark.parametrize("name", ["torch.profiler", "cProfile"])
+def test_profilers_agree_on_a_device_behind_the_host(name: str, monkeypatch: Any) -> None:
+    """Labels and stages end together, though every call returns 30 ms before its work is done."""
+    cuda = fake_cuda.install(monkeypatch)
+    clock = cuda.clock
+    load, device = null_stages()
+
+    def queued(work: int) -> Callable[..., Any]:
+        def stage(argument: Any) -> Any:
+            clock.now += 1_000_000  # of the host, for the launch
+            cuda.work(work)
+            return argument
+
+        return stage
+
+    calls: dict[str, Any] = dict.fromkeys(("h2d", "forward", "d2h"), queued(30_000_000))
+    stages = load, replace(device, synchronize=cuda.synchronize, **calls)
+    monkeypatch.setattr(measure, "StageProfiler", partial(StageProfiler, clock=clock))
+    if name == "cProfile":
+        timed = partial(cProfile.Profile, clock, 1e-9)
+        monkeypatch.setattr(cProfile, "Profile", timed)
+        ours, theirs = measure.c_profile_pass(PROFILED, MANIFEST, stages)
+    else:
+        ours, labels = StageProfiler(cuda.synchronize, clock=clock), StageProfiler(clock=clock)
+        measure._pass(PROFILED, MANIFEST, measure._labelled(stages, labels.stage), ours)
+        theirs = {key.removeprefix("wallclock::"): at for key, at in labels.totals.items()}
+    assert ours.totals["forward"] == pytest.approx(2 * 0.031)
+    assert max(measure.differences(ours, theirs).values()) <= 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [measure.torch_pass, measure.c_profile_pass])
+def test_another_profiler_agrees(run: Callable[..., Any]) -> None:
+    seconds = {"read": 0.001, "decode": 0.004, "forward": 0.01}
+    load, device = null_stages()
+
+    def slow(part: Any, name: str) -> Callable[..., Any]:
+        def stage(*arguments: Any) -> Any:
+            time.sleep(seconds[name])
+            return getattr(part, name)(*arguments)
+
+        return stage
+
+    loading: dict[str, Any] = {name: slow(load, name) for name in ("read", "decode")}
+    stages = replace(load, **loading), replace(device, forward=slow(device, "forward"))
+    ours, theirs = run(PROFILED, MANIFEST, stages)
+    # On a busy machine there is one of a stage without work, too.
+    differences = measure.differences(ours, theirs)
+    expected = dict.fromkeys(seconds, pytest.approx(0, abs=0.25))
+    assert {name: differences[name] for name in seconds} == expected
+    assert min(theirs[name] for name in seconds) > theirs["resize"] >= 0

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-import experiments
-from experiments import batch, scaling, steps, workers
+from experiments import contents
+from experiments.batch import cells as batch
+from experiments.scaling import cells as scaling
+from experiments.steps import cells as steps
+from experiments.workers import cells as workers
 from harness.records import Record
 from harness.spec import IMAGE_SETS, Cell
 from tests.experiments import made
@@ -160,7 +163,7 @@ def test_another_bound_measures_one_cell_anew(grid: Grid) -> None:
 def on_both_sets(name: str, profile: str) -> list[Cell]:
     overrides = f"experiment=[{name}] corpus=abo device=cpu profile={profile}".split()
     plan = made.AboPlan(made.resolved(*overrides), lambda done, total, what: None)
-    return experiments.load(name).cells(plan, plan.settings.experiments[name])
+    return contents.load(name).cells(plan, plan.settings.experiments[name])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_grid_of_one_recipe(name: str, compared: int, grid: Grid) -> None:
 
 @pytest.mark.parametrize("name", ["t4", "opt", "fast"])
 def test_timeline_is_of_the_first_repeat_with_spans(name: str) -> None:
-    module: Any = experiments.load(name)
+    module: Any = contents.load(name)
     records = fixture_records(name)
     (spans,) = [record.spans for record in records if record.spans]
     rows = module.tables(records)[module.TIMELINE_CSV]

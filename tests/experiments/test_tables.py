@@ -6,18 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import experiments
-from experiments import _common
+from experiments import common, contents
 from harness.records import Record
 from tests.fixture_run import fixture_records
 from wallclock.clock import STAGES
 from wallclock.recipe import ModelSpec
 
 #: Experiments that the fixture run has records of.
-IN_FIXTURE = [name for name in experiments.ORDER if fixture_records(name)]
+IN_FIXTURE = [name for name in contents.ORDER if fixture_records(name)]
 MEASURED = ("_s", "_ms", "_share", "img_per_s", "_per_s", "_speedup", "_mib", "_gib", "repeats")
 #: Columns whose lowest and highest repeat are beside them.
-LIMITED = {*_common.LIMITED, "wall_s", "mean_ms", "write_s", "vectors_per_s", "model_load_s"}
+LIMITED = {*common.LIMITED, "wall_s", "mean_ms", "write_s", "vectors_per_s", "model_load_s"}
 LIMITED |= {"peak_gpu_mem_gib", "gpu_util_mean"}
 #: Experiment → protocol of its comparison, where the values are, values that fail its gate.
 GATED: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -31,7 +30,7 @@ GATED: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def tables(name: str, records: list[Record]) -> list[tuple[str, dict[str, object]]]:
-    filled = experiments.load(name).tables(records)
+    filled = contents.load(name).tables(records)
     return [(csv, row) for csv, rows in filled.items() for row in rows]
 
 
@@ -123,9 +122,9 @@ def test_limits_are_of_the_quantity_in_each_repeat() -> None:
 
 def test_a_quantity_that_a_repeat_lacks_has_no_limits() -> None:
     rows: list[dict[str, object]] = [{"a": 2.0, "b": 1.0}, {"a": 1.0, "b": None}, {"a": 3.0}]
-    assert _common.limits(rows, ("a",)) == {"a_min": 1, "a_max": 3}
-    assert _common.limits(rows, ("b", "c")) == dict.fromkeys(("b_min", "b_max", "c_min", "c_max"))
-    assert _common.limits([], ("a",)) == {"a_min": None, "a_max": None}
+    assert common.limits(rows, ("a",)) == {"a_min": 1, "a_max": 3}
+    assert common.limits(rows, ("b", "c")) == dict.fromkeys(("b_min", "b_max", "c_min", "c_max"))
+    assert common.limits([], ("a",)) == {"a_min": None, "a_max": None}
 
 
 def test_utilization_memory_and_loading_have_limits_of_their_own() -> None:
@@ -177,12 +176,12 @@ def test_price_and_telemetry_of_a_pass() -> None:
 @pytest.mark.parametrize("name", IN_FIXTURE)
 def test_rows_have_the_declared_columns(name: str) -> None:
     records = [
-        record for source in experiments.record_sources(name) for record in fixture_records(source)
+        record for source in contents.record_sources(name) for record in fixture_records(source)
     ]
     rows = tables(name, records)
     assert rows
     for csv, row in rows:
-        assert set(row) == set(experiments.load(name).TABLES[csv])
+        assert set(row) == set(contents.load(name).TABLES[csv])
         assert row.get("status") != "error"
 
 
@@ -252,7 +251,7 @@ def test_fidelity_gate(values: dict[str, Any], pretrained: str, random: str) -> 
     """Under random weights pixels alone decide, and no cosine is shown."""
     for weights, gate in (("pretrained", pretrained), ("random", random)):
         limits = {"min_psnr_db": 25.0, "min_cosine": 0.9}
-        row = _common.judge_fidelity(values, limits, weights)
+        row = common.judge_fidelity(values, limits, weights)
         assert row["gate"] == gate
         assert row.get("cosine") == (values.get("cosine") if weights == "pretrained" else None)
 
@@ -292,15 +291,15 @@ def test_a_pass_that_wrote_wrong_vectors_gets_no_time(
 def test_fidelity_gate_of_an_antialiased_recipe(loss: float, gain: float, gate: str) -> None:
     values = {"psnr_db": 40.0, "psnr_loss_vs_area_db": loss, "psnr_gain_vs_paper_db": gain}
     limits = {"min_psnr_db": 25, "min_cosine": 0.9, "max_loss_db": 1, "not_below_paper": True}
-    assert _common.judge_fidelity(values, limits, "random")["gate"] == gate
+    assert common.judge_fidelity(values, limits, "random")["gate"] == gate
 
 
 def test_only_100k_images_are_measured_as_such() -> None:
-    assert _common.rate_columns(100_000, 500.0)["seconds_per_100k_origin"] == "measured"
-    scaled = _common.rate_columns(10, 0.5)
+    assert common.rate_columns(100_000, 500.0)["seconds_per_100k_origin"] == "measured"
+    scaled = common.rate_columns(10, 0.5)
     assert (scaled["seconds_per_100k"], scaled["seconds_per_100k_origin"]) == (5000, "extrapolated")
 
 
 def test_record_sources() -> None:
-    assert experiments.record_sources("predict")[:2] == ("predict", "t4")
-    assert experiments.record_sources("serial") == ("serial",)
+    assert contents.record_sources("predict")[:2] == ("predict", "t4")
+    assert contents.record_sources("serial") == ("serial",)

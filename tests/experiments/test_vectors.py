@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from experiments import nms, onnx, serialization
-from experiments._common import Row
+from experiments.common import Row
+from experiments.nms import cells as nms
+from experiments.onnx import cells as onnx
+from experiments.onnx.measure import VARIANTS
+from experiments.serialization import cells as serialization
 from harness import peers
 from harness.csvfile import read_table, write_table
 from harness.plan import Plan
-from harness.protocols.runtimes import VARIANTS
 from harness.records import Record
 from harness.spec import Cell
 from paper import claims

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from experiments import decoders
+from experiments.decoders import cells as decoders
 from harness import records
 from harness.csvfile import number, read_columns, read_table
 from paper import diff

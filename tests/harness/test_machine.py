@@ -79,9 +79,8 @@ def test_variables_that_matter_are_part_of_the_key() -> None:
 
 def test_a_package_stands_for_its_modules() -> None:
     files = provenance.source_files(["wallclock.stages.decode", "wallclock.errors"])
-    assert files == sorted(files)
     assert {"wallclock/errors.py", "wallclock/stages/decode/pil.py"} < {*files}
-    assert provenance.source_files(["wallclock.errors"]) == ["wallclock/errors.py"]
+    assert {*provenance.source_files(["wallclock.errors"])} == {"wallclock/errors.py"}
 
 
 def test_topology_without_lscpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import experiments
-from experiments import frontier
+from experiments import contents
+from experiments.frontier import cells as frontier
 from harness import records
 from harness.engines import third_party
 from harness.progress import CellProgress, Estimator
@@ -138,7 +138,7 @@ def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
     chosen = settings.load(settings.translate(f"{words} corpus=abo device=cuda".split()))
     plan, estimator = made.AboPlan(chosen, lambda *_: None), Estimator(Path("/nowhere"), 16)
     grids = {
-        name: experiments.load(name).cells(plan, options)
+        name: contents.load(name).cells(plan, options)
         for name, options in chosen.experiments.items()
     }
     options = chosen.experiments["frontier"]

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from experiments import decoders, serial
+from experiments.decoders import cells as decoders
+from experiments.serial import cells as serial
 from harness import provenance, records, runner
 from harness.plan import Plan
 from harness.records import Record

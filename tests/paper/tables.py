@@ -11,30 +11,28 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-import experiments
-from experiments import (
-    ablation,
-    cluster,
-    cpu,
-    decoders,
-    formats,
-    ladder,
-    nms,
-    onnx,
-    profiler,
-    scaling,
-    serialization,
-    stage_fixes,
-    storage,
-    suite,
-    workers,
-)
+from experiments import contents
+from experiments.ablation import cells as ablation
+from experiments.cluster import cells as cluster
+from experiments.cpu import cells as cpu
+from experiments.decoders import cells as decoders
+from experiments.formats import cells as formats
+from experiments.ladder import cells as ladder
+from experiments.nms import cells as nms
+from experiments.onnx import cells as onnx
+from experiments.profiler import cells as profiler
+from experiments.scaling import cells as scaling
+from experiments.serialization import cells as serialization
+from experiments.stage_fixes import cells as stage_fixes
+from experiments.storage import cells as storage
+from experiments.suite import cells as suite
+from experiments.workers import cells as workers
 from harness import provenance
 from harness.csvfile import read_columns, read_table, write_table
+from harness.drawing.rendering import read_measured_sources
+from harness.drawing.style import paper_style
 from paper import claims
 from paper.figures import FIGURES
-from paper.figures.style import paper_style
-from paper.rendering import read_measured_sources
 from tests.fixture_run import fixture_tables
 
 CPU = "AMD EPYC (2 cores)"
@@ -91,8 +89,8 @@ def fail(path: Path, where: str, status: str, reason: str) -> None:
 
 def schemas() -> dict[str, Sequence[str]]:
     """The columns of every table that an experiment writes."""
-    names = (*experiments.ORDER, *experiments.ON_REQUEST)
-    tables = [experiments.load(name).TABLES for name in names]
+    names = (*contents.ORDER, *contents.ON_REQUEST)
+    tables = [contents.load(name).TABLES for name in names]
     return {csv: columns for table in tables for csv, columns in table.items()}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import frontier
+from experiments.frontier import cells as frontier
 from harness import provenance, records
 from paper import check, footnotes, packing
 from paper.__main__ import main
@@ -168,12 +168,18 @@ def test_a_committed_reference_is_one_archive() -> None:
     assert not list(folder.rglob("record.json"))
 
 
-#: Prints protocol → digest of the code that it times, of the code that is first on the path.
+#: Prints the digests of the code that cells time, of the code that is first on the path. Words:
+#: protocol/experiment. Until experiments had folders, the protocol alone said which code.
 DIGESTS = """
 import json, sys
 from harness import provenance
 from harness.protocols import registry
-print(json.dumps({name: provenance.code_digest(registry.timed_by(name)) for name in sys.argv[1:]}))
+
+def digest(*names):
+    known = names[: registry.timed_by.__code__.co_argcount]
+    return provenance.code_digest(registry.timed_by(*known))
+
+print(json.dumps({word: digest(*word.split("/")) for word in sys.argv[1:]}))
 """
 
 
@@ -181,16 +187,17 @@ print(json.dumps({name: provenance.code_digest(registry.timed_by(name)) for name
 TEST_MODIFIED = ("nvidia-h200-intel-r-xeon-r-processor-16-cores", "fast")
 
 
-def digests_at(commit: str, protocols: set[str], folder: Path) -> Mapping[str, str]:
-    """Protocol → digest of the code that it timed at a commit; skips where that is unknown."""
+def digests_at(commit: str, timed: set[str], folder: Path) -> Mapping[str, str]:
+    """Digests of the code that was timed at a commit; skips where that is unknown."""
     folder.mkdir()
-    archive = ["git", "archive", "--format=tar", f"--output={folder}/code.tar", commit, "code"]
+    archive = ["git", "archive", "--format=tar", f"--output={folder}/code.tar", commit]
+    archive += ["code", "experiments"]
     done = subprocess.run(archive, cwd=provenance.ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"no history here: {done.stderr.strip()}")
     shutil.unpack_archive(folder / "code.tar", folder)
-    path = os.environ | {"PYTHONPATH": str(folder / "code")}
-    command = [sys.executable, "-c", DIGESTS, *protocols]
+    path = os.environ | {"PYTHONPATH": f"{folder}/code:{folder}"}
+    command = [sys.executable, "-c", DIGESTS, *timed]
     printed = subprocess.run(command, env=path, capture_output=True, text=True, check=True)
     digests: Mapping[str, str] = json.loads(printed.stdout)
     return digests
@@ -202,7 +209,7 @@ def test_a_committed_reference_timed_the_code_of_the_commits_that_it_names(
     reference: Path, tmp_path: Path
 ) -> None:
     packing.unpack(reference / packing.ARCHIVE, tmp_path / "runs")
-    #: Commit → protocol → digests of the code that its records timed.
+    #: Commit → protocol and experiment → digests of the code that its records timed.
     timed: dict[str, dict[str, set[str]]] = {}
     for file in (tmp_path / "runs").glob("*/*/record.json"):
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -210,12 +217,12 @@ def test_a_committed_reference_timed_the_code_of_the_commits_that_it_names(
         state = environment["after"]["git"]
         assert not state["modified"] or (reference.name, file.parts[-3]) == TEST_MODIFIED, file
         if record["status"] == "ok":
-            protocols = timed.setdefault(state["commit"], {})
-            protocols.setdefault(record["cell"]["protocol"], set()).add(environment["code"])
+            words = f"{record['cell']['protocol']}/{record['cell']['experiment']}"
+            timed.setdefault(state["commit"], {}).setdefault(words, set()).add(environment["code"])
     assert timed
-    for commit, protocols in timed.items():
-        expected = digests_at(commit, {*protocols}, tmp_path / commit)
-        assert protocols == {name: {digest} for name, digest in expected.items()}, commit
+    for commit, digests in timed.items():
+        expected = digests_at(commit, {*digests}, tmp_path / commit)
+        assert digests == {words: {digest} for words, digest in expected.items()}, commit
 
 
 # --- packing --------------------------------------------------------------------------------------

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from experiments import cpu, decoders, ladder, serial
+from experiments.cpu import cells as cpu
+from experiments.decoders import cells as decoders
+from experiments.ladder import cells as ladder
+from experiments.serial import cells as serial
 from harness.csvfile import read_columns, read_table
 from paper import claims
 from paper.claims import (

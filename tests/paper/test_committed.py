@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments import serial
+from experiments.serial import cells as serial
 from harness import provenance
 from harness.csvfile import read_table, write_table
 from paper import accuracy, claims, footnotes

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.serialization.measure import synthetic_vectors
 from harness import sinks
 from harness.csvfile import read_table
-from harness.protocols.ceilings import synthetic_vectors
 from paper import compare
 from paper.drift import kolmogorov_smirnov, main
 from tests import making

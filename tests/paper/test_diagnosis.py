@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments import diagnose
+from experiments.diagnose import cells as diagnose
 from harness.csvfile import read_table
 from paper import diagnosis as job
 from paper.diagnosis import words_of

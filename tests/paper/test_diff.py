@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from experiments import serial
+from experiments.serial import cells as serial
 from harness.csvfile import read_table
 from paper.claims import select
 from paper.diff import SKIPPED, Difference, compare

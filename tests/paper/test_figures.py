@@ -7,12 +7,22 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from experiments import batch, decoders, frontier, onnx, opt, predict, serial, steps, t4, workers
+from experiments.batch import cells as batch
+from experiments.decoders import cells as decoders
+from experiments.frontier import cells as frontier
+from experiments.onnx import cells as onnx
+from experiments.opt import cells as opt
+from experiments.predict import cells as predict
+from experiments.serial import cells as serial
+from experiments.serial.figure import mermaid
+from experiments.steps import cells as steps
+from experiments.t4 import cells as t4
+from experiments.workers import cells as workers
 from harness.csvfile import ok_rows, read_table
-from paper.figures import FIGURES, render, style
-from paper.figures.fig_07_pipeline import mermaid
-from paper.figures.style import new_figure
-from paper.rendering import NothingToDrawError, Rendering, read_measured_sources
+from harness.drawing import style
+from harness.drawing.rendering import NothingToDrawError, Rendering, read_measured_sources
+from harness.drawing.style import new_figure
+from paper.figures import FIGURES, render
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import CPU, Copy, drawn, edit, fail, markers, save, words
 from wallclock.clock import STAGES

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-import experiments
+from experiments import contents
 from harness import provenance, records
 from harness.protocols import registry
 from paper import gpu_reference, packing
 from tests.experiments import made
 
-CODE = provenance.code_digest(registry.timed_by("throughput"))
+CODE = provenance.code_digest(registry.timed_by("throughput", "t4"))
 GPU = {"name": "Tesla T4", "memory_gib": 15, "driver": "580.1"}
 
 
@@ -27,7 +27,7 @@ def test_experiments_by_value_and_each_once(capsys: pytest.CaptureFixture[str]) 
     assert gpu_reference.main(["order"]) == 0
     names = capsys.readouterr().out.split()
     assert names[:4] == ["serial", "t4", "opt", "onnx"]
-    assert sorted(names) == sorted(experiments.ORDER)
+    assert sorted(names) == sorted(contents.ORDER)
 
 
 def test_the_folder_names_the_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,9 +15,9 @@ import psutil
 import pytest
 import yaml
 
-import experiments
 import main as study
-from experiments import decoders
+from experiments import contents
+from experiments.decoders import cells as decoders
 from harness.csvfile import read_columns, read_table
 from paper import claims
 from paper.session import random_weights, run_session
@@ -69,7 +69,7 @@ class TestWithoutRunning:
         monkeypatch.setattr(sys, "argv", ["main.py", "--help"])
         study.main()
         printed = capsys.readouterr().out
-        for word in ("--quick", "--n N", "--experiment", "corpus=folder", *experiments.ORDER):
+        for word in ("--quick", "--n N", "--experiment", "corpus=folder", *contents.ORDER):
             assert word in printed, word
         lines = printed.splitlines()
         assert len(lines) <= 60
@@ -115,7 +115,7 @@ class TestTinyRun:
 
     def test_tables(self, tiny_run: Run) -> None:
         for name in RAN:
-            for table, columns in experiments.load(name).TABLES.items():
+            for table, columns in contents.load(name).TABLES.items():
                 path = tiny_run.out / table
                 assert read_columns(path) == list(columns)
                 rows = read_table(path)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import experiments
-from experiments import analytic
+from experiments import contents
+from experiments.analytic import cells as analytic
 from harness import csvfile
 from harness.csvfile import distinct, join_distinct, number, ok_rows, read_table, write_table
 from harness.spec import Settings
@@ -125,7 +125,7 @@ def loaded(words: str) -> Settings:
 def planned(settings: Settings, name: str) -> set[int]:
     """Images of an experiment's timed passes over the small images."""
     plan = AboPlan(settings, lambda done, total, what: None)
-    cells = experiments.load(name).cells(plan, settings.experiments[name])
+    cells = contents.load(name).cells(plan, settings.experiments[name])
     return {
         cell.images.n
         for cell in cells

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import onnx, serial, t4
+from experiments.onnx import cells as onnx
+from experiments.serial import cells as serial
+from experiments.t4 import cells as t4
 from harness.csvfile import read_table
 from paper import claims, report
 from paper.figures import FIGURES

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-import experiments
+from experiments import contents
 from harness.spec import Settings
 from paper.settings import CONF, check_names, load, translate
 from tests.conftest import ROOT
@@ -21,8 +21,8 @@ from wallclock.errors import UserError
 from wallclock.recipe import INTERPOLATIONS, Recipe
 from wallclock.stages import resize
 
-ALL = f"experiment=[{','.join(experiments.ORDER)}]"
-QUICK = f"experiment=[{','.join(experiments.QUICK)}]"
+ALL = f"experiment=[{','.join(contents.ORDER)}]"
+QUICK = f"experiment=[{','.join(contents.QUICK)}]"
 
 
 def loaded(arguments: str) -> Settings:
@@ -139,8 +139,8 @@ def test_experiments_run_in_order() -> None:
     assert list(loaded("--experiment cpu,serial,profiler").experiments) == [
         *("profiler", "serial", "cpu")
     ]
-    assert tuple(load(translate([])).experiments) == experiments.ORDER
-    assert set(loaded("--quick").experiments) == set(experiments.QUICK)
+    assert tuple(load(translate([])).experiments) == contents.ORDER
+    assert set(loaded("--quick").experiments) == set(contents.QUICK)
 
 
 def test_quick_measures_ours_beside_the_next_fastest_and_pillow() -> None:

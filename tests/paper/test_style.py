@@ -10,10 +10,19 @@ import numpy.typing as npt
 import pytest
 from matplotlib.colors import to_rgb
 
-from experiments import ablation, cluster, formats, ladder, scaling, storage
+from experiments.ablation import cells as ablation
+from experiments.batch import figure as fig_batch
+from experiments.cluster import cells as cluster
+from experiments.formats import cells as formats
+from experiments.formats import figure as fig_formats
+from experiments.ladder import cells as ladder
+from experiments.ladder import figure as fig_ladder
+from experiments.scaling import cells as scaling
+from experiments.storage import cells as storage
+from experiments.storage import figure as fig_storage
 from harness.csvfile import read_table
-from paper.figures import fig_02_fig_04_sweeps, fig_15_formats, fig_17_storage, fig_19_ladder, style
-from paper.rendering import NothingToDrawError
+from harness.drawing import style, sweep
+from harness.drawing.rendering import NothingToDrawError
 from tests.paper.tables import REFERENCE, copy_tables, drawn, edit, markers, save
 
 # --- palette --------------------------------------------------------------------------------------
@@ -51,14 +60,10 @@ LEAST_BESIDE, LEAST = 20.0, 12.0
 LEAST_GREY = 4.0
 #: What each figure draws: colour, and what else tells it apart.
 LOOKS: Mapping[str, Sequence[tuple[str, object]]] = {
-    "sweeps": [
-        (fig_02_fig_04_sweeps._RATE, "o"),
-        (fig_02_fig_04_sweeps._SECOND, "s"),
-        (fig_02_fig_04_sweeps._LATENCY, "D"),
-    ],
-    "formats": [look[1:] for look in fig_15_formats._LOOKS.values()],
-    "storage": list(fig_17_storage._SOURCES.values()),
-    "ladder": list(fig_19_ladder._SERIES.values()),
+    "sweeps": [(sweep._RATE, "o"), (sweep.SECOND, "s"), (fig_batch._LATENCY, "D")],
+    "formats": [look[1:] for look in fig_formats._LOOKS.values()],
+    "storage": list(fig_storage._SOURCES.values()),
+    "ladder": list(fig_ladder._SERIES.values()),
 }
 
 

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cpu, onnx, opt, serialization, t4
+from experiments.cpu import cells as cpu
+from experiments.onnx import cells as onnx
+from experiments.opt import cells as opt
+from experiments.serialization import cells as serialization
+from experiments.t4 import cells as t4
 from harness.csvfile import read_table
+from harness.drawing.rendering import NothingToDrawError
 from paper import claims
-from paper.rendering import NothingToDrawError
 from paper.tables import TABLES, build, render
 from paper.tables.table import Column, Source, Table, Value
 from paper.tables.table import save as save_table

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import experiments
-from experiments import frontier, opt, serial, t4
-from paper import format as formats
+from experiments import contents
+from experiments.frontier import cells as frontier
+from experiments.opt import cells as opt
+from experiments.serial import cells as serial
+from experiments.t4 import cells as t4
+from harness.drawing import format as formats
+from harness.drawing.labels import weights
 from paper.claims import CLAIMS, VERDICTS, judge, load
 from paper.diff import Comparison, Difference
-from paper.labels import weights
 from paper.session import closing_sentence
 from paper.terminal import print_comparison, print_results, print_verdicts
 from tests.fixture_run import fixture_tables
@@ -82,14 +85,14 @@ def test_verdicts_fit_and_are_counted(width: int) -> None:
 def test_a_quick_run_fits_on_a_screen() -> None:
     """Tables and judged claims; beside them are ten lines of where everything is."""
     folder = fixture_tables()
-    csvs = [csv for name in experiments.QUICK for csv in experiments.load(name).TABLES]
+    csvs = [csv for name in contents.QUICK for csv in contents.load(name).TABLES]
     paths = [folder / csv for csv in csvs if (folder / csv).is_file()]
     assert len(paths) > 5
     verdicts = judge(load(CLAIMS), folder)
 
     def show(console: Console) -> None:
         print_results(paths, console)
-        print_verdicts(verdicts, console, judged_of=experiments.QUICK)
+        print_verdicts(verdicts, console, judged_of=contents.QUICK)
 
     lines = printed(show, 80).splitlines()
     assert len(lines) < 50
@@ -99,7 +102,7 @@ def test_a_quick_run_fits_on_a_screen() -> None:
     judged = [verdict for verdict in verdicts if verdict.verdict in VERDICTS[:3]]
     for verdict in judged:
         is_listed = any(line.split()[:1] == [verdict.claim.id] for line in lines)
-        assert is_listed == (verdict.claim.experiment in experiments.QUICK), verdict.claim.id
+        assert is_listed == (verdict.claim.experiment in contents.QUICK), verdict.claim.id
     assert lines[-1].startswith(f"{len(verdicts)} claims: ")
     assert "of one repeat" not in "\n".join(lines), "reasons are in claims.csv"
 
@@ -138,7 +141,7 @@ class TestClosingSentence:
 
     def test_only_what_was_run_is_compared(self, tmp_path: Path) -> None:
         assert closing_sentence(fixture_tables(), []) == ""
-        assert closing_sentence(tmp_path, experiments.ORDER) == ""
+        assert closing_sentence(tmp_path, contents.ORDER) == ""
         several = closing_sentence(fixture_tables(), ["serial", "t4", "opt"])
         assert several == closing_sentence(fixture_tables(), ["opt"])
 

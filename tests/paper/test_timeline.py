@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from experiments import frontier, opt, t4
+from experiments.frontier import cells as frontier
+from experiments.opt import cells as opt
+from experiments.t4 import cells as t4
 from harness.csvfile import read_table
+from harness.drawing.rendering import NothingToDrawError
 from paper import spans
-from paper.rendering import NothingToDrawError
 from paper.spans import Span, Window
 from tests.paper.tables import REFERENCE, Copy, Row, copy_tables, drawn, edit, save, words
 from wallclock.clock import STAGES

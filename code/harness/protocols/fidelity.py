@@ -1,6 +1,6 @@
-"""Protocols `fidelity`, `agreement` and `image_stats`: what pixels are like; nothing is timed.
+"""Protocol `fidelity`: how near pixels and vectors are to the reference's; nothing is timed.
 
-The reference of `fidelity` is Pillow's decode and Pillow's antialiased bilinear resize, of a loader
+The reference is Pillow's decode and Pillow's antialiased bilinear resize, of a loader
 that crops Pillow's resize of all of the image with the crop's filter, cut out afterwards. PSNR and
 the largest difference of a channel are taken after the resize, image by image. A second PSNR is
 against Pillow's antialiased bicubic resize to the same size: the filter of DINOv2's own processor,
@@ -26,25 +26,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from harness import decoders
-from harness.corpora import image_stats as corpus_stats
-from harness.corpora import readers
-from harness.corpora.manifest import Item, Manifest, failure_rows
+from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import load_stages
 from harness.measures import psnr_db
-from harness.protocols.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
+from harness.protocols.protocol import Measurement, Progress, all_failed, open_corpus
 from harness.spec import Cell
 from wallclock.errors import ImageError, Unavailable, UserError, describe, image_errors
-from wallclock.fetch.reader import Reader
 from wallclock.machine import set_threads
 from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import decode, forward, normalize, resize, transfer
+from wallclock.stages import forward, normalize, resize, transfer
 from wallclock.stages.decode import PixelArray
 from wallclock.summary import cosine, median, quantile
 
-#: With whose pixels those of the others are compared.
-_REFERENCE_DECODER = "pil"
 #: Resized images, uint8 (px, px, 3), by image id.
 _Images: TypeAlias = Mapping[str, PixelArray]
 Failures: TypeAlias = dict[str, dict[str, str]]
@@ -57,62 +51,7 @@ _OTHERS = {"area": ("opencv", "area"), "paper": ("opencv", "linear"), "bicubic":
 _THREADS = 4
 
 
-def image_stats(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """Median and p90 of each measure of an image, and how many there are of each format."""
-    manifest = open_corpus(cell)
-    stats = corpus_stats.measure(manifest)
-    values: dict[str, Any] = manifest.size_stats()
-    values |= {"image_stats": stats.summary(), "formats": stats.formats}
-    failures = [*failure_rows(manifest.items), *map(dict, stats.failures)]
-    return Measurement(values=values, failures=failures)
-
-
-def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """Compare every decoder's pixels with Pillow's, image by image.
-
-    Values: for each decoder `max_abs_diff` (0 to 255, over all images), or why it is unavailable:
-    its library is missing, or every image failed in it. Raises UserError: in Pillow, too.
-    """
-    manifest = open_corpus(cell)
-    items = plain_jpegs(manifest)
-    reader = readers.make(manifest)
-    reference = decode.make(_REFERENCE_DECODER)
-    results: dict[str, Any] = {}
-    failures: Failures = {}
-    for name in decoders.NAMES:
-        try:
-            decoder = decode.make(name)
-        except Unavailable as error:
-            results[name] = {"unavailable": str(error)}
-            continue
-        own_failures: Failures = {}
-        difference = partial(_difference, reader, reference, decoder)
-        differences = _of_each(items, own_failures, difference)
-        if differences:
-            results[name] = {"max_abs_diff": max(differences.values())}
-            failures |= own_failures
-        elif name == _REFERENCE_DECODER:
-            raise all_failed([*own_failures.values()])
-        else:
-            # The decoder is at fault, not the images: what the others' pixels are like stands.
-            reason = str(all_failed([*own_failures.values()]))
-            results[name] = {"unavailable": reason}
-    values = {"agreement": results, "n_compared": len(items) - len(failures)}
-    return Measurement(values=values, failures=list(failures.values()))
-
-
-def _difference(
-    reader: Reader, reference: decode.Decode, decoder: decode.Decode, item: Item
-) -> int:
-    """The largest difference of any channel of any pixel; 255 where the shapes differ."""
-    data = reader(item)
-    ours, theirs = decoder(data), reference(data)
-    if ours.shape != theirs.shape:
-        return 255
-    return int(np.max(np.maximum(ours, theirs) - np.minimum(ours, theirs)))
-
-
-def _of_each(
+def of_each(
     items: Sequence[Item],
     failures: Failures,
     function: Callable[[Item], Any],
@@ -258,7 +197,7 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
         return pictures
 
     with ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0)))) as pool:
-        made = _of_each(manifest.valid, failures, resize_in_all_ways, pool.map)
+        made = of_each(manifest.valid, failures, resize_in_all_ways, pool.map)
     return {
         kind: {name: pictures[kind] for name, pictures in made.items() if kind in pictures}
         for kind in ("truth", *_OTHERS)
@@ -306,7 +245,7 @@ def resized(
     An image that fails goes to `failures` instead.
     """
     stages = load_stages(recipe, model, manifest)
-    return _of_each(manifest.valid, failures, stages.load_pixels)
+    return of_each(manifest.valid, failures, stages.load_pixels)
 
 
 @lru_cache(maxsize=2)

@@ -49,12 +49,16 @@ class Measurement:
     spans: Sequence[tuple[str, str, int, int, int]] = ()
 
 
-def find(name: str) -> Callable[[Cell, Path, Progress], Measurement]:
-    """The function that measures a cell of this protocol. Raises UserError: there is none.
+def find(cell: Cell) -> Callable[[Cell, Path, Progress], Measurement]:
+    """The function that measures a cell. Raises UserError: there is no such protocol.
 
     Its module is imported now: a decoder's cell loads no torch.
     """
-    return getattr(import_module(registry.module_of(name)), name)  # type: ignore[no-any-return]
+    module = import_module(registry.module_of(cell.protocol, cell.experiment))
+    try:
+        return getattr(module, cell.protocol)  # type: ignore[no-any-return]
+    except AttributeError:
+        raise UserError(f"{module.__name__} has no protocol {cell.protocol}") from None
 
 
 def open_corpus(cell: Cell, subset: str = "") -> Manifest:

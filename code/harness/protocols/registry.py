@@ -1,5 +1,9 @@
 """Protocols by name: the module that measures each, and the code that its records depend on.
 
+What several experiments measure with is in this package; any other protocol is a function of its
+experiment's `measure.py`, which says in `cells.py` what else it times. Experiments are looked up by
+name: they import the harness, not the other way round.
+
 A record's key has one digest of that code, so that a run that is resumed never reuses what another
 loop measured. It covers `TIMED`, the protocol's own module, and what that runs beside. It leaves
 out what no timed loop runs, such as the runner, the tables, trace, and for a loader's cell the
@@ -7,8 +11,8 @@ embedding job: a fix there in the middle of a ten-hour run leaves its records va
 """
 
 from collections.abc import Mapping
-
-from wallclock.errors import check_name
+from contextlib import suppress
+from importlib import import_module, util
 
 #: Modules and packages that any cell may run while its clock does.
 TIMED = (
@@ -58,55 +62,41 @@ TIMED = (
     "wallclock.tiff",
 )
 
-_OTHERS_LOADERS = ("harness.engines.third_party",)
 _JOB = ("harness.jobs", "wallclock.job", "wallclock.predict", "wallclock.progress")
-_SERVICE = ("harness.ladder", "harness.testbed", "wallclock.predict", "wallclock.service")
-_TRAINING = ("harness.protocols.costs", "harness.protocols.runtimes")
 
 #: Protocol → its module in this package, then what it times beside `TIMED`.
 PROTOCOLS: Mapping[str, tuple[str, ...]] = {
-    "agreement": ("fidelity",),
     "batch_transfer": ("costs",),
-    "ceiling": ("ceilings",),
-    "cluster": ("cluster", *_JOB, "harness.systems"),
     "contention": ("costs",),
-    "copies": ("copies", "harness.corpora.copies"),
-    "decode": ("ceilings",),
     "fidelity": ("fidelity",),
     "floor": ("serial",),
-    "formats": ("formats",),
-    "forms": ("storage", "harness.corpora.pack", "harness.testbed"),
-    "image_stats": ("fidelity", "harness.corpora.image_stats"),
     "job": ("job", *_JOB, "harness.corpora.distinct"),
-    "ladder": ("ladder", *_SERVICE),
-    "layers": ("runtimes",),
-    "loading": ("throughput", *_OTHERS_LOADERS),
-    "nms": ("nms",),
-    "profiler": ("serial",),
-    "redelivery": ("ladder", *_SERVICE),
-    "runtime": ("runtimes",),
+    "loading": ("throughput", "harness.engines.third_party"),
     "serial": ("serial",),
-    "serialization": ("ceilings",),
-    "stage_fix": ("stage_fix",),
     "step": ("costs",),
     "storage": ("storage",),
     "throughput": ("throughput",),
-    "train": ("train", *_TRAINING),
-    "train_step": ("train", *_TRAINING),
 }
 
 
-def module_of(protocol: str) -> str:
-    """The module that defines a protocol. Raises UserError: there is no such protocol."""
-    module, *_ = PROTOCOLS[check_name(protocol, PROTOCOLS, "protocol")]
-    return f"{__package__}.{module}"
+def module_of(protocol: str, experiment: str) -> str:
+    """The module that defines a protocol of an experiment's cells."""
+    if protocol in PROTOCOLS:
+        return f"{__package__}.{PROTOCOLS[protocol][0]}"
+    return f"experiments.{experiment}.measure"
 
 
-def timed_by(protocol: str) -> tuple[str, ...]:
-    """All code that a protocol's records depend on: module and package names, sorted.
+def is_known(protocol: str, experiment: str) -> bool:
+    """Whether there is a module for it; older records may have protocols that are gone."""
+    with suppress(ModuleNotFoundError):
+        return util.find_spec(module_of(protocol, experiment)) is not None
+    return False
 
-    Raises:
-        UserError: there is no such protocol.
-    """
-    module = module_of(protocol)
-    return tuple(sorted({*TIMED, module, *PROTOCOLS[protocol][1:]}))
+
+def timed_by(protocol: str, experiment: str) -> tuple[str, ...]:
+    """All code that a cell's record depends on: module and package names, sorted."""
+    if protocol in PROTOCOLS:
+        beside = PROTOCOLS[protocol][1:]
+    else:
+        beside = getattr(import_module(f"experiments.{experiment}.cells"), "TIMED", ())
+    return tuple(sorted({*TIMED, module_of(protocol, experiment), *beside}))

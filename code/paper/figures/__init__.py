@@ -1,16 +1,26 @@
-"""Every figure of the paper: each module `fig_*.py` declares its figures and draws them."""
+"""Every figure: those of one question are in its folder, here those that compare several."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from paper.figures.style import paper_style, save
-from paper.rendering import NothingToDrawError, Output, Rendering, discover, read_measured_sources
+from experiments import contents
+from harness.drawing.rendering import (
+    NothingToDrawError,
+    Output,
+    Rendering,
+    declared,
+    modules_of,
+    read_measured_sources,
+)
+from harness.drawing.style import paper_style, save
 from wallclock.errors import check_name
 from wallclock.files import write_text
 
-FIGURES: Mapping[str, Output[Figure]] = discover(__name__, "fig_")
+FIGURES: Mapping[str, Output[Figure]] = declared(
+    [*modules_of(__name__, "fig_"), *contents.figure_modules()]
+)
 
 
 def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:

@@ -6,12 +6,13 @@ from functools import partial
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import serial, t4
+from experiments.serial import cells as serial
+from experiments.t4 import cells as t4
 from harness.csvfile import Row, distinct, number, ok_rows
-from paper.figures import style
-from paper.format import digits, percent
-from paper.labels import DECODERS, SETS
-from paper.rendering import NothingToDrawError, Tables, output
+from harness.drawing import style
+from harness.drawing.format import digits, percent
+from harness.drawing.labels import DECODERS, SETS
+from harness.drawing.rendering import NothingToDrawError, Tables, output
 from wallclock.clock import STAGES
 
 OTHER = "unattributed"

@@ -8,11 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from experiments import opt, t4
+from experiments.opt import cells as opt
+from experiments.t4 import cells as t4
 from harness.csvfile import Row
-from paper.figures import style
-from paper.format import count_noun, percent
-from paper.rendering import NothingToDrawError, Tables, output
+from harness.drawing import style
+from harness.drawing.format import count_noun, percent
+from harness.drawing.rendering import NothingToDrawError, Tables, output
 from paper.spans import (
     WAIT,
     Span,

@@ -3,11 +3,18 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from paper.rendering import NothingToDrawError, Output, Rendering, discover, read_sources
+from harness.drawing.rendering import (
+    NothingToDrawError,
+    Output,
+    Rendering,
+    declared,
+    modules_of,
+    read_sources,
+)
 from paper.tables.table import Table, save
 from wallclock.errors import check_name
 
-TABLES: Mapping[str, Output[Table]] = discover(__name__, "table_")
+TABLES: Mapping[str, Output[Table]] = declared(modules_of(__name__, "table_"))
 
 
 def build(stem: str, tables_dir: Path) -> Table:

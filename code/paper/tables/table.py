@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.csvfile import Row, number, read_table, write_table
-from paper import format as formats
-from paper.format import EMPTY
-from paper.rendering import Tables
+from harness.drawing import format as formats
+from harness.drawing.format import EMPTY
+from harness.drawing.rendering import Tables
 from wallclock.files import write_text
 
 TEMPLATES = Path(__file__).parents[1] / "report_template"

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from experiments import serialization
+from experiments.serialization import cells as serialization
 from harness.csvfile import join_distinct
+from harness.drawing.rendering import Tables, output
 from paper import claims
-from paper.rendering import Tables, output
 from paper.tables.table import Table, Value, columns_of, rows_of
 
 _HEADING = (

@@ -1,8 +1,10 @@
 """Table 2: the baseline, all wins together, and the CPU alone, end to end."""
 
-from experiments import cpu, opt, t4
-from paper.labels import CORPORA, weights
-from paper.rendering import Tables, output
+from experiments.cpu import cells as cpu
+from experiments.opt import cells as opt
+from experiments.t4 import cells as t4
+from harness.drawing.labels import CORPORA, weights
+from harness.drawing.rendering import Tables, output
 from paper.tables.table import SourceRow, Table, Value, columns_of, ratio, rows_of
 
 _RUNS = {t4.CSV: "baseline", opt.CSV: "all wins", cpu.CSV: "CPU, one thread"}

@@ -3,11 +3,18 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from experiments import decoders, onnx, opt, serial, serialization, stage_fixes, storage, t4
-from experiments import workers as sweep
+from experiments.decoders import cells as decoders
+from experiments.onnx import cells as onnx
+from experiments.opt import cells as opt
+from experiments.serial import cells as serial
+from experiments.serialization import cells as serialization
+from experiments.stage_fixes import cells as stage_fixes
+from experiments.storage import cells as storage
+from experiments.t4 import cells as t4
+from experiments.workers import cells as sweep
 from harness.csvfile import join_distinct, read_table
-from paper.labels import CORPORA, SHORT_SETS
-from paper.rendering import NothingToDrawError, Tables, output
+from harness.drawing.labels import CORPORA, SHORT_SETS
+from harness.drawing.rendering import NothingToDrawError, Tables, output
 from paper.tables import table
 from paper.tables.table import SourceRow, Table, Value, find, ratio, rows_of
 from wallclock.clock import STAGES

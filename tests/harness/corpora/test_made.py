@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.diagnose.measure import copies as measure
 from harness.corpora import copies, manifest, prepare, render, synthetic
 from harness.corpora import manifest as manifests
 from harness.corpora.distinct import EXTRA, lay_out, numbered
 from harness.corpora.manifest import Manifest
 from harness.digests import sha256_bytes
 from harness.measures import psnr_db
-from harness.protocols.copies import copies as measure
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell, CorpusSpec
 from tests import making

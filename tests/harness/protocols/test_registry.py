@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments import contents
 from harness import provenance, records, sinks
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
@@ -17,7 +18,7 @@ from harness.processes import ProcessTree
 from harness.protocols import fidelity, protocol, registry, sink_check
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell, Slice
-from tests.conftest import ROOT
+from tests.experiments import made
 from tests.harness.engines.conftest import manifest_in
 from tests.test_layers import GROUND
 from wallclock import files
@@ -27,27 +28,33 @@ from wallclock.recipe import ModelSpec, Recipe
 # --- registry -------------------------------------------------------------------------------------
 
 
-PROTOCOLS = sorted(registry.PROTOCOLS)
+#: Protocol → an experiment whose cells have it.
+PROTOCOLS = dict.fromkeys(sorted(registry.PROTOCOLS), "serial")
+PROTOCOLS |= {"ladder": "ladder", "nms": "nms", "train_step": "train"}
 digest = cache(files.sha256_file)
 #: Of the product's modules in no package, those that no timed loop runs.
 NOT_TIMED = {"checkpoint", "constraints", "documents", "kept", "metrics", "pretrained"}
-NOT_TIMED |= {"processor", "progress", "recipe"}
+NOT_TIMED |= {"options", "processor", "progress", "recipe"}
 
 
-def test_unknown_protocol() -> None:
-    with pytest.raises(UserError, match="no protocol is called 'seriel'; did you mean serial"):
-        registry.timed_by("seriel")
+def test_an_unknown_protocol_is_named() -> None:
+    cell = Cell("nms", "nsm", "x", 0, Recipe("x"), None, ModelSpec("x"))
+    with pytest.raises(UserError, match=r"experiments\.nms\.measure has no protocol nsm"):
+        protocol.find(cell)
+    assert registry.is_known("nms", "nms")
+    assert not registry.is_known("killed", "scaling"), "its folder has no measure.py"
+    assert not registry.is_known("killed", "gone")
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_each_protocol_is_a_function_of_its_module(name: str) -> None:
-    assert protocol.find(name).__module__ == registry.module_of(name)
-
-
-def test_every_protocol_is_one_of_an_experiment() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "experiments").glob("*.py")]
-    unused = [name for name in PROTOCOLS if not any(f'"{name}"' in text for text in sources)]
-    assert unused == []
+def test_every_cell_has_a_protocol_and_every_shared_protocol_a_cell(tmp_path: Path) -> None:
+    names = (*contents.ORDER, *contents.ON_REQUEST)
+    plan = made.plan(tmp_path, f"experiment=[{','.join(names)}]", "n=3")
+    options = plan.settings.experiments
+    cells = [cell for name in names for cell in contents.load(name).cells(plan, options[name])]
+    for cell in cells:
+        assert callable(protocol.find(cell)), cell.label
+        assert provenance.source_files(registry.timed_by(cell.protocol, cell.experiment))
+    assert registry.PROTOCOLS.keys() <= {cell.protocol for cell in cells}
 
 
 def test_every_module_of_the_products_ground_is_timed_or_not() -> None:
@@ -62,11 +69,12 @@ def test_a_module_that_is_gone_is_an_error() -> None:
 
 def keys() -> dict[str, str]:
     """Protocol → the key of one cell."""
-    cells = {name: Cell("x", name, "x", 0, Recipe("x"), None, ModelSpec("x")) for name in PROTOCOLS}
-    return {
-        name: records.key_of(cell, provenance.identity(registry.timed_by(name)))
-        for name, cell in cells.items()
-    }
+    keys = {}
+    for name, experiment in PROTOCOLS.items():
+        cell = Cell("x", name, "x", 0, Recipe("x"), None, ModelSpec("x"))
+        identity = provenance.identity(registry.timed_by(name, experiment))
+        keys[name] = records.key_of(cell, identity)
+    return keys
 
 
 @pytest.fixture(autouse=True)
@@ -83,9 +91,11 @@ def _fresh_digests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("wallclock/errors.py", set(PROTOCOLS)),
         ("harness/engines/serial.py", set(PROTOCOLS)),
         ("harness/engines/third_party/spdl.py", {"loading"}),
-        ("harness/protocols/train.py", {"train_step", "train"}),
-        ("harness/protocols/nms.py", {"nms"}),
-        ("wallclock/service/logs.py", {"ladder", "redelivery"}),
+        ("experiments/train/measure.py", {"train_step"}),
+        ("experiments/nms/measure.py", {"nms"}),
+        ("experiments/nms/cells.py", set()),
+        ("experiments/ladder/rungs.py", {"ladder"}),
+        ("wallclock/service/logs.py", {"ladder"}),
         ("wallclock/trace/run.py", set()),
         ("wallclock/recipe.py", set()),
         ("harness/runner.py", set()),
@@ -96,16 +106,16 @@ def test_an_edit_changes_the_keys_of_what_times_it(
     edited: str, protocols: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = keys()
+    base = provenance.ROOT if edited.startswith("experiments") else provenance.CODE
 
     def edited_digest(path: Path) -> str:
-        changed = path == provenance.CODE / edited
-        return "edited" if changed else digest(path)
+        return "edited" if path == base / edited else digest(path)
 
     monkeypatch.setattr(provenance, "sha256_file", edited_digest)
     provenance.code_digest.cache_clear()
     after = keys()
     assert {name for name in PROTOCOLS if after[name] != before[name]} == protocols
-    assert (provenance.CODE / edited).is_file()
+    assert (base / edited).is_file()
 
 
 # --- protocol -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments._common import new_row
+from experiments.common import new_row
 from harness import sinks
 from harness.corpora import manifest as manifests
 from harness.corpora import synthetic

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from experiments.train.measure import augment_on_device
 from harness.engines import pipeline
 from harness.engines.loaders import open_loader, to_pixels
 from harness.engines.positions import CyclicPositions
-from harness.protocols.train import augment_on_device
 from tests import making
 from tests.harness.engines.conftest import MODEL, manifest_in
 from wallclock.check import Inspector

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cpu
+from experiments.cpu import cells as cpu
 from harness.corpora import prepare
 from harness.corpora.abo.fetch import append, read_journal
 from harness.corpora.abo.plan import list_digest

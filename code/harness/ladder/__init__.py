@@ -1,1 +1,0 @@
-"""The rungs of a queue-driven service: from one thread to the service itself."""

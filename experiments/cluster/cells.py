@@ -1,0 +1,205 @@
+"""The same job on this suite, Ray Data and Daft: how fast, how right, and what is lost?
+
+Method. Whole jobs (`measure.py`), each a process on all of this machine's cores, written as the
+system's own documentation has it (`systems/`): a list of images to Parquet files of ids and
+vectors. The model takes no time, so that what is compared is the loading. A rate is that of the
+steady part, `pass_s`. It lasts `least_s` for every system: a shorter pass is run again with as
+many images as that takes, so that faster systems get more of them (`n_images`). `startup_s` is
+what comes before, `job_s` all. `share_of_ours`: of `wallclock embed` on Ray.
+`cost_over_one_process`: what that loses of the rate of one process without Ray. Both are over all
+pairs of repeats.
+
+`stored_kb_per_image`: what Ray kept in its object store; others have none. `psnr_db`, level and
+gate are those of `frontier`, of each system's own pictures. In a second pass one file in a hundred
+is cut in half: `rows_lost` are good images without a vector, `damaged_delivered` damaged ones with
+one; a job that ends at the first of them is `aborted`, and Ray runs once more with any number of
+failed blocks allowed (`errored_`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from experiments import common
+from experiments.cluster.systems import SYSTEMS
+from experiments.common import (
+    Cell,
+    Options,
+    Plan,
+    Recipe,
+    Record,
+    Records,
+    Row,
+    Tables,
+    cell,
+    mock_model,
+)
+from experiments.frontier import levels
+from experiments.sentences import MeasuredRows
+from harness.drawing.format import percent
+from harness.drawing.labels import SHORT_SETS
+from harness.spec import Slice
+from wallclock.errors import check_name
+from wallclock.summary import median
+
+ON_REQUEST = True
+CSV = "cluster.csv"
+COLUMNS = common.columns(
+    "system image_set corpus device device_kind cores batch_size n_images pass_s repeats",
+    "img_per_s img_per_s_min img_per_s_max img_per_s_per_core",
+    "share_of_ours share_of_ours_min share_of_ours_max",
+    "cost_over_one_process cost_over_one_process_min cost_over_one_process_max",
+    "startup_s job_s stored_kb_per_image",
+    "peak_memory_mib",
+    common.FIDELITY_COLUMNS,
+    "level damaged rows_lost damaged_delivered aborted errored_rows_lost errored_aborted",
+    "median_kb median_megapixels library settings origin status reason",
+)
+TABLES = {CSV: COLUMNS}
+#: A job of ours runs `wallclock embed`.
+TIMED = (
+    "experiments.cluster.systems",
+    "harness.jobs",
+    "wallclock.job",
+    "wallclock.predict",
+    "wallclock.progress",
+)
+#: What the others are compared with, and the same job without Ray.
+OURS, ONE_PROCESS = "ours-ray", "ours"
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """Every system on every image set; then with damaged files."""
+    names = [check_name(name, SYSTEMS, "system") for name in options["systems"] or SYSTEMS]
+    sizes = options["corpus"]
+    wanted = [check_name(name, sizes, "image set") for name in options["images"]]
+    corpora = plan.slices({name: sizes[name] for name in wanted})
+    grid = [
+        _cell(plan, options, name, corpus, repeat=repeat)
+        for repeat in plan.repeats("cluster")
+        for corpus in corpora.values()
+        for name in names
+    ]
+    damaged = {"damaged": options["damaged"], "fidelity": {}}
+    if mixed := corpora.get(options["damaged_set"]):
+        grid += [_cell(plan, options, name, mixed, "damaged", damaged) for name in names]
+    return grid
+
+
+def _cell(
+    plan: Plan,
+    options: Options,
+    name: str,
+    corpus: Slice,
+    what: str = "job",
+    changes: Mapping[str, Any] | None = None,
+    repeat: int = 0,
+) -> Cell:
+    system = SYSTEMS[name]
+    lasting = {name: options[name] for name in ("least_s", "most_images")}
+    params = {
+        **plan.params,
+        "system": name,
+        "n": options["images"][corpus.image_set],
+        "damaged": 0,
+        "fidelity": dict(options["fidelity"]),
+        "installed": system.installed(),
+        "object_store_mib": options["object_store_mib"],
+        **(lasting if what == "job" else {}),
+        **(changes or {}),
+    }
+    recipe = Recipe(name, batch_size=options["batch_size"][corpus.image_set])
+    label = f"{name}-{what}"
+    new = cell(plan, "cluster", "cluster", label, recipe, corpus, repeat=repeat, params=params)
+    return replace(new, model=mock_model(plan))
+
+
+def tables(records: Records) -> Tables:
+    """A row for each system and image set."""
+    rows: list[Row] = []
+    mixed: dict[object, Record] = {}
+    for repeats in common.groups(records).values():
+        first = repeats[0]
+        params = first.cell.params
+        if params["damaged"]:
+            mixed[params["system"], first.cell.images.image_set] = first
+        else:
+            row = common.new_row(repeats, COLUMNS) | {"system": params["system"]}
+            rows.append(common.complete(row | {"gate": "not checked"}, repeats, _measured))
+    for row in rows:
+        second = mixed.get((row["system"], row["image_set"]))
+        if second is not None and second.ok:
+            row |= _mixed_columns(second.values)
+        others = {
+            other["system"]: other for other in rows if other["image_set"] == row["image_set"]
+        }
+        _compare(row, others)
+    return {CSV: rows}
+
+
+def _measured(repeats: Records) -> Row:
+    median_repeat = common.median_repeat(repeats, common.seconds_an_image)
+    values = median_repeat.values
+    measured = common.measured(repeats)
+    rate = median([common.rate(record) for record in measured])
+    row = common.value_columns(median_repeat, "library", "settings", "cores", "n_images", "job_s")
+    row |= common.spread_columns(repeats)
+    row |= {"img_per_s_per_core": rate / values["cores"], "pass_s": common.wall_s(median_repeat)}
+    row["startup_s"] = median([record.values["startup_s"] for record in measured])
+    row["peak_memory_mib"] = max(record.values["peak_memory_mib"] for record in measured)
+    if "stored_bytes" in values:
+        row["stored_kb_per_image"] = values["stored_bytes"] / values["n_images"] / 1e3
+    for record in measured:
+        if "fidelity" in record.values:
+            row |= levels.judge(record.values["fidelity"], "none")
+    return row
+
+
+def _mixed_columns(values: Mapping[str, Any]) -> Row:
+    """What the pass with damaged files left; of an aborted job, no vectors count."""
+    row: Row = {"damaged": values["damaged"], "aborted": values["aborted"] or "no"}
+    if not values["aborted"]:
+        row |= {"rows_lost": values["lost"], "damaged_delivered": values["delivered"]}
+    if errored := values.get("errored"):
+        row |= {"errored_rows_lost": errored["lost"], "damaged_delivered": errored["delivered"]}
+        row["errored_aborted"] = errored["aborted"] or "no"
+    return row
+
+
+def _compare(row: Row, others: Mapping[object, Row]) -> None:
+    """Add the share of our rate on Ray, and what Ray costs our job over one process."""
+    row |= _shares("share_of_ours", row, others.get(OURS, {}))
+    if row["system"] == OURS:
+        shares = _shares("", row, others.get(ONE_PROCESS, {}))
+        # The least that Ray costs is of the greatest share.
+        for end, opposite in (("", ""), ("_min", "_max"), ("_max", "_min")):
+            share = shares.get(opposite)
+            if isinstance(share, float):
+                row[f"cost_over_one_process{end}"] = 1 - share
+
+
+def _shares(name: str, row: Row, base: Row) -> Row:
+    """A row's rate over that of another one, and its range over all pairs of their repeats."""
+    shares: Row = {}
+    for end, opposite in (("", ""), ("_min", "_max"), ("_max", "_min")):
+        rate, over = row.get(f"img_per_s{end}"), base.get(f"img_per_s{opposite}")
+        if isinstance(rate, float) and isinstance(over, float):
+            shares[f"{name}{end}"] = rate / over
+    return shares
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """What Ray Data prepares by its guide, as a share of ours on Ray; and what Ray costs ours."""
+    parts = []
+    if row := rows.first(CSV, system="ray-images"):
+        parts.append(
+            f"Ray Data as its guide has it prepares {percent(row['share_of_ours'])} of what "
+            f"wallclock does on Ray Data, on {SHORT_SETS[row['image_set']]}"
+        )
+    ours = rows.first(CSV, system=OURS)
+    if ours and ours["cost_over_one_process"]:
+        least, cost, most = (
+            percent(ours[f"cost_over_one_process{end}"]) for end in ("_min", "", "_max")
+        )
+        parts.append(f"Ray costs wallclock {cost} of one process's rate [{least}, {most}]")
+    return "; ".join(parts)

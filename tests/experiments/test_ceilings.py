@@ -1,0 +1,193 @@
+"""Protocols `ceiling` and `serialization`: one part, and nothing else that limits it."""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from experiments.limits import measure as limits
+from experiments.serialization import measure as protocol
+from harness import sinks
+from harness.protocols.protocol import Measurement, no_progress
+from harness.sinks import lmdb as lmdb_sink
+from harness.sinks import npy
+from harness.spec import Cell, Slice
+from tests.harness.protocols.conftest import FORKS
+from tests.wallclock.test_clock import FakeClock
+from wallclock.errors import Unavailable
+from wallclock.recipe import SINKS, ModelSpec, Recipe
+
+pytestmark = FORKS
+
+MODEL = ModelSpec("null", weights="none", input_px=32, service_ms_per_image=1.0)
+OURS = Recipe("fast", "simplejpeg", "torch", engine="threads", batch_size=4, dct_scale="auto")
+OURS = replace(OURS, normalize_on="device")
+PAPER = Recipe("paper", "simplejpeg", "opencv", "linear", "dataloader", workers=1, batch_size=4)
+
+
+def run(corpus: Slice, recipe: Recipe, **params: Any) -> Measurement:
+    cell = Cell("limits", "ceiling", "x", 0, recipe, corpus, MODEL, params)
+    return limits.ceiling(cell, Path(), no_progress)
+
+
+@pytest.mark.parametrize("recipe", [OURS, PAPER], ids=["threads", "dataloader"])
+@pytest.mark.parametrize("kind", ["decode_files", "decode_memory", "forward", "synthetic"])
+def test_ceilings(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = os.sched_getaffinity(0)
+    result = run(corpus, recipe, kind=kind, seconds=0.02)
+    assert result.values["n_loaded"] > 0
+    assert os.sched_getaffinity(0) == before
+    if kind.startswith("decode"):
+        rates = result.values["core_img_per_s"]
+        assert len(rates) == len(before)
+        assert sum(rates) == pytest.approx(result.values["img_per_s"])
+    else:
+        assert result.values["img_per_s"] <= 1000, "the mock model takes a millisecond an image"
+
+
+@pytest.mark.slow
+def test_the_engines_own_ceiling(corpus: Slice) -> None:
+    result = run(corpus, OURS, kind="engine", seconds=0.02)
+    assert result.values["n_loaded"] % OURS.batch_size == 0
+    assert result.values["img_per_s"] > 0
+
+
+def test_nothing_is_copied_on_the_host(corpus: Slice) -> None:
+    with pytest.raises(Unavailable, match="the device is the host"):
+        run(corpus, OURS, kind="h2d", seconds=0.02)
+
+
+def test_a_process_that_dies_stops_all(corpus: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, first = limits._decoding, min(os.sched_getaffinity(0))
+
+    def dies(*arguments: Any, **named: Any) -> Any:
+        if os.sched_getaffinity(0) == {first}:
+            raise RuntimeError("fails in one process")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(limits, "_decoding", dies)
+    with pytest.raises(RuntimeError, match="a process ended with status"):
+        run(corpus, OURS, kind="decode_files", seconds=0.01)
+
+
+def cell_of(sink: str, fsync: bool = False) -> Cell:
+    params = {"n_vectors": 300, "dim": 16, "seed": 1, "fsync": fsync}
+    recipe = Recipe("test", sink=sink, batch_size=64)
+    model = ModelSpec("none", weights="none")
+    return Cell("serialization", "serialization", "test", 0, recipe, None, model, params)
+
+
+def measured(cell: Cell, work: Path, clock: Callable[[], int] = perf_counter_ns) -> Any:
+    return protocol.serialization(cell, work, lambda done: None, clock)
+
+
+@pytest.mark.parametrize("fsync", [False, True])
+@pytest.mark.parametrize("sink", SINKS)
+def test_vectors_read_back(tmp_path: Path, sink: str, fsync: bool) -> None:
+    result = measured(cell_of(sink, fsync), tmp_path)
+    assert [result.values[name] for name in ("read_back", "n_vectors", "dim")] == [True, 300, 16]
+    assert result.values["size_mib"] >= 300 * 16 * 4 / 2**20
+    (write,), syncs = result.samples["write"], result.samples["fsync"]
+    assert len(syncs) == fsync
+    assert sum(syncs) < write
+    ids, vectors = sinks.read(tmp_path / "timed" / f"vectors.{sink}")
+    assert (len(set(ids)), vectors.shape) == (300, (300, 16))
+
+
+@pytest.mark.parametrize("spoil", ["id", "vector", "order"])
+@pytest.mark.parametrize("sink", SINKS)
+def test_bit_is_seen(tmp_path: Path, monkeypatch: Any, sink: str, spoil: str) -> None:
+    read = sinks.read
+
+    def spoiled(path: Path) -> tuple[list[str], sinks.Vectors]:
+        ids, vectors = read(path)
+        vectors = vectors.copy()
+        if spoil == "id":
+            ids[7] += "x"
+        elif spoil == "vector":
+            vectors.view(np.uint32)[7, 3] ^= 1
+        else:
+            vectors[[0, 1]] = vectors[[1, 0]]
+        return ids, vectors
+
+    monkeypatch.setattr(sinks, "read", spoiled)
+    assert measured(cell_of(sink), tmp_path).values["read_back"] is False
+
+
+def test_close_and_sync_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    close, sync = npy.Npy.close, sinks.sync_folder
+
+    def slow_close(self: npy.Npy) -> None:
+        clock.now += 50
+        close(self)
+
+    def slow_sync(folder: Path) -> None:
+        clock.now += 700
+        sync(folder)
+
+    monkeypatch.setattr(npy.Npy, "close", slow_close)
+    monkeypatch.setattr(sinks, "sync_folder", slow_sync)
+    buffered, synced = (measured(cell_of("npy", fsync), tmp_path, clock) for fsync in (False, True))
+    assert buffered.samples == {"write": [50], "fsync": []}
+    assert synced.samples == {"write": [750], "fsync": [700]}
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_sync_reaches_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str) -> None:
+    writer = sinks.make(sink, tmp_path, 4)
+    writer.write(["a"], np.zeros((1, 4), np.float32))
+    writer.close()
+    synced = list[int]()
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    sinks.sync_folder(tmp_path)
+    assert set(synced) == {path.stat().st_ino for path in [*tmp_path.iterdir(), tmp_path]}
+
+
+def test_sparse_file_counts_its_blocks(tmp_path: Path) -> None:
+    (tmp_path / "dense").write_bytes(b"x" * 10_000)
+    with (tmp_path / "sparse").open("wb") as handle:
+        handle.write(b"x" * 4096)
+        handle.truncate(1 << 30)
+    assert protocol.folder_bytes(tmp_path) < 1 << 20
+    (tmp_path / "sparse").unlink()
+    assert protocol.folder_bytes(tmp_path) == 10_000
+
+
+def test_lmdb_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LMDB says "Input/output error" for both; only a disk without room makes it a full one."""
+    import lmdb
+
+    writer = lmdb_sink.Lmdb(tmp_path / "vectors.lmdb", 4)
+
+    broken = Mock(begin=Mock(side_effect=lmdb.Error("mdb_txn_commit: Input/output error")))
+    monkeypatch.setattr(writer, "_environment", broken)
+    with pytest.raises(lmdb.Error):
+        writer.write(["a"], np.zeros((1, 4), np.float32))
+
+    full = os.statvfs_result((4096, 4096, 1000, 0, 0, 1, 1, 1, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        writer.write(["a"], np.zeros((1, 4), np.float32))
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_synthetic_vectors() -> None:
+    (ids, vectors), (again, same), (_, other) = (
+        protocol.synthetic_vectors(1000, 384, seed) for seed in (3, 3, 4)
+    )
+    assert (ids, vectors.tobytes()) == (again, same.tobytes())
+    assert not np.array_equal(vectors, other)
+    assert ({len(identity) for identity in ids}, len(set(ids))) == ({11}, 1000)
+    assert vectors.dtype == np.float32
+    assert abs(float(vectors.std()) - 1) < 0.01
