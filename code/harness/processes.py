@@ -89,24 +89,29 @@ def busiest_other(seconds: float = 0.5) -> str:
 
     As `python3 (pid 71), 0.9 cores`; empty where none takes a tenth of a core.
     """
-    ours = {process.pid for process in ProcessTree()}
-    before = _cpu_s_by_process()
-    time.sleep(seconds)
-    taken = {
-        process: (cpu_s - before[process]) / seconds
-        for process, cpu_s in _cpu_s_by_process().items()
-        if process in before and process.pid not in ours
-    }
-    busiest = max(taken, key=taken.__getitem__, default=None)
-    if busiest is None or taken[busiest] < 0.1:
+    taken = cpu_taken(seconds)
+    pid = max(taken, key=taken.__getitem__, default=0)
+    if taken.get(pid, 0.0) < 0.1:
         return ""
-    return f"{busiest.info['name']} (pid {busiest.pid}), {taken[busiest]:.1f} cores"
+    with suppress(psutil.NoSuchProcess):
+        return f"{psutil.Process(pid).name()} (pid {pid}), {taken[pid]:.1f} cores"
+    return ""
 
 
-def _cpu_s_by_process() -> dict[psutil.Process, float]:
-    """CPU seconds so far of every process that may be read."""
-    running = psutil.process_iter(["name", "cpu_times"])
-    return {each: sum(each.info["cpu_times"][:2]) for each in running if each.info["cpu_times"]}
+def cpu_taken(seconds: float) -> dict[int, float]:
+    """Id of each other process, but for those below this one → the cores that it keeps busy."""
+    ours = {process.pid for process in ProcessTree()}
+    before = _cpu_s_by_pid()
+    time.sleep(seconds)
+    after = _cpu_s_by_pid()
+    return {
+        pid: (after[pid] - before[pid]) / seconds for pid in after.keys() & before.keys() - ours
+    }
+
+
+def _cpu_s_by_pid() -> dict[int, float]:
+    running = psutil.process_iter(["pid", "cpu_times"])
+    return {each.pid: sum(each.info["cpu_times"][:2]) for each in running if each.info["cpu_times"]}
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 import json
 import math
 import os
+import re
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from harness import disturbance, provenance, telemetry
+from harness import disturbance, processes, provenance, telemetry
 from harness.measures import PSNR_CEILING_DB, psnr_db
 from harness.pinned import choose, siblings_of
 from tests.conftest import ROOT
@@ -245,3 +247,21 @@ def test_psnr_of_known_images() -> None:
 def test_psnr_refuses_two_shapes() -> None:
     with pytest.raises(ValueError, match="shapes differ"):
         psnr_db(np.zeros((2, 2, 3), np.uint8), np.zeros((3, 2, 3), np.uint8))
+
+
+def test_the_program_that_took_the_cores_is_named() -> None:
+    """One that is not below this process, as a program of somebody else's."""
+    spin = (
+        "import os, time\nif os.fork(): os._exit(0)\nos.setsid(); print(os.getpid(), flush=True)\n"
+    )
+    spin += "end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+    try:
+        taken = processes.cpu_taken(1.0)
+        assert taken[pid] > 0.1
+        assert os.getpid() not in taken
+        assert re.fullmatch(r".+ \(pid \d+\), \d+\.\d cores", processes.busiest_other(0.5))
+    finally:
+        os.kill(pid, signal.SIGKILL)

@@ -157,6 +157,18 @@ def test_a_proof_headlines_what_was_measured() -> None:
     assert words_of(case(prediction("present", "a", 1.0)))[2] == ""
 
 
+def test_a_measured_bottleneck_corrects_the_predicted_one() -> None:
+    rates = {"measured_img_per_s": 100, "other_cores": 0}
+    agree = case(
+        prediction("present", "your recipe", 1.0, measured_bottleneck="transform", **rates)
+    )
+    assert "That is predicted" not in said(agree)
+    differ = case(
+        prediction("present", "your recipe", 1.0, measured_bottleneck="accelerator", **rates)
+    )
+    assert "That is predicted: measured end to end, it was the model." in said(differ)
+
+
 def test_a_stack_that_gains_more_is_named() -> None:
     rows = [prediction("present", "a", 1.0), prediction("alone", "b", 1.5)]
     rows += [prediction("stacked", "b", 1.5), prediction("stacked", "+ more workers", 2.0)]

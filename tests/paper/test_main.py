@@ -22,9 +22,11 @@ from harness.csvfile import read_columns, read_table
 from paper import claims
 from paper.session import random_weights, run_session
 from paper.settings import load, translate
+from tests import hub
 from tests.conftest import ROOT, Run, RunMain
 from tests.experiments import made
 from wallclock import __version__
+from wallclock.checkpoint import DEFAULT
 from wallclock.clock import STAGES
 
 # --- main -----------------------------------------------------------------------------------------
@@ -276,3 +278,20 @@ def test_a_run_survives_a_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "1 cells measured, 2 reused" in printed.out
     assert printed.err == ""
     assert {row["status"] for row in read_table(settings.out / decoders.CSV)} == {"ok"}
+
+
+def test_data_brings_the_weights_before_the_images(run_main: RunMain, tmp_path: Path) -> None:
+    words = ["--n", "1", "--experiment", "cpu", "only=data", "model.weights=pretrained"]
+    words += [f"out={tmp_path}/data", f"figures={tmp_path}/figures"]
+    (tmp_path / "any").write_bytes(b"{}")
+    folder = f"{DEFAULT.hub_id}/resolve/{DEFAULT.revision}"
+    names = ("config.json", "model.safetensors")
+    for served in ((), names):
+        with hub.serve({f"{folder}/{name}": tmp_path / "any" for name in served}) as (address, _):
+            env = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub")}
+            done = run_main(*words, env=env)
+        assert (tmp_path / "data" / "corpora").is_dir() == bool(served)
+        if not served:
+            assert one_line(done).startswith(f"wallclock: cannot load {DEFAULT.hub_id}: ")
+    assert f"weights of {DEFAULT.hub_id}: " in done.stdout
+    assert "synthetic small_256: 1 images" in done.stdout
