@@ -30,8 +30,7 @@ class ProcessLoader(Loader):
         model: ModelSpec,
         positions: Sequence[Sequence[int]],
     ) -> None:
-        if decode.DECODERS[recipe.decoder].optional:
-            decode.make(recipe.decoder)  # what is not installed is missed here, not in a worker
+        decode.make(recipe.decoder)  # what is not installed is missed here, not in a worker
         dataset = ImageDataset(manifest, recipe, model)
         self._torch_loader = torch_loader(dataset, recipe, positions)
         self.workers = self._torch_loader.num_workers

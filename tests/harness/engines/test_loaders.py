@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from harness import native
 from harness.corpora import folder
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Manifest
@@ -142,6 +143,15 @@ def test_absent_library_names_the_fix(images: Manifest, monkeypatch: pytest.Monk
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="imagecodecs is not installed: make setup-peers"):
         open_loader(images, RECIPES["imagecodecs"], MODEL, [[0]]).__enter__()
+
+
+def test_a_missing_libturbojpeg_is_missed_before_the_workers_start(
+    images: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "find_libturbojpeg", lambda: None)
+    recipe = Recipe("x", "turbojpeg", "opencv", "linear", "dataloader", 2)
+    with pytest.raises(Unavailable, match="libturbojpeg is not installed: apt-get install"):
+        open_loader(images, recipe, MODEL, [[0]])
 
 
 def test_unknown_engine_names_the_nearest(images: Manifest) -> None:
