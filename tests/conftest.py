@@ -19,10 +19,13 @@ from PIL import Image
 from wallclock import machine
 
 if TYPE_CHECKING:
+    from harness.spec import Slice
     from tests.devices import Device
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_IMAGES = ROOT.parent / "shared" / "images"
+#: Python 3.12 warns at every fork of a process with threads; here the start method is a setting.
+FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 # On a busy machine an example may take any time.
@@ -50,6 +53,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU is here"))
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> "Slice":
+    """Eighteen synthetic images of 256 px, half of them progressive."""
+    from harness.corpora import synthetic
+    from harness.spec import CorpusSpec
+
+    spec = CorpusSpec("synthetic", progressive_share=0.5)
+    folder = tmp_path_factory.mktemp("corpus")
+    return synthetic.prepare(spec, "small_256", 18, folder, lambda done, total, what: None)
 
 
 class RunMain(Protocol):

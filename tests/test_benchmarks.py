@@ -22,7 +22,6 @@ from harness.protocols import protocol
 from harness.spec import Slice
 from tests import making
 from tests.conftest import ROOT
-from tests.harness.protocols.conftest import corpus as corpus
 
 #: Images a second in three rounds, the second on a machine that is half as fast.
 RATES = {

@@ -10,7 +10,6 @@ from experiments import contents
 from harness.plan import Plan
 from harness.spec import Cell
 from tests.experiments import made
-from tests.harness.protocols.conftest import corpus as corpus
 
 Grid = Callable[..., list[Cell]]
 

@@ -19,7 +19,7 @@ from harness.protocols.protocol import Measurement, no_progress
 from harness.sinks import lmdb as lmdb_sink
 from harness.sinks import npy
 from harness.spec import Cell, Slice
-from tests.harness.protocols.conftest import FORKS
+from tests.conftest import FORKS
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable
 from wallclock.recipe import SINKS, ModelSpec, Recipe

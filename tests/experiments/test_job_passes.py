@@ -20,8 +20,8 @@ from harness.protocols import protocol
 from harness.protocols.job import job
 from harness.protocols.protocol import no_progress, open_corpus
 from harness.spec import Cell, Slice
+from tests.conftest import FORKS
 from tests.experiments import made
-from tests.harness.protocols.conftest import FORKS
 from wallclock.errors import Unavailable, UserError
 from wallclock.loader.batch import Batch, Extras
 from wallclock.recipe import ModelSpec, Recipe

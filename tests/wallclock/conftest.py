@@ -1,4 +1,3 @@
 """Fixtures that tests of the product share with those of the harness, which list images."""
 
 from tests.harness.engines.conftest import tiny as tiny
-from tests.harness.protocols.conftest import corpus as corpus

@@ -18,7 +18,7 @@ from harness.protocols.costs import batch_transfer, contention, process_counts, 
 from harness.protocols.protocol import Measurement, no_progress, open_corpus
 from harness.protocols.throughput import loading
 from harness.spec import Cell, Slice
-from tests.harness.protocols.conftest import FORKS
+from tests.conftest import FORKS
 from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec, Recipe
 

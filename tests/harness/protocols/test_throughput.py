@@ -18,9 +18,9 @@ from harness.protocols.throughput import plan_batches, throughput
 from harness.records import Record
 from harness.spec import Cell, CorpusSpec, Slice
 from tests import devices
+from tests.conftest import FORKS
 from tests.devices import Device
 from tests.experiments import made
-from tests.harness.protocols.conftest import FORKS
 from wallclock.clock import DEVICE_STAGES, STAGES
 from wallclock.errors import UserError
 from wallclock.loader.ring import buffers_for
