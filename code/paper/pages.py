@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.drawing import format as formats
-from harness.drawing.style import STAGE_STYLES, is_dark
+from harness.drawing.style import STAGE_STYLES, is_dark, luminance
 
 _TEMPLATES = Path(__file__).parent / "report_template"
 
@@ -37,5 +37,7 @@ def segment(stage: str, share: float, href: str = "") -> dict[str, Any]:
     """One stage of a bar of wall time."""
     fill = STAGE_STYLES[stage][0]
     ink = "#fff" if is_dark(fill) else "#1b1f24"
+    if 0.18 < luminance(fill) < 0.3:  # a small text needs more contrast than a figure's
+        ink = "#000"
     text = formats.percent(share, 0)
     return {"stage": stage, "share": share, "text": text, "fill": fill, "ink": ink, "href": href}

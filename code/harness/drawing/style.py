@@ -219,8 +219,13 @@ def mark_remark(rows: Sequence[Row]) -> str:
 
 def is_dark(colour: str) -> bool:
     """Whether white is easier to read on this fill than ink."""
+    return luminance(colour) < 0.3
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, 0 to 1."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3)
+    return float(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2)
 
 
 def prepare_bar_axes(axes: Axes, names: Sequence[str], margin: float, form: str = "{x:,g}") -> None:
