@@ -57,6 +57,22 @@ def test_every_cell_has_a_protocol_and_every_shared_protocol_a_cell(tmp_path: Pa
     assert registry.PROTOCOLS.keys() <= {cell.protocol for cell in cells}
 
 
+#: Modules beside a `measure.py` that only plan cells or fill tables.
+FILL_TABLES = {"ladder.rows"}
+FILL_TABLES |= {f"diagnose.{name}" for name in ("accelerators", "fixes", "predictions")}
+
+
+def test_every_module_beside_a_measure_is_timed_or_fills_tables() -> None:
+    for measure in (provenance.ROOT / "experiments").glob("*/measure.py"):
+        name = measure.parent.name
+        timed = registry.timed_by("its own", name)
+        parts = {path.stem for path in measure.parent.iterdir() if path.stem != "__pycache__"}
+        others = {f"{name}.{part}" for part in parts if not part.startswith(("cells", "figure"))}
+        assert others - FILL_TABLES == {
+            each.removeprefix("experiments.") for each in timed if each.startswith("experiments.")
+        }
+
+
 def test_every_module_of_the_products_ground_is_timed_or_not() -> None:
     timed = {name.removeprefix("wallclock.") for name in registry.TIMED}
     assert timed & GROUND == GROUND - NOT_TIMED
