@@ -112,8 +112,8 @@ run: $(READY) ## run every experiment, then publish | REPEATS=5: the long run; A
 figures: $(READY) ## rebuild tables, figures and verdicts from the records
 	@$(PY) -m paper figures
 
-diff: $(READY) ## compare with the paper's numbers | A=old/ B=new/ [TOLERANCE=0.25]: two folders of tables
-	@$(PY) -m paper diff $(if $(A),--a $(A)) $(if $(B),--b $(B)) $(if $(TOLERANCE),--tolerance $(TOLERANCE))
+diff: $(READY) ## compare with the paper's numbers | A=old/ B=new/ [TOLERANCE=0.25]: two folders of tables | ALL=1, SHORT=1
+	@$(PY) -m paper diff $(if $(A),--a $(A)) $(if $(B),--b $(B)) $(if $(TOLERANCE),--tolerance $(TOLERANCE)) $(if $(ALL),--all) $(if $(SHORT),--short)
 
 report: $(READY) ## rebuild figures/report.html from tables and figures
 	@$(PY) -m paper report

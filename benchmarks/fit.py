@@ -6,12 +6,12 @@ A test fails where code/wallclock/predict/fitted.py is not of the committed tabl
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from harness.csvfile import read_table
 from harness.provenance import ROOT
+from harness.table import Row, read_table
 
 TABLE = ROOT / "data" / "reference" / "amd-epyc-2-cores" / "benchmarks" / "decode.csv"
 FITTED = ROOT / "code" / "wallclock" / "predict" / "fitted.py"
@@ -19,8 +19,6 @@ _PROCESSES = {"JPEG": "baseline", "progressive JPEG": "progressive"}
 _RESIZERS = {"pillow": "pil", "turbo": "torch", "native": "native"}
 #: Pixels of an image that is resized, and of what it becomes.
 PIXELS, MADE = {"original": 5.476e6, "small_256": 256 * 256}, 224 * 224
-
-Row = Mapping[str, str]
 
 
 def main() -> None:
@@ -49,12 +47,13 @@ def _native(rows: Sequence[Row], process: str, scale: int) -> float:
     """Of the median sampling with colours."""
     about = {"images": "original", "process": process, "scale": f"1/{scale}"}
     of = [row for row in rows if about.items() <= row.items() and row["sampling"] != "gray"]
-    return median(1 / float(row["over_native"]) for row in of if row["over_native"])
+    ratios: list[float] = [row["over_native"] for row in of if row["over_native"]]
+    return median(1 / ratio for ratio in ratios)
 
 
 def _resize(rows: Sequence[Row], choice: str) -> tuple[float, float]:
     """Two sizes, two unknowns."""
-    ns = {row["images"]: 1e6 * float(row["ms"]) for row in rows if row["choice"] == choice}
+    ns = {row["images"]: 1e6 * row["ms"] for row in rows if row["choice"] == choice}
     (large, small), (many, few) = (tuple(each[name] for name in PIXELS) for each in (ns, PIXELS))
     per_read = (large - small) / (many - few)
     return per_read, (small - per_read * few) / MADE

@@ -32,9 +32,9 @@ from benchmarks._common import PX, in_turn, spread
 from benchmarks.loader import Decoded, by_hand, by_pillow
 from harness import provenance
 from harness.corpora import manifest, readers, synthetic
-from harness.csvfile import read_table, write_table
 from harness.protocols import protocol
 from harness.spec import CorpusSpec
+from harness.table import Row, read_table, write_table
 from wallclock.machine import usable_cores
 from wallclock.summary import median
 
@@ -228,11 +228,11 @@ def ratios_of(rates: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     }
 
 
-def intervals(recorded: Iterable[Mapping[str, str]]) -> dict[str, Interval]:
+def intervals(recorded: Iterable[Row]) -> dict[str, Interval]:
     """Ratio → what it may be, from the rows of data/regression.csv."""
     values: dict[str, list[float]] = {}
     for row in recorded:
-        values.setdefault(row["ratio"], []).append(float(row["value"]))
+        values.setdefault(row["ratio"], []).append(row["value"])
     return {
         name: Interval(min(runs) / MARGIN, max(runs) * MARGIN, len(runs))
         for name, runs in values.items()

@@ -54,7 +54,7 @@ REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
 REPORT = "report.html"
 #: What documents link to → the page that the site has in its place.
 GENERATED = {
-    ROOT / "docs" / "columns.txt": ROOT / "docs" / "generated" / "columns.md",
+    ROOT / "code" / "harness" / "columns.txt": ROOT / "docs" / "generated" / "columns.md",
     ROOT / "code" / "wallclock" / "__init__.py": ROOT / "docs" / "generated" / "library.md",
     ROOT / "code/wallclock/job/settings.py": ROOT / "docs" / "generated" / "settings.md",
     ROOT / "code/wallclock/service/settings.py": ROOT / "docs" / "generated" / "settings.md",

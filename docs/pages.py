@@ -1,35 +1,33 @@
 """The pages that `make docs` makes: columns of the tables, the paper's numbers, the library.
 
-The meanings of columns are in docs/columns.txt. Which columns a table has is known by the
+What columns mean is in code/harness/columns.txt. Which columns a table has is known by the
 experiments, the commands and the committed files of the benchmarks.
 """
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 import wallclock
 from experiments import contents
-from experiments.predict import cells as predict
-from harness.csvfile import read_columns
 from harness.provenance import ROOT
+from harness.table import column, read_columns, table_of
 from paper import claims, compare, drift, publish
 from paper.claims import CLAIMS, Claim
-from wallclock.clock import STAGES
 from wallclock.constraints import describe, text_of
 from wallclock.job.part import ROWS
 from wallclock.job.settings import JobSettings, VerifySettings
 from wallclock.service.modules import Embedding
 from wallclock.service.settings import ServiceSettings, describe_module
 
-SOURCE = ROOT / "docs" / "columns.txt"
 REFERENCES = ROOT / "data" / "reference"
-#: What `python -m paper.accuracy` pools, with the columns of an experiment.
-POOLED = REFERENCES / "accuracy.csv"
+#: Tables that are committed, by their path: what wrote them.
+COMMITTED: Mapping[Path, str] = {
+    REFERENCES / "accuracy.csv": "`python -m paper.accuracy`",
+    **dict.fromkeys(sorted(CLAIMS.parent.glob("*.csv")), "hand: what others measured or assume"),
+}
 #: Tables of a reference run that a benchmark wrote, and the module that does.
 BENCHMARKS: Mapping[str, str] = {
     "loader.csv": "benchmarks.loader",
@@ -61,9 +59,11 @@ COLUMNS_PAGE = """\
 # Columns of every table
 
 Tables are CSV files in UTF-8 with a header line. An empty cell has no value. `X_min` and `X_max`
-are the lowest and the highest repeat of `X`, unless a line says otherwise.
+are the lowest and the highest repeat of `X`, unless a line says otherwise. The kind says how two
+runs compare: settings, facts and statuses are equal, computed numbers but for rounding, measured
+ones within a tolerance.
 """
-_COLUMNS_HEAD = "\n| column | unit | meaning |\n|---|---|---|\n"
+_COLUMNS_HEAD = "\n| column | unit | kind | meaning |\n|---|---|---|---|\n"
 CLAIMS_PAGE = """\
 # Every number of the paper
 
@@ -105,60 +105,6 @@ ALIASES: Mapping[str, str] = {
 }
 
 
-class Meaning(NamedTuple):
-    """Unit and meaning of a column."""
-
-    unit: str
-    text: str
-
-
-@dataclass
-class Definitions:
-    """Column → meaning: in all tables, and by table."""
-
-    shared: dict[str, Meaning] = field(default_factory=dict)
-    of: dict[str, dict[str, Meaning]] = field(default_factory=dict)
-    #: Definitions that some table uses: (table, or empty for shared; name).
-    used: set[tuple[str, str]] = field(default_factory=set)
-
-    def meaning(self, table: str, column: str) -> Meaning | None:
-        """What a column means in a table: its own definition wins over the shared one."""
-        stage, _, rest = column.partition("_")
-        name = f"<stage>_{rest}" if stage in STAGES and rest.startswith(("s", "share")) else column
-        own = self._look_up(self.of.get(table, {}), table, column)
-        return own or self._look_up(self.shared, "", name)
-
-    def _look_up(
-        self, definitions: Mapping[str, Meaning], table: str, column: str
-    ) -> Meaning | None:
-        if column in definitions:
-            self.used.add((table, column))
-            return definitions[column]
-        name, _, end = column.rpartition("_")
-        if end in ("min", "max") and name in definitions:
-            extreme = "lowest" if end == "min" else "highest"
-            return Meaning(definitions[name].unit, f"{extreme} of the repeats")
-        return None
-
-
-@cache
-def definitions() -> Definitions:
-    """The meanings in docs/columns.txt."""
-    read = Definitions()
-    sections = [read.shared]
-    for line in SOURCE.read_text(encoding="utf-8").splitlines():
-        if not line or line.startswith("#"):
-            continue
-        if line.startswith("["):
-            sections = [read.of.setdefault(name, {}) for name in line[1:-1].split()]
-            continue
-        name, unit, meaning = (part.strip() for part in line.split("|"))
-        for section in sections:
-            assert name not in section, f"{name} is defined twice"
-            section[name] = Meaning(unit, meaning)
-    return read
-
-
 @dataclass(frozen=True)
 class Table:
     """A table of the page; `section` is its name in columns.txt."""
@@ -178,13 +124,13 @@ def tables() -> Iterator[Table]:
             yield Table(csv, csv, f"experiment `{name}`: {question}", columns)
     for name, (origin, columns) in OTHERS.items():
         yield Table(name, name, origin, columns)
-    name = POOLED.relative_to(REFERENCES).as_posix()
-    yield Table(name, predict.ACCURACY_CSV, "`python -m paper.accuracy`", read_columns(POOLED))
+    for path, origin in COMMITTED.items():
+        name = path.relative_to(ROOT).as_posix()
+        yield Table(name, table_of(path), origin, read_columns(path))
     measured = {path.name: path for path in REFERENCES.glob("*/benchmarks/*.csv")}
     for name, module_name in BENCHMARKS.items():
-        columns = read_columns(measured[name])
-        name = f"benchmarks/{name}"
-        yield Table(name, name, f"`python -m {module_name}`", columns)
+        section = table_of(measured[name])
+        yield Table(section, section, f"`python -m {module_name}`", read_columns(measured[name]))
 
 
 def columns_page() -> str:
@@ -193,8 +139,8 @@ def columns_page() -> str:
     for table in tables():
         parts.append(f"\n## {table.name}\n\nWritten by {table.origin}\n{_COLUMNS_HEAD}")
         for name in table.columns:
-            meaning = definitions().meaning(table.section, name) or Meaning("", "")
-            parts.append(f"| `{name}` | {meaning.unit} | {meaning.text} |\n")
+            about = column(table.section, name)
+            parts.append(f"| `{name}` | {about.unit} | {about.kind} | {about.meaning} |\n")
     return "".join(parts)
 
 

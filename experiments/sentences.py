@@ -3,13 +3,13 @@
 An experiment's `sentence(rows)` makes it with these helpers.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from harness.drawing.format import digits, factor
 from harness.drawing.labels import SHORT_SETS
+from harness.table import Row as TableRow
 
-#: A row of a table as it is read: text by column.
-TableRow = Mapping[str, str]
+__all__ = ["MeasuredRows", "TableRow", "mock_note", "rate", "ratio", "sizes"]
 
 
 class MeasuredRows:
@@ -38,7 +38,7 @@ class MeasuredRows:
 
 def ratio(row: TableRow, base: TableRow, column: str = "img_per_s") -> str:
     """A column of one row over that of another: `2.43×`."""
-    return factor(float(row[column]) / float(base[column]))
+    return factor(row[column] / base[column])
 
 
 def rate(row: TableRow) -> str:

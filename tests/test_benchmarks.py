@@ -1,7 +1,6 @@
 """The benchmarks: regression, job, peers, remote, trace, each on inputs that are generated."""
 
 import ast
-import csv
 import os
 from functools import partial
 from pathlib import Path
@@ -17,9 +16,9 @@ from benchmarks.regression import RATIOS, Interval, intervals, judge, ratios_of
 from harness import corpora, provenance
 from harness.corpora import manifest
 from harness.corpora.manifest import Manifest
-from harness.csvfile import read_table
 from harness.protocols import protocol
 from harness.spec import Slice
+from harness.table import read_table
 from tests import making
 from tests.conftest import ROOT
 
@@ -73,8 +72,8 @@ def test_a_ratio_is_of_the_same_round() -> None:
 
 
 def test_an_interval_reaches_beyond_the_recorded_runs() -> None:
-    rows = [{"ratio": "a", "value": value} for value in ("1.2", "1", "1.1")]
-    allowed = intervals([*rows, {"ratio": "b", "value": "2"}])
+    rows = [{"ratio": "a", "value": value} for value in (1.2, 1, 1.1)]
+    allowed = intervals([*rows, {"ratio": "b", "value": 2}])
     assert (allowed["a"].low, allowed["a"].high) == pytest.approx((1 / 1.1, 1.32))
     assert (allowed["b"].low, allowed["b"].high) == pytest.approx((2 / 1.1, 2.2))
     assert (allowed["a"].runs, allowed["b"].runs) == (3, 1)
@@ -111,7 +110,7 @@ def test_the_command_records_and_compares(gate: Any, capsys: pytest.CaptureFixtu
     assert gate("--record") == gate("--record") == gate() == 0
     rows = read_table(regression.PATH)
     assert len(rows) == 2 * len(RATIOS)
-    assert {row["ratio"]: float(row["value"]) for row in rows} == pytest.approx(MEDIANS)
+    assert {row["ratio"]: row["value"] for row in rows} == pytest.approx(MEDIANS)
     assert {row["rounds"] for row in rows} == {"3"}
     slower = RATES | {"ours": [rate * 0.8 for rate in RATES["ours"]]}
     capsys.readouterr()
@@ -179,12 +178,11 @@ def test_files_larger_than_the_memory(
     arguments = ["job", "--small", "3", "--original", "3", "--jobs", "plain"]
     monkeypatch.setattr("sys.argv", [*arguments, "--larger-than-memory"])
     job.main()
-    with (tmp_path / "data" / "benchmarks" / "job.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(tmp_path / "data" / "benchmarks" / "job.csv")
     assert [(row["n_images"], row["status"]) for row in rows] == [
-        ("3", "unavailable"),
-        ("3", "unavailable"),
-        (str(n), "unavailable"),
+        (3, "unavailable"),
+        (3, "unavailable"),
+        (n, "unavailable"),
     ]
     assert "distinct files: 1,000,000,000.00 GB are needed" in rows[-1]["reason"]
     assert not rows[-1]["wall_s"]

@@ -1,37 +1,33 @@
-"""docs/columns.txt has the unit and the meaning of every column, and nothing else."""
+"""columns.txt has the unit, the kind and the meaning of every column, and nothing else."""
 
-from docs.pages import BENCHMARKS, POOLED, REFERENCES, claims_page, definitions, tables
+from docs.pages import BENCHMARKS, COMMITTED, REFERENCES, claims_page, tables
+from harness.table import column, declaration, declarations
 from paper import claims
 from paper.claims import CLAIMS
 from paper.packing import ARCHIVE
 
-FIX = "edit docs/columns.txt"
+FIX = "edit code/harness/columns.txt"
 
 
-def missing() -> list[str]:
-    """Columns that nothing defines."""
-    return [
-        f"{table.name}: {column}"
+def test_every_column_is_declared() -> None:
+    missing = [
+        f"{table.name}: {name}"
         for table in tables()
-        for column in table.columns
-        if not definitions().meaning(table.section, column)
+        for name in table.columns
+        if not declaration(table.section, name)
     ]
+    assert not missing, FIX
 
 
-def test_every_column_has_a_meaning() -> None:
-    assert not missing(), FIX
-
-
-def test_every_definition_is_used() -> None:
-    assert not missing()
-    read = definitions()
-    defined = {("", name) for name in read.shared}
-    defined |= {(table, name) for table in read.of for name in read.of[table]}
-    assert not defined - read.used, FIX
+def test_every_declaration_is_used() -> None:
+    used = {declaration(table.section, name) for table in tables() for name in table.columns}
+    declared = {(table, name) for table, lines in declarations().items() for name in lines}
+    assert not declared - used, FIX
 
 
 def test_every_committed_table_is_described() -> None:
-    folders = {path.parent for path in REFERENCES.glob("**/*.csv")} - {POOLED.parent}
+    alone = {path.parent for path in COMMITTED}
+    folders = {path.parent for path in REFERENCES.glob("**/*.csv")} - alone
     without_records = {path for path in folders if not (path / ARCHIVE).is_file()}
     assert {path.name for path in without_records} == {"benchmarks"}
     assert {path.name for path in REFERENCES.glob("*/benchmarks/*.csv")} == BENCHMARKS.keys()
@@ -40,13 +36,26 @@ def test_every_committed_table_is_described() -> None:
 def test_units_are_those_of_the_names() -> None:
     """The unit at the end of a name is the one in its line."""
     units = {"s": "s", "ms": "ms", "us": "µs", "db": "dB", "kb": "kB", "mib": "MiB", "gib": "GiB"}
-    read = definitions()
-    for names in (read.shared, *read.of.values()):
-        for name, meaning in names.items():
+    for lines in declarations().values():
+        for name, declared in lines.items():
             end = name.rpartition("_")[2]
             counts = name.startswith("n_") or name.endswith("_per_s")
             if "_" in name and not counts and end in units:
-                assert meaning.unit == units[end], name
+                assert declared.unit == units[end], name
+
+
+def test_kinds_that_no_name_gives_away() -> None:
+    kinds = {
+        ("batch-sweep.csv", "service_ms"): "setting",
+        ("batch-sweep.csv", "latency_bound_ms"): "setting",
+        ("analytic.csv", "crossover_batch"): "measured",
+        ("analytic.csv", "slowdown"): "measured",
+        ("profiler-overhead.csv", "max_relative_difference"): "measured",
+        ("frontier.csv", "psnr_db_min"): "computed",
+        ("decoder-comparison.csv", "median_kb"): "fact",
+        ("serialization-comparison.csv", "size_mib"): "fact",
+    }
+    assert {place: column(*place).kind for place in kinds} == kinds
 
 
 def test_the_page_of_claims_has_a_row_of_seven_cells_for_each() -> None:

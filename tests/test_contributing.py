@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.csvfile import read_table
+from harness.table import read_table
 from paper import claims
 from tests import making
 from tests.conftest import ROOT

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.cpu import cells as cpu
 from harness import records, sinks
-from harness.csvfile import read_columns, read_table
+from harness.table import read_columns, read_table
 from tests import making
 from tests.conftest import RunMain
 from wallclock import files

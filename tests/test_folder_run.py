@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness import records, sinks
-from harness.csvfile import read_table
 from harness.plan import Plan
 from harness.spec import CorpusSpec
+from harness.table import read_table
 from tests import making
 from tests.conftest import RunMain
 from tests.experiments.made import resolved
@@ -76,7 +76,7 @@ def test_valid_are_embedded_others_listed(images: Path, run_main: RunMain, tmp_p
         assert len({vector.tobytes() for vector in vectors}) == len(VALID)
     rows = read_table(out / "t4-serial-stages-original.csv")
     assert [row["recipe"] for row in rows] == ["pil", "opencv", "turbojpeg", "floor"]
-    assert {(row["n_images"], row["n_failed"]) for row in rows} == {("8", "7")}
+    assert {(row["n_images"], row["n_failed"]) for row in rows} == {(8, 7)}
 
 
 @pytest.mark.parametrize("broken", [0, 2], ids=["empty", "all broken"])

@@ -30,7 +30,10 @@ _DATA = provenance.ROOT / "data"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0, 1 where folders differ or it cannot be met, or 2 for a mistake."""
+    """Run one command; 0, 1 where folders differ or it cannot be met, 2 for a mistake.
+
+    3: nothing differs in what both folders ran, but one lacks rows of the other.
+    """
     guard_screen()
     options = _parser().parse_args(arguments)
     try:
@@ -60,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--b", type=Path, help="another")
     tolerance = "relative, for timings (default 0.25)"
     command.add_argument("--tolerance", type=float, default=0.25, help=tolerance)
+    detail = command.add_mutually_exclusive_group()
+    for name, about in (("all", "list every number"), ("short", "print the counts alone")):
+        detail.add_argument(
+            f"--{name}", action="store_const", const=name, dest="detail", default="", help=about
+        )
 
     command = commands.add_parser("report", help=_report.__doc__)
     command.set_defaults(run=_report)
@@ -120,11 +128,16 @@ def _diff(options: argparse.Namespace, console: Console) -> int:
         raise UsageError("comparing two folders needs both: make diff A=dir B=dir")
     if options.a is not None:
         comparison = diff.compare(options.a, options.b, options.tolerance)
-        terminal.print_comparison(comparison, console)
-        return 1 if comparison.differences else 0
+        terminal.print_comparison(comparison, options.tolerance, console, options.detail)
+        return comparison.status
     verdicts = claims.judge(claims.load(claims.CLAIMS), options.out)
     claims.write(verdicts, options.out / claims.CSV)
-    terminal.print_verdicts(verdicts, console)
+    if options.detail == "all":
+        terminal.print_verdicts(verdicts, console)
+        return 0
+    if not options.detail:
+        terminal.print_headlines(verdicts, console)
+    terminal.print_counts(verdicts, console)
     return 0
 
 
@@ -175,13 +188,15 @@ def _analytic(options: argparse.Namespace, console: Console) -> int:
 
 
 def _footnotes(options: argparse.Namespace, console: Console) -> int:
-    """Compare the documents' lines on machine, commit and date with the tables' provenance."""
+    """Compare the documents' numbers, and where they were measured, with the tables."""
     differing = footnotes.differing(footnotes.documents())
     for path, text in differing.items():
+        for old, new in footnotes.changes(path.read_text(encoding="utf-8"), text):
+            terminal.print_line(f"{path.relative_to(provenance.ROOT)}: {old} → {new}", console)
         if options.write:
             write_text(path, text)
-        what = "written" if options.write else "differs: run it with --write"
-        terminal.print_line(f"{path.relative_to(provenance.ROOT)}: {what}", console)
+    if differing and not options.write:
+        terminal.print_line("run python -m paper footnotes --write", console)
     return 1 if differing and not options.write else 0
 
 

@@ -16,8 +16,8 @@ from experiments.diagnose import cells as diagnose
 from experiments.predict import accuracy
 from experiments.predict import cells as predict
 from harness import provenance
-from harness.csvfile import Row, read_table, write_table
 from harness.drawing.format import percent
+from harness.table import Row, read_table, write_table
 from wallclock.errors import UserError
 
 REFERENCES = provenance.ROOT / "data" / "reference"
@@ -47,7 +47,7 @@ def describe(row: Row) -> str:
     if not row["gain_error_median"]:
         return ""
     n = f"n = {row['n_gains']}"
-    if row["n_decided_by_sleep"] != "0":
+    if row["n_decided_by_sleep"]:
         n += f", without {row['n_decided_by_sleep']} that the mock's sleep decides"
     parts = [
         f"predicted gains were off by {percent(row['gain_error_median'])} in the median and "
@@ -69,10 +69,10 @@ def _share_in_words(row: Row, name: str) -> str:
 
 
 def _with_interval(row: Row, name: str) -> str:
-    text = f"{float(row[name]):.2f}"
+    text = f"{row[name]:.2f}"
     if not row[f"{name}_low"]:
         return text
-    low, high = (float(row[f"{name}_{end}"]) for end in ("low", "high"))
+    low, high = (row[f"{name}_{end}"] for end in ("low", "high"))
     return f"{text} [{low:.2f}, {high:.2f}]"
 
 

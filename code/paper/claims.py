@@ -3,29 +3,22 @@
 A claim names a table, a row of it and a column; one of kind `ratio` or `difference` names a second
 cell, which it divides by or subtracts. A number is judged with the interval of its repeats, from
 the lowest to the highest. The claimed quantity is computed in every repeat: the interval is in the
-columns `<column>_min` and `<column>_max`, or the column is one of `EXACT`. Of two cells the
-interval is over all pairs of repeats. A verdict is one of six:
-
-    held             the interval lies within the claim's tolerance of the paper's number
-    differs          it lies outside
-    cannot tell      it reaches across the limit, is of one repeat, or is not known
-    calibration      we have a number, but of a mock that was made from the source's own numbers
-    not applicable   we have a number, but of a machine that the claim is not about
-    not run          we have no number
+columns `<column>_min` and `<column>_max`; a fact (`harness.table`) is the same in all of them. Of
+two cells the interval is over all pairs of repeats. `VERDICTS` has the words.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import provenance
-from harness.csvfile import Row, number, read_table, write_table
 from harness.drawing.format import signed_percent
-from paper.provenance_files import read_provenance
+from harness.table import Row, read_table, write_table
+from paper.cited import Cell, CitedTables, NoNumberError
 from wallclock.errors import UserError
 
 #: The cited numbers, and the table of verdicts that a run writes.
@@ -34,43 +27,35 @@ CSV = "claims.csv"
 
 HELD = "held"
 DIFFERS = "differs"
-CANNOT_TELL = "cannot tell"
+INCONCLUSIVE = "inconclusive"
 CALIBRATION = "calibration"
 NOT_APPLICABLE = "not applicable"
 NOT_RUN = "not run"
-#: In the order in which they are counted and printed.
-VERDICTS = (HELD, DIFFERS, CANNOT_TELL, CALIBRATION, NOT_APPLICABLE, NOT_RUN)
+#: In the order in which they are counted and printed, with what they mean.
+VERDICTS = {
+    HELD: "all repeats lie within the claim’s tolerance of the paper’s number",
+    DIFFERS: "all repeats lie outside the claim’s tolerance",
+    INCONCLUSIVE: "the repeats fall on both sides of the tolerance, or are too few",
+    CALIBRATION: "the number is of a mock that was made from the source’s own numbers",
+    NOT_APPLICABLE: "measured, but the claim is about other hardware or images",
+    NOT_RUN: "we have no number",
+}
 #: Those that compare our number with the paper's.
-JUDGED = (HELD, DIFFERS, CANNOT_TELL)
+JUDGED = (HELD, DIFFERS, INCONCLUSIVE)
+#: `role` of claims that are shown first, and of those that can hardly fail.
+HEADLINE, ARITHMETIC = "headline", "arithmetic"
+#: `source` of most of them.
+PAPER = "paper"
 #: Columns of the table of verdicts.
+_OF_VERDICT = ("ours", "ours_min", "ours_max", "ratio", "verdict", "reason")
 COLUMNS = (
-    "id",
-    "experiment",
-    "csv",
-    "row",
-    "column",
-    "kind",
-    "paper_value",
-    "unit",
-    "ours",
-    "ours_min",
-    "ours_max",
-    "ratio",
-    "verdict",
-    "reason",
-    "statement",
-    "where",
-    "other_value",
-    "other_where",
-    "note",
+    *("id", "experiment", "csv", "row", "column", "kind", "paper_value", "unit"),
+    *_OF_VERDICT,
+    *("statement", "where", "other_value", "other_where", "note"),
 )
-#: Columns of which one repeat is as good as many: sizes and counts, which do not vary.
-EXACT = frozenset({"median_kb", "median_megapixels", "size_mib", "parameters"})
 
 #: A tolerance includes its end: 0.63 is within 0.05 of 0.58, though not in binary fractions.
 _ROUNDING = 1e-9
-#: `key=value` pairs; a value runs up to the next key, so it may hold spaces.
-_PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|$)")
 
 
 class _Machine(NamedTuple):
@@ -126,6 +111,10 @@ class Claim:
     other_value: float | None
     other_where: str
     note: str
+    #: Whose number it is.
+    source: str
+    #: headline: one of the numbers that matter most; arithmetic: it can hardly fail; or empty.
+    role: str
 
     def cells(self) -> list[tuple[str, str, str]]:
         """Table, row and column of the cell, and of the second one where there is one."""
@@ -133,6 +122,11 @@ class Claim:
         if not self.base_csv:
             return [first]
         return [first, (self.base_csv, self.base_row, self.base_column or self.column)]
+
+    @property
+    def quantity(self) -> tuple[object, ...]:
+        """What it is about: equal in claims that cite the same quantity twice."""
+        return self.kind, self.scale, *self.cells()
 
 
 @dataclass(frozen=True)
@@ -152,35 +146,12 @@ class Verdict:
         return None if self.ours is None else self.ours / self.claim.paper_value
 
 
-class _NoNumberError(Exception):
-    """There is no number to judge; the message is the reason."""
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """A cell that a claim names; `limits`: its lowest and highest repeat, None if not known."""
-
-    csv: str
-    column: str
-    row: Row
-    value: float
-    limits: tuple[float, float] | None
-
-    @property
-    def of_one_repeat(self) -> bool:
-        """Whether more repeats could have changed it."""
-        return self.row.get("repeats") == "1" and self.column not in EXACT
-
-
 def load(path: Path) -> list[Claim]:
     """Read the claims; the tests hold that none contradicts itself."""
     claims = []
     for row in read_table(path):
         values: dict[str, Any] = dict(row)
         values["scale"] = float(Fraction(row["scale"] or "1"))
-        values["paper_value"] = float(row["paper_value"])
-        for name in ("tolerance", "other_value"):
-            values[name] = number(row[name])
         claims.append(Claim(**values))
     return claims
 
@@ -190,8 +161,41 @@ def judge(claims: Sequence[Claim], tables_dir: Path) -> list[Verdict]:
 
     Raises UserError if a table lacks a claim's column, or holds several rows for one claim.
     """
-    tables = _MeasuredTables(tables_dir, {claim.csv: claim.experiment for claim in claims})
+    tables = _tables(claims, tables_dir)
     return [_judge(claim, tables) for claim in claims]
+
+
+def measure(claims: Sequence[Claim], tables_dir: Path) -> dict[str, tuple[float, float, float]]:
+    """Claim → our number, its lowest and its highest repeat, whatever machine the claim is about.
+
+    In the claim's unit; without those that have no number, or that several rows match.
+    """
+    tables = _tables(claims, tables_dir)
+    measured = {}
+    for claim in claims:
+        with suppress(NoNumberError, UserError):
+            cells = tables.cells(claim.cells(), claim.id, claim.experiment)
+            ours = _combine(claim, cells)
+            measured[claim.id] = (ours, *(_interval(claim, cells) or (ours, ours)))
+    return measured
+
+
+def counting(claims: Sequence[Claim]) -> set[str]:
+    """The ids of the claims that count: of a quantity the first, none that arithmetic settles."""
+    firsts = {claim.quantity: claim.id for claim in reversed(claims)}.values()
+    return {claim.id for claim in claims if claim.role != ARITHMETIC} & {*firsts}
+
+
+def annotated(rows: Sequence[Row]) -> list[Row]:
+    """Rows of claims or verdicts with `source`, `role`, and whether each is `counted`."""
+    cited = load(CLAIMS)
+    counted = counting(cited)
+    about = {
+        claim.id: {"source": claim.source, "role": claim.role, "counted": claim.id in counted}
+        for claim in cited
+    }
+    unknown = {"source": "", "role": "", "counted": False}
+    return [{**row, **about.get(row["id"], unknown)} for row in rows]
 
 
 def write(verdicts: Sequence[Verdict], path: Path) -> None:
@@ -199,85 +203,15 @@ def write(verdicts: Sequence[Verdict], path: Path) -> None:
     write_table(path, COLUMNS, [_as_row(verdict) for verdict in verdicts])
 
 
-def cells_of(selector: str) -> list[tuple[str, str]]:
-    """Column and value of each cell that a selector names; none for a row's number."""
-    return _PAIR.findall(selector)
+def _tables(claims: Sequence[Claim], folder: Path) -> CitedTables:
+    return CitedTables(folder, {claim.csv: claim.experiment for claim in claims})
 
 
-def select(rows: Sequence[Row], selector: str) -> Row | None:
-    """Return the row that `selector` names, None if there is none.
-
-    `3` is the third row; `image_set=original decoder=pil` is the row with those cells.
-
-    Raises ValueError if the selector is neither, or several rows match.
-    """
-    if selector.isdecimal() and int(selector) > 0:
-        return rows[int(selector) - 1] if len(rows) >= int(selector) else None
-    cells = cells_of(selector)
-    if not cells:
-        raise ValueError(f"'{selector}' is neither a row's number nor column=value pairs")
-    matching = [row for row in rows if all(row.get(column) == value for column, value in cells)]
-    if len(matching) > 1:
-        raise ValueError(f"{len(matching)} rows match '{selector}'")
-    return matching[0] if matching else None
-
-
-class _MeasuredTables:
-    """The tables of one folder, each read once."""
-
-    def __init__(self, folder: Path, experiments: Mapping[str, str]) -> None:
-        self._folder = folder
-        self._experiments = experiments
-        self._read = cache(read_table)
-        self._provenance = read_provenance(folder)
-
-    def cell(self, claim: Claim, csv: str, selector: str, column: str) -> _Cell:
-        """A cell that a claim names, in a measured row."""
-        row = self._row(csv, selector, claim.experiment)
-        try:
-            value = number(row[column])
-        except (KeyError, ValueError) as error:
-            cited = f"column {column}, which the claim {claim.id} cites"
-            raise UserError(f"{csv}: no number in the {cited}: {error}") from error
-        if value is None:
-            raise _NoNumberError(f"the cell {column} is empty")
-        low, high = (number(row.get(f"{column}_{end}") or "") for end in ("min", "max"))
-        if column in EXACT:
-            low = high = value
-        limits = None if low is None or high is None else (low, high)
-        return _Cell(csv, column, row, value, limits)
-
-    def _row(self, csv: str, selector: str, default: str) -> Row:
-        """The measured row of a claim; `default`: the experiment of a table that no claim owns."""
-        command = f"python code/main.py --experiment {self._experiments.get(csv, default)}"
-        path = self._folder / csv
-        if not path.is_file():
-            raise _NoNumberError(f"no {csv}; run {command}")
-        try:
-            row = select(self._read(path), selector)
-        except ValueError as error:
-            raise UserError(f"{path}: {error}; delete it and run {command}") from error
-        if row is None:
-            raise _NoNumberError(f"no row '{selector}' in {csv}; run {command}")
-        if row.get("status") != "ok":
-            reason = f": {row['reason']}" if row.get("reason") else ""
-            raise _NoNumberError(f"{row.get('status') or 'no status'}{reason}")
-        if row.get("origin") == "paper":
-            raise _NoNumberError(f"the row is the paper's, not a measurement; run {command}")
-        return row
-
-    def machine(self, csv: str) -> dict[str, Any]:
-        """The machine that measured a table; empty where its provenance does not say."""
-        machine: dict[str, Any] = self._provenance.get(csv, {}).get("machine", {})
-        return machine
-
-
-def _judge(claim: Claim, tables: _MeasuredTables) -> Verdict:
+def _judge(claim: Claim, tables: CitedTables) -> Verdict:
     try:
-        cells = [tables.cell(claim, *cell) for cell in claim.cells()]
-        _check_alike(cells, tables)
+        cells = tables.cells(claim.cells(), claim.id, claim.experiment)
         ours = _combine(claim, cells)
-    except _NoNumberError as missing:
+    except NoNumberError as missing:
         return Verdict(claim, None, NOT_RUN, str(missing))
     if any(cell.row.get("device_kind") == _MOCK for cell in cells):
         reason = "a mock that sleeps what the source's own numbers say: its test, not the claim's"
@@ -290,26 +224,26 @@ def _judge(claim: Claim, tables: _MeasuredTables) -> Verdict:
     unlimited = [cell.column for cell in cells if cell.limits is None]
     if unlimited:
         difference += f", but the repeats' limits of {unlimited[0]} are not known"
-        return Verdict(claim, ours, CANNOT_TELL, "; ".join([difference, *caveats]))
+        return Verdict(claim, ours, INCONCLUSIVE, "; ".join([difference, *caveats]))
     if any(cell.of_one_repeat for cell in cells):
-        verdict, difference = CANNOT_TELL, f"{difference}, but of one repeat"
+        verdict, difference = INCONCLUSIVE, f"{difference}, but of one repeat"
     return Verdict(claim, ours, verdict, "; ".join([difference, *caveats]), low, high)
 
 
-def _combine(claim: Claim, cells: Sequence[_Cell]) -> float:
+def _combine(claim: Claim, cells: Sequence[Cell]) -> float:
     """Our number, in the paper's unit: the first cell, over the second or less it."""
     value = cells[0].value
     for base in cells[1:]:
         if claim.kind == "difference":
             value -= base.value
         elif base.value == 0:
-            raise _NoNumberError(f"cannot divide by a {base.column} of 0")
+            raise NoNumberError(f"cannot divide by a {base.column} of 0")
         else:
             value /= base.value
     return claim.scale * value
 
 
-def _interval(claim: Claim, cells: Sequence[_Cell]) -> tuple[float, float] | None:
+def _interval(claim: Claim, cells: Sequence[Cell]) -> tuple[float, float] | None:
     """The lowest and highest that the repeats allow, of two cells over all pairs of repeats."""
     limits = [cell.limits for cell in cells if cell.limits is not None]
     if len(limits) < len(cells):
@@ -323,32 +257,7 @@ def _interval(claim: Claim, cells: Sequence[_Cell]) -> tuple[float, float] | Non
     return claim.scale * low, claim.scale * high
 
 
-def _check_alike(cells: Sequence[_Cell], tables: _MeasuredTables) -> None:
-    """Two cells of unlike runs say nothing about either.
-
-    Of one kind of device they must be of the same device; a CPU's and a GPU's, of one machine.
-    """
-    first = cells[0]
-    for base in cells[1:]:
-        columns = ["corpus", "image_set"]
-        if first.row.get("device_kind", "") == base.row.get("device_kind", ""):
-            columns.insert(0, "device")
-        elif _hardware(tables.machine(first.csv)) != _hardware(tables.machine(base.csv)):
-            raise _NoNumberError("the two rows are of unlike runs: two machines")
-        for column in columns:
-            above, below = first.row.get(column, ""), base.row.get(column, "")
-            if above and below and above != below:
-                raise _NoNumberError(
-                    f"the two rows are of unlike runs: {column} {above} and {below}"
-                )
-
-
-def _hardware(machine: Mapping[str, Any]) -> tuple[Any, ...]:
-    gpus = [gpu["name"] for gpu in machine.get("gpus", ())]
-    return machine.get("cpu"), machine.get("cores"), gpus
-
-
-def _obstacle(claim: Claim, cells: Sequence[_Cell], tables: _MeasuredTables) -> str:
+def _obstacle(claim: Claim, cells: Sequence[Cell], tables: CitedTables) -> str:
     """Why the claim is not about these rows' machine; empty if it is."""
     for cell in cells:
         row = cell.row
@@ -360,7 +269,7 @@ def _obstacle(claim: Claim, cells: Sequence[_Cell], tables: _MeasuredTables) -> 
                 return f"applies only to a Tesla {needed.gpu}; here: {device}"
             if cores < needed.least_cores:
                 return f"applies only beside {needed.least_cores} cores or more; here: {cores}"
-            if needed.exact_cores and row.get("cores") != str(needed.exact_cores):
+            if needed.exact_cores and row.get("cores") != needed.exact_cores:
                 here = row.get("cores") or "an unknown number"
                 return f"applies only beside {needed.exact_cores} cores; here: {here}"
         corpus = row.get("corpus", "")
@@ -392,10 +301,10 @@ def _compare(claim: Claim, ours: float, low: float, high: float) -> tuple[str, s
         return HELD, text
     if high < lower or upper < low:
         return DIFFERS, text
-    return CANNOT_TELL, f"{text}; repeats reach from {low:.4g} to {high:.4g}"
+    return INCONCLUSIVE, f"{text}; repeats reach from {low:.4g} to {high:.4g}"
 
 
-def _caveats(cells: Sequence[_Cell]) -> list[str]:
+def _caveats(cells: Sequence[Cell]) -> list[str]:
     """Conditions that a reader must know with the number."""
     corpus = cells[0].row.get("corpus", "")
     origins = [cell.row.get(f"{cell.column}_origin", cell.row.get("origin")) for cell in cells]
@@ -414,24 +323,7 @@ def _caveats(cells: Sequence[_Cell]) -> list[str]:
 def _as_row(verdict: Verdict) -> dict[str, object]:
     claim = verdict.claim
     csvs, selectors, columns = zip(*claim.cells(), strict=True)
-    return {
-        "id": claim.id,
-        "experiment": claim.experiment,
-        "csv": " / ".join(dict.fromkeys(csvs)),
-        "row": " / ".join(selectors),
-        "column": " / ".join(dict.fromkeys(columns)),
-        "kind": claim.kind,
-        "paper_value": claim.paper_value,
-        "unit": claim.unit,
-        "ours": verdict.ours,
-        "ours_min": verdict.ours_min,
-        "ours_max": verdict.ours_max,
-        "ratio": verdict.ratio,
-        "verdict": verdict.verdict,
-        "reason": verdict.reason,
-        "statement": claim.statement,
-        "where": claim.where,
-        "other_value": claim.other_value,
-        "other_where": claim.other_where,
-        "note": claim.note,
-    }
+    row = {name: getattr(claim, name) for name in COLUMNS if name not in _OF_VERDICT}
+    row |= {name: getattr(verdict, name) for name in _OF_VERDICT}
+    row |= {"csv": " / ".join(dict.fromkeys(csvs)), "row": " / ".join(selectors)}
+    return row | {"column": " / ".join(dict.fromkeys(columns))}

@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import provenance, sinks
-from harness.csvfile import read_table, write_table
 from harness.drawing.format import EMPTY
 from harness.measures import NEIGHBOURS, neighbours_kept
 from harness.sinks import Vectors
+from harness.table import Row, cell_of, read_table, write_table
 from paper.terminal import print_table
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError, check_name, first_line
@@ -241,28 +241,28 @@ def _neighbours_kept(a: Vectors, b: Vectors, rows: Indices) -> tuple[float, Indi
     return float(shares.mean()), rows[order[shares[order] < 1]]
 
 
-def print_comparison(rows: Sequence[dict[str, str]], console: Console) -> None:
+def print_comparison(rows: Sequence[Row], console: Console) -> None:
     """Print compare.csv, what is outside its limit in colour, and one line that sums it up."""
     lines = []
     for row in rows:
         sign = "≤" if isinstance(LIMITS[row["measure"]], int) else "≥"
         cells = (
             row["measure"],
-            row["value"] or EMPTY,
-            f"{sign} {row['limit']}",
-            row["n"],
+            cell_of(row["value"]) or EMPTY,
+            f"{sign} {cell_of(row['limit'])}",
+            cell_of(row["n"]),
             "; ".join(row["ids"].split("; ")[:_IDS_ON_LINE]),
         )
-        style = "bold red" if row["within"] == "no" else ""
+        style = "bold red" if row["within"] is False else ""
         lines.append([Text(cell, style) for cell in cells])
     numbers = ("value", "limit", "of")
     print_table(("", *numbers, "ids"), lines, console, right=numbers)
     outside = [
-        f"{row['measure']} {row['value'] or 'not measured'}"
+        f"{row['measure']} {cell_of(row['value']) or 'not measured'}"
         for row in rows
-        if row["within"] == "no"
+        if row["within"] is False
     ]
-    vectors = f"{int(rows[0]['a_vectors']):,} vectors of A, {int(rows[0]['b_vectors']):,} of B"
+    vectors = f"{rows[0]['a_vectors']:,} vectors of A, {rows[0]['b_vectors']:,} of B"
     verdict = f"outside the limits: {', '.join(outside)}" if outside else "within all limits"
     console.print(Text(f"{vectors}: {verdict}", style="bold"))
 

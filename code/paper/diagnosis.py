@@ -12,10 +12,10 @@ from rich.text import Text
 
 from experiments.diagnose.cells import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
 from harness import provenance
-from harness.csvfile import Row, number, ok_rows, read_table
 from harness.drawing.format import count_noun, digits, factor, percent
 from harness.drawing.labels import SETS
 from harness.drawing.rendering import Rendering
+from harness.table import Row, ok_rows, read_table
 from paper.accuracy import describe
 from paper.findings import BUSY_CORES, Diagnosis, best
 from paper.pages import render_page, segment
@@ -43,7 +43,7 @@ def words_of(diagnosis: Diagnosis) -> tuple[str, list[str], str]:
         "diagnosis_words.jinja",
         diagnosis=diagnosis,
         accuracy=describe(accuracy[0]) if accuracy else "",
-        busy_cores=[number(row["other_cores"]) or 0.0 for row in diagnosis.proved],
+        busy_cores=[row["other_cores"] or 0.0 for row in diagnosis.proved],
         busy_from=BUSY_CORES,
         count_noun=count_noun,
         median=median,
@@ -89,10 +89,10 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         verdict=verdict,
         proof=proof,
         diagnosis=diagnosis,
-        segments=[segment(row["stage"], float(row["share"])) for row in diagnosis.stages],
+        segments=[segment(row["stage"], row["share"]) for row in diagnosis.stages],
         images=_compared_images(diagnosis),
         groups=groups,
-        fastest=max(number(row["high_img_per_s"]) or 0.0 for row in (*alone, *stacked)),
+        fastest=max(row["high_img_per_s"] or 0.0 for row in (*alone, *stacked)),
         first=diagnosis.first,
         errors=(percent(RATE_ERROR, 0), percent(GAIN_ERROR, 0)),
         embed_command=embed_command(diagnosis),
@@ -123,8 +123,8 @@ def embed_command(diagnosis: Diagnosis) -> str:
 def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
     """Print where the time goes, what to fix first, what each fix will bring, and the proof."""
     headline, verdict, proof = words_of(diagnosis)
-    total = sum(number(row["ms_per_image"]) or 0 for row in diagnosis.stages)
-    longest = [row for row in diagnosis.by_share if float(row["share"]) >= _NAMED_SHARE]
+    total = sum(row["ms_per_image"] or 0 for row in diagnosis.stages)
+    longest = [row for row in diagnosis.by_share if row["share"] >= _NAMED_SHARE]
     shares = ", ".join(f"{row['stage']} {percent(row['share'], 0)}" for row in longest)
     time = f"Where the time goes, {digits(total)} ms per image: {shares}."
     style = "bold green" if diagnosis.first else "bold yellow"
@@ -176,8 +176,9 @@ def _print_fixes(diagnosis: Diagnosis, console: Console) -> None:
 
 def _compared_images(diagnosis: Diagnosis) -> list[Row]:
     """Your images, then the paper's two sets; what the paper does not say is empty."""
-    yours = diagnosis.images[0]
-    papers = [dict.fromkeys(yours, "") | row for row in read_table(_PAPERS_SETS)]
-    for row in papers:
-        row["source"] = f"the paper's {SETS[row['image_set']]}"
-    return [yours, *papers]
+    yours, papers = diagnosis.images[0], read_table(_PAPERS_SETS)
+    missing = dict.fromkeys(yours)
+    return [
+        yours,
+        *({**missing, **row, "source": f"the paper's {SETS[row['image_set']]}"} for row in papers),
+    ]

@@ -1,86 +1,87 @@
 """Two regenerated folders compared, in what both of them ran: what must be equal, what may vary.
 
-Measured columns (times, rates, shares, memory) may differ by a tolerance that the caller gives;
-computed ones (PSNR, cosine) by rounding only; all others describe what was measured, and must be
-equal to the letter. A table or a row that one folder did not run is counted and not compared.
+A column's kind says how its cells compare (`harness.table`): measured numbers may lie apart by a
+tolerance that the caller gives, facts and computed ones by rounding. Beyond the tolerance a number
+`differs`; it is `inconclusive` where the repeats of both sides overlap all the same. A table, a row
+or a column that one folder lacks is counted and not compared. First come the numbers that matter:
+those that the claims cite.
 """
 
-import re
-from collections.abc import Container, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-import numpy as np
-
-from experiments.common import columns
 from experiments.fast import cells as fast
 from experiments.opt import cells as opt
 from experiments.t4 import cells as t4
-from harness.csvfile import read_columns, read_table
 from harness.drawing.format import count_noun
+from harness.table import Column, Row, cell_of, column, read_columns, read_table, table_of
 from paper import claims
+from paper.claims import DIFFERS, HEADLINE, HELD, INCONCLUSIVE
 from wallclock.errors import UsageError, UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Verdicts, which only restate other tables, and recorded spans, which differ from run to run.
 SKIPPED = frozenset({claims.CSV, t4.TIMELINE_CSV, opt.TIMELINE_CSV, fast.TIMELINE_CSV})
-#: Relative difference of the same computation on another machine.
-COMPUTED_TOLERANCE = 1e-3
+#: Relative difference that rounding makes: a spreadsheet's three digits, too.
+ROUNDING = 5e-3
 #: A share, or a stage's share of the wall time, below this is noise, however large the ratio.
 NOISE_FLOOR = 0.01
-
-_MEASURED_COLUMN = re.compile(
-    r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call)$"
-    r"|(_min|_max|_difference|_[mg]ib)$"
-    r"|^(gpu_util_mean|gpu_power_w|sm_clock_mhz|cpu_cores_used|usd_per_million)$"
-    r"|^(utilization|utilization_all_walls|slowdown|crossover_batch|workers_needed)$"
-)
-_FRACTION_COLUMN = re.compile(r"(_share|_difference)$")
-_COMPUTED_COLUMNS = frozenset({"psnr_db", "cosine", "cosine_min"})
-#: In the name of a measured value: its unit, a statistic, or what it is.
-_MEASURED_WORDS = frozenset(
-    columns(
-        "s ms us ns kb mb gb mib gib mhz w px db megapixels per usd hours share n",
-        "min max mean median used cosine error efficiency utilization speedup vs ratio gain",
-    )
-)
-#: Settings whose names carry a unit, too.
-_SETTINGS_WITH_UNIT = frozenset(columns("service_ms service_ms_per_image latency_bound_ms"))
-#: What a row says of itself, and what it found out about the run.
-_REMARKS = frozenset(
-    columns(
-        "origin status reason note gate repeats steady library settings provider attention",
-        "limited_by throttle_reasons other_variants other_cores calm_repeats level next next_close",
-        "read_back sink_checked neighbours_kept knee largest_in_bound workers_needed",
-    )
-)
+#: So many numbers come first.
+N_FIRST = 10
+#: Exit status where nothing differs, but one folder lacks a table, rows or a column.
+ONE_SIDED = 3
 #: A row with one of these was not run: here it cannot be.
 _NOT_RUN = ("unavailable", "not applicable")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One difference between two folders. `row` and `column` are empty for a complete table."""
+class Number(NamedTuple):
+    """A number that a claim cites, as both folders have it, in the claim's unit."""
+
+    claim: claims.Claim
+    a: float
+    b: float
+    verdict: str
+
+
+class Difference(NamedTuple):
+    """One cell that differs, or whose repeats leave it open: `verdict` says which."""
 
     csv: str
     row: str
     column: str
     a: str
     b: str
+    verdict: str = DIFFERS
 
 
 @dataclass
 class Comparison:
     """What differs, and in a line for each what only one folder ran."""
 
+    numbers: list[Number]
     differences: list[Difference] = field(default_factory=list)
     one_sided: list[str] = field(default_factory=list)
-    #: Tables and rows that both folders have a result for.
+    #: What both folders have a result for.
     n_tables: int = 0
     n_rows: int = 0
+    n_cells: int = 0
+
+    @property
+    def status(self) -> int:
+        """Exit status: 1 where a number differs; 3 where one folder lacks something; else 0."""
+        verdicts = {each.verdict for each in self.differences} | {n.verdict for n in self.numbers}
+        if DIFFERS in verdicts:
+            return 1
+        return ONE_SIDED if self.one_sided else 0
+
+    @property
+    def verdicts(self) -> "Counter[str]":
+        """How many cells held, differ or are inconclusive."""
+        counts = Counter(difference.verdict for difference in self.differences)
+        counts[HELD] = self.n_cells - len(self.differences)
+        return counts
 
 
 def compare(dir_a: Path, dir_b: Path, tolerance: float) -> Comparison:
@@ -93,13 +94,13 @@ def compare(dir_a: Path, dir_b: Path, tolerance: float) -> Comparison:
     names_a, names_b = _tables(dir_a), _tables(dir_b)
     if not names_a & names_b:
         raise UserError(f"{dir_a} and {dir_b} have no table in common: there is nothing to compare")
-    result = Comparison()
+    result = Comparison(_numbers(dir_a, dir_b, tolerance))
     for side, names in (("A", names_a - names_b), ("B", names_b - names_a)):
         if names:
             tables = f"{count_noun(len(names), 'table')} only in {side}"
             result.one_sided.append(f"{tables}: {', '.join(sorted(names))}")
     for name in sorted(names_a & names_b):
-        _compare_tables(name, dir_a / name, dir_b / name, tolerance, result)
+        _compare_tables(dir_a / name, dir_b / name, tolerance, result)
     return result
 
 
@@ -110,170 +111,149 @@ def _tables(folder: Path) -> set[str]:
     return names
 
 
-def _compare_tables(
-    name: str, path_a: Path, path_b: Path, tolerance: float, result: Comparison
-) -> None:
-    import pandas as pd
+def _numbers(dir_a: Path, dir_b: Path, tolerance: float) -> list[Number]:
+    """The numbers that matter most of those that both folders have; each quantity once."""
+    cited = claims.load(claims.CLAIMS)
+    counted = claims.counting(cited)
+    a, b = claims.measure(cited, dir_a), claims.measure(cited, dir_b)
+    both = [claim for claim in cited if claim.id in a.keys() & b.keys() & counted]
+    first = sorted(both, key=lambda claim: claim.role != HEADLINE)[:N_FIRST]
+    numbers = []
+    for claim in first:
+        (x, *of_a), (y, *of_b) = a[claim.id], b[claim.id]
+        margin = tolerance * max(abs(x), abs(y))
+        numbers.append(Number(claim, x, y, _verdict(x, y, margin, of_a, of_b)))
+    return numbers
 
-    a, b = _frame(path_a), _frame(path_b)
-    result.differences += _unlike_columns(name, _columns(a), _columns(b))
-    columns = [column for column in _columns(a) if column in b]
-    keys = _keys(a[columns], b[columns])
-    rows_a, rows_b = _matched(a, b, keys)
-    only = {"A": len(a) - len(rows_a), "B": len(b) - len(rows_b)}
-    # As many rows as both have, in one order.
-    a, b = a.iloc[rows_a].reset_index(drop=True), b.iloc[rows_b].reset_index(drop=True)
-    if "status" in columns:
-        lacks_a, lacks_b = a["status"].isin(_NOT_RUN), b["status"].isin(_NOT_RUN)
-        only["A"] += int((~lacks_a & lacks_b).sum())
-        only["B"] += int((lacks_a & ~lacks_b).sum())
-        ran = ~lacks_a & ~lacks_b
-        a, b = a[ran], b[ran]
-    words = [f"{count_noun(n, 'row')} only in {side}" for side, n in only.items() if n]
-    if words:
-        result.one_sided.append(f"{name}: {', '.join(words)}")
-    if len(a):
+
+def _verdict(
+    x: float, y: float, margin: float, of_a: Sequence[float], of_b: Sequence[float]
+) -> str:
+    """`of_a`, `of_b`: lowest and highest repeat of each side; empty where they are not known."""
+    if abs(x - y) <= margin:
+        return HELD
+    known = of_a and of_b and of_a[0] < of_a[1] and of_b[0] < of_b[1]
+    if known and of_a[0] <= of_b[1] and of_b[0] <= of_a[1]:
+        return INCONCLUSIVE
+    return DIFFERS
+
+
+def _compare_tables(path_a: Path, path_b: Path, tolerance: float, result: Comparison) -> None:
+    a, b = read_table(path_a), read_table(path_b)
+    names_a, names_b = read_columns(path_a), read_columns(path_b)
+    columns = [column(table_of(path_a), name) for name in names_a if name in names_b]
+    keys = _keys(columns, a, b)
+    rows_a, rows_b = _named(a, keys), _named(b, keys)
+    pairs = [(row, rows_b[name]) for name, row in rows_a.items() if name in rows_b]
+    only = {"A": len(a) - len(pairs), "B": len(b) - len(pairs)}
+    ran = []
+    for x, y in pairs:
+        lacks_a, lacks_b = (row.get("status") in _NOT_RUN for row in (x, y))
+        only["A"] += lacks_b and not lacks_a
+        only["B"] += lacks_a and not lacks_b
+        if not lacks_a and not lacks_b:
+            ran.append((x, y))
+    lines = [f"{count_noun(n, 'row')} only in {side}" for side, n in only.items() if n]
+    for side, extra in (("A", {*names_a} - {*names_b}), ("B", {*names_b} - {*names_a})):
+        if extra:
+            lines.append(f"the column {', '.join(sorted(extra))} only in {side}")
+    if lines:
+        result.one_sided.append(f"{path_a.name}: {', '.join(lines)}")
+    if ran:
         result.n_tables += 1
-        result.n_rows += len(a)
-    labels = pd.Series([_label(rows_a[row] + 1, a.loc[row], keys) for row in a.index], a.index)
-    alike = a["status"] == b["status"] if "status" in columns else pd.Series(True, a.index)
-    for column in columns:
-        # Of a result that one side alone has, its status says enough.
-        rows = slice(None) if column == "status" else alike
-        cells = a[rows], b[rows], labels[rows]
-        result.differences += _unlike_cells(name, column, *cells, tolerance)
+        result.n_rows += len(ran)
+    number_of = {id(row): number for number, row in enumerate(a, start=1)}
+    labels = [f"{number_of[id(x)]} {_label(x, keys or _facts(columns, x))}".strip() for x, _ in ran]
+    extremes = {end for each in columns for end in each.limits if {*each.limits} <= {*names_a}}
+    for each in columns:
+        if each.kind != "note" and each.name not in extremes:
+            compared = [
+                (label, x, y)
+                for label, (x, y) in zip(labels, ran, strict=True)
+                # Of a result that one side alone has, its status says enough.
+                if each.name == "status" or x.get("status") == y.get("status")
+            ]
+            result.n_cells += len(compared)
+            result.differences += _unlike_cells(path_a.name, each, compared, tolerance)
 
 
-def _frame(path: Path) -> "pd.DataFrame":
-    """A table as text, cell by cell."""
-    import pandas as pd
-
-    return pd.DataFrame(read_table(path), columns=read_columns(path), dtype=object)
-
-
-def _columns(frame: "pd.DataFrame") -> list[str]:
-    return [str(column) for column in frame.columns]
-
-
-def _unlike_columns(name: str, a: Sequence[str], b: Sequence[str]) -> list[Difference]:
-    one_sided = sorted({*a} ^ {*b})
-    if not one_sided and a != b:
-        return [Difference(name, "", "", "columns in one order", "in another")]
-    sides = (("present", "missing"), ("missing", "present"))
-    return [Difference(name, "", column, *sides[column in b]) for column in one_sided]
-
-
-def _keys(a: "pd.DataFrame", b: "pd.DataFrame") -> list[str]:
+def _keys(columns: Sequence[Column], a: Sequence[Row], b: Sequence[Row]) -> list[str]:
     """The columns that name a table's rows: of its settings, the fewest that tell them apart.
 
     A setting that is the same in all rows is none: it must be equal, and may differ. Where settings
     do not suffice, the number of images does.
     """
-    named = [column for column in _columns(a) if column == "n" or _is_setting(column)]
-    settings = [column for column in named if f"{column}_min" not in a]
-    images = ["n_images"] if "n_images" in a else []
+
+    def n_told(names: Sequence[str]) -> list[int]:
+        return [len({tuple(row[name] for name in names) for row in rows}) for rows in (a, b)]
+
+    settings = [each.name for each in columns if each.kind == "setting"]
+    images = [each.name for each in columns if each.name == "n_images"]
     keys: list[str] = []
-    for column in (*settings, *images):
-        if _n_told(a, b, [*keys, column]) != _n_told(a, b, keys):
-            keys.append(column)
+    for name in (*settings, *images):
+        if n_told([*keys, name]) != n_told(keys):
+            keys.append(name)
     # A later one may tell apart what an earlier one did: of a loader the images, not its variant.
-    for column in keys[1:]:
-        others = [key for key in keys if key != column]
-        if _n_told(a, b, others) == _n_told(a, b, keys):
+    for name in keys[1:]:
+        others = [key for key in keys if key != name]
+        if n_told(others) == n_told(keys):
             keys = others
     return keys
 
 
-def _n_told(a: "pd.DataFrame", b: "pd.DataFrame", columns: list[str]) -> list[int]:
-    """How many rows of each table these columns tell apart."""
-    if not columns:
-        return [min(len(a), 1), min(len(b), 1)]
-    return [len(frame[columns].drop_duplicates()) for frame in (a, b)]
+def _named(rows: Sequence[Row], keys: Sequence[str]) -> dict[tuple[object, ...], Row]:
+    """The rows by their keys, and of rows with equal keys by their order."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    named = {}
+    for row in rows:
+        name = tuple(row[key] for key in keys)
+        named[(*name, seen[name])] = row
+        seen[name] += 1
+    return named
 
 
-def _matched(
-    a: "pd.DataFrame", b: "pd.DataFrame", keys: Sequence[str]
-) -> tuple[list[int], list[int]]:
-    """The numbers of the rows that have the same keys in both, in A's order; the first is 0.
-
-    Of rows with equal keys the first of A goes with the first of B, and so on.
-    """
-    import pandas as pd
-
-    indices = []
-    for frame in (a, b):
-        named = frame[list(keys)]
-        place = named.groupby(list(keys)).cumcount() if keys else pd.Series(range(len(frame)))
-        indices.append(pd.MultiIndex.from_frame(named.assign(place=place)))
-    in_b = indices[1].get_indexer(indices[0])
-    pairs = [(row, int(other)) for row, other in enumerate(in_b) if other >= 0]
-    return [row for row, _ in pairs], [other for _, other in pairs]
+def _facts(columns: Sequence[Column], row: Row) -> list[str]:
+    """What names the only row of a table: its first two settings."""
+    return [each.name for each in columns if each.kind == "setting" and cell_of(row[each.name])][:2]
 
 
-def _label(number: int, row: "pd.Series[str]", keys: Sequence[str]) -> str:
-    """A row's number in A and what names it: `2 opencv`; of a single row the first two settings."""
-    facts = [name for name in row.index if row[name] and not _varies(name, row.index)]
-    named = keys or facts[:2]
-    return " ".join([str(number), *(row[column] for column in named if row[column])])
-
-
-def _varies(column: str, columns: Container[str]) -> bool:
-    """Whether a column was measured: by its name, or as the lowest repeat stands beside it."""
-    if column in _COMPUTED_COLUMNS or f"{column}_min" in columns:
-        return True
-    return _MEASURED_COLUMN.search(column) is not None
+def _label(row: Row, names: Sequence[str]) -> str:
+    return " ".join(filter(None, (cell_of(row[name]) for name in names)))
 
 
 def _unlike_cells(
-    name: str,
-    column: str,
-    a: "pd.DataFrame",
-    b: "pd.DataFrame",
-    labels: "pd.Series[str]",
-    tolerance: float,
+    csv: str, column: Column, compared: Sequence[tuple[str, Row, Row]], tolerance: float
 ) -> Iterator[Difference]:
-    """The cells of a column that differ; one difference for all rows where it is the same."""
-    unlike = a[column] != b[column]
-    if _varies(column, a):
-        unlike &= ~_is_close(column, a, b, tolerance)
-    pairs = list(zip(a[column][unlike], b[column][unlike], strict=True))
-    if len(pairs) == len(a) > 1 and len({*pairs}) == 1:
-        yield Difference(name, f"all {len(pairs)} rows", column, *pairs[0])
+    """The cells of a column that do not hold; one difference for all rows where it is the same."""
+    unlike = []
+    for label, a, b in compared:
+        verdict = _verdict_of_cells(column, a, b, tolerance)
+        if verdict != HELD:
+            cells = cell_of(a[column.name]), cell_of(b[column.name])
+            unlike.append(Difference(csv, label, column.name, *cells, verdict))
+    if len(unlike) == len(compared) > 1 and len({difference[3:] for difference in unlike}) == 1:
+        yield unlike[0]._replace(row=f"all {len(unlike)} rows")
         return
-    for label, (x, y) in zip(labels[unlike], pairs, strict=True):
-        yield Difference(name, label, column, x, y)
+    yield from unlike
 
 
-def _is_close(
-    column: str, a: "pd.DataFrame", b: "pd.DataFrame", tolerance: float
-) -> "pd.Series[bool]":
-    """Whether the numbers of a column lie within the tolerance; no text and no empty cell does."""
-    x, y = _numbers(a, column), _numbers(b, column)
-    relative = COMPUTED_TOLERANCE if column in _COMPUTED_COLUMNS else tolerance
-    largest = np.fmax(x.abs(), y.abs())
-    margin = np.fmax(relative * largest, _floor(column, a, b))
-    return ((x - y).abs() <= margin) & np.isfinite(largest)
+def _verdict_of_cells(column: Column, a: Row, b: Row, tolerance: float) -> str:
+    x, y = a[column.name], b[column.name]
+    if x == y:
+        return HELD
+    if x is None or y is None or not column.is_number:
+        return DIFFERS
+    if column.kind == "measured":
+        margin = max(tolerance * max(abs(x), abs(y)), _floor(column, a, b))
+        ends = [[row[end] for end in column.limits if row.get(end) is not None] for row in (a, b)]
+        return _verdict(x, y, margin, *ends)
+    is_count = isinstance(x, int) and isinstance(y, int)
+    return _verdict(x, y, 0 if is_count else ROUNDING * max(abs(x), abs(y)), (), ())
 
 
-def _floor(column: str, a: "pd.DataFrame", b: "pd.DataFrame") -> "pd.Series[float] | float":
+def _floor(column: Column, a: Row, b: Row) -> float:
     """The difference below which a number is noise, in its own unit; 0 where there is none."""
-    if _FRACTION_COLUMN.search(column):
+    if column.unit in ("0 to 1", "relative"):
         return NOISE_FLOOR
-    is_seconds = column.endswith("_s") and not column.endswith("_per_s")
-    if is_seconds and "wall_s" in a and "wall_s" in b:
-        walls = _numbers(a, "wall_s"), _numbers(b, "wall_s")
-        return NOISE_FLOOR * walls[0].where(walls[0] > walls[1], walls[1])
-    return 0.0
-
-
-def _numbers(frame: "pd.DataFrame", column: str) -> "pd.Series[float]":
-    import pandas as pd
-
-    return pd.to_numeric(frame[column], errors="coerce").astype(float)
-
-
-def _is_setting(column: str) -> bool:
-    """Whether a column says what was run, not what was measured."""
-    if column in _SETTINGS_WITH_UNIT:
-        return True
-    return column not in _REMARKS and _MEASURED_WORDS.isdisjoint(column.split("_"))
+    walls = [row["wall_s"] for row in (a, b) if row.get("wall_s") is not None]
+    return NOISE_FLOOR * max(walls) if column.unit == "s" and len(walls) == 2 else 0.0

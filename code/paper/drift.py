@@ -18,9 +18,9 @@ from harness import provenance
 from harness.corpora import ProgressHook, folder, image_stats
 from harness.corpora import manifest as manifests
 from harness.corpora.image_stats import MEASURES, ImageStats
-from harness.csvfile import read_table, write_table
 from harness.drawing.format import digits
 from harness.spec import CorpusSpec
+from harness.table import Row, read_table, write_table
 from paper.terminal import print_table
 from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError
@@ -29,21 +29,8 @@ from wallclock.progress import CorpusProgress, bars
 from wallclock.summary import quantile
 
 COLUMNS = (
-    "measure",
-    "a_p50",
-    "a_p90",
-    "b_p50",
-    "b_p90",
-    "shift",
-    "ks",
-    "ks_limit",
-    "drifted",
-    "verdict",
-    "a_images",
-    "b_images",
-    "origin",
-    "status",
-    "reason",
+    *("measure", "a_p50", "a_p90", "b_p50", "b_p90", "shift", "ks", "ks_limit", "drifted"),
+    *("verdict", "a_images", "b_images", "origin", "status", "reason"),
 )
 
 #: The statistic of two equal folders exceeds its limit once in a thousand comparisons.
@@ -169,7 +156,7 @@ def _share_row(name: str, a: float, b: float, limit: float) -> dict[str, object]
     }
 
 
-def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
+def print_drift(rows: Sequence[Row], console: Console) -> None:
     """Print drift.csv, what drifted in colour, and one line that sums it up."""
     numbers = ("A median", "A p90", "B median", "B p90", "shift", "KS", "limit")
     lines = []
@@ -180,15 +167,15 @@ def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
             digits(row["a_p90"]),
             digits(row["b_p50"]),
             digits(row["b_p90"]),
-            f"{float(row['shift']):+.1%}",
+            f"{row['shift']:+.1%}",
             digits(row["ks"]),
             digits(row["ks_limit"]),
             row["verdict"].split(":")[0],
         )
-        style = "bold red" if row["drifted"] == "yes" else ""
+        style = "bold red" if row["drifted"] else ""
         lines.append([Text(cell, style) for cell in cells])
     print_table(("", *numbers, "verdict"), lines, console, right=numbers)
-    drifted = ", ".join(row["measure"] for row in rows if row["drifted"] == "yes")
+    drifted = ", ".join(row["measure"] for row in rows if row["drifted"])
     images = f"{rows[0]['a_images']} images of A, {rows[0]['b_images']} of B"
     summary = f"drift in {drifted}" if drifted else "no drift"
     console.print(Text(f"{images}: {summary}", style="bold"))

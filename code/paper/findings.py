@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from experiments.diagnose.cells import is_slow
 from experiments.diagnose.predictions import ELSEWHERE
-from harness.csvfile import Row, number
 from harness.drawing.format import percent
+from harness.table import Row
 from wallclock.predict.intervals import NOTICEABLE, Gain
 
 #: Other programs disturb what is measured from so many cores on.
@@ -17,7 +17,7 @@ BUSY_SPREAD = 0.3
 
 def gain_of(row: Row) -> float:
     """The speedup of a row: as measured, if it and the present recipe ran; else as predicted."""
-    return number(row["measured_speedup"]) or number(row["predicted_speedup"]) or 0.0
+    return row["measured_speedup"] or row["predicted_speedup"] or 0.0
 
 
 def is_recommended(row: Row) -> bool:
@@ -28,15 +28,15 @@ def is_recommended(row: Row) -> bool:
     if row["status"] != "ok" or was_busy(row):
         return False
     speedup = gain_of(row)
-    low = speedup if row["measured_speedup"] else number(row["low_speedup"]) or 0.0
+    low = speedup if row["measured_speedup"] else row["low_speedup"] or 0.0
     return Gain(speedup, low, speedup).is_recommended
 
 
 def was_busy(row: Row) -> bool:
     """Whether something else ran while what a row says was measured: end to end, or its costs."""
     if row["measured_img_per_s"]:
-        return (number(row["other_cores"]) or 0.0) >= BUSY_CORES
-    cores, spread = number(row["cost_other_cores"]), number(row["cost_spread"])
+        return (row["other_cores"] or 0.0) >= BUSY_CORES
+    cores, spread = row["cost_other_cores"], row["cost_spread"]
     return (cores or 0.0) >= BUSY_CORES or (spread or 0.0) >= BUSY_SPREAD
 
 
@@ -49,7 +49,7 @@ class Advice:
     @property
     def share(self) -> float:
         """Of the time that these stages take together."""
-        return sum(float(row["share"]) for row in self.rows)
+        return sum((row["share"] for row in self.rows), 0.0)
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,18 @@ class Diagnosis:
     @property
     def on_cpu(self) -> bool:
         """Whether the forward pass shares the cores with the loader."""
-        return self.present["device_kind"] == "cpu" and self.present["weights"] != "none"
+        return (self.present["device_kind"], self.present["weights"] == "none") == ("cpu", False)
 
     @property
     def elsewhere(self) -> bool:
         """Whether the predictions are for a box that is not here."""
-        return self.present["device"].endswith(ELSEWHERE)
+        return str(self.present["device"]).endswith(ELSEWHERE)
 
     @property
     def device(self) -> str:
         """What runs the forward pass."""
         if self.elsewhere:
-            return self.present["device"].split()[0]
+            return str(self.present["device"]).split()[0]
         if self.present["weights"] == "none":
             return "mock model"
         return "CPU" if self.on_cpu else "GPU"
@@ -118,7 +118,7 @@ class Diagnosis:
     @property
     def by_share(self) -> list[Row]:
         """The nine stages, the longest first."""
-        return sorted(self.stages, key=lambda row: -(number(row["share"]) or 0))
+        return sorted(self.stages, key=lambda row: -(row["share"] or 0))
 
     @property
     def checklist(self) -> list[Advice]:
@@ -127,7 +127,7 @@ class Diagnosis:
         for row in self.by_share:
             by_fix.setdefault(row["fix"], []).append(row)
         listed = [Advice(rows) for rows in by_fix.values()]
-        return sorted(listed, key=lambda each: -(number(each.rows[0]["predicted_speedup"]) or 0))
+        return sorted(listed, key=lambda each: -(each.rows[0]["predicted_speedup"] or 0))
 
     @property
     def harmful(self) -> list[Row]:
@@ -146,7 +146,7 @@ class Diagnosis:
     @property
     def bottleneck(self) -> Row:
         """The stage that limits the rate."""
-        return next(row for row in self.stages if row["is_bottleneck"] == "yes")
+        return next(row for row in self.stages if row["is_bottleneck"])
 
     @property
     def first(self) -> Row | None:
@@ -174,7 +174,7 @@ class Diagnosis:
 
     def _no_loader(self) -> str:
         """What could help where the model takes the time."""
-        bound = number(self.present["faster_accelerator_speedup"]) or 1.0
+        bound = self.present["faster_accelerator_speedup"] or 1.0
         text = "no loader will help"
         if bound < NOTICEABLE:
             return f"{text}."

@@ -7,18 +7,16 @@ follows such a marker up to the end of its line; a test compares.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness import provenance
-from harness.csvfile import read_table
-from paper import accuracy, claims
+from harness.table import read_table
+from paper import accuracy, claims, quoted
 from paper.provenance_files import META, PACKED, read_provenance
 from wallclock.errors import UserError
 
-#: Names files: `name = path`.
-NUMBERS = provenance.ROOT / "docs" / "numbers.txt"
 #: The marker with the name of a file, and the rest of its line.
 MARKER = re.compile(r"(<!--machine: (\w+)-->).*")
 #: Columns with the number of times that a row was measured.
@@ -27,15 +25,9 @@ _SHORT_COMMIT = 7
 
 
 def documents() -> list[Path]:
-    """The Markdown files of the checkout's top and of docs/."""
-    return sorted([*provenance.ROOT.glob("*.md"), *(provenance.ROOT / "docs").glob("*.md")])
-
-
-def files() -> dict[str, Path]:
-    """Name → path of the tables that docs/numbers.txt names."""
-    pairs = (line.split(" = ", 1) for line in NUMBERS.read_text(encoding="utf-8").splitlines())
-    named = {pair[0]: pair[1] for pair in pairs if pair[-1].endswith(".csv")}
-    return {name: provenance.ROOT / path for name, path in named.items()}
+    """The Markdown files of the checkout's top, of docs/ and of the reference runs."""
+    patterns = ("*.md", "docs/*.md", "data/reference/*/README.md")
+    return [path for pattern in patterns for path in sorted(provenance.ROOT.glob(pattern))]
 
 
 def rewritten(text: str, tables: Mapping[str, Path]) -> str:
@@ -118,7 +110,7 @@ def _repeats(table: Path, metas: Sequence[Mapping[str, Any]]) -> list[str]:
     """`n = 3`, or `n = 1 to 3` if rows differ; empty for a derived table and without counts."""
     if len(metas) != 1:
         return []
-    counts = [int(row[name]) for row in read_table(table) for name in _COUNTS if row.get(name)]
+    counts = [row[name] for row in read_table(table) for name in _COUNTS if row.get(name)]
     if not counts:
         repeats = (record["repeat"] for meta in metas for record in meta.get("records", ()))
         counts = [max(repeats, default=-1) + 1]
@@ -129,8 +121,17 @@ def _repeats(table: Path, metas: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def differing(paths: Iterable[Path]) -> dict[Path, str]:
-    """The documents whose marked lines differ from the provenance, and their new text."""
-    tables = files()
+    """The documents whose marked lines or numbers differ from the tables, and their new text."""
+    tables = quoted.files()
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    new = {path: rewritten(text, tables) for path, text in texts.items()}
+    new = {path: quoted.rewritten(rewritten(text, tables)) for path, text in texts.items()}
     return {path: text for path, text in new.items() if text != texts[path]}
+
+
+def changes(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """Each marked number or line that differs: with its marker, then without."""
+    for pattern in (MARKER, quoted.MARKED):
+        marked = zip(pattern.finditer(old), pattern.finditer(new), strict=True)
+        for before, after in marked:
+            if before[0] != after[0]:
+                yield before[0], after[0].removeprefix(before[1])

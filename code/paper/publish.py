@@ -10,9 +10,9 @@ from typing import Any
 
 from experiments import contents
 from harness import records
-from harness.csvfile import write_table
 from harness.drawing.rendering import Rendering
 from harness.records import Record
+from harness.table import write_table
 from paper import claims, diagnosis, figures, footnotes, report, tables
 from paper.claims import Verdict
 from wallclock.files import pretty_json, write_text

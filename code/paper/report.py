@@ -11,11 +11,12 @@ from markupsafe import Markup, escape
 
 from experiments import contents
 from experiments.serial import cells as serial
-from harness.csvfile import Row, number, read_columns, read_table
 from harness.drawing import format as formats
 from harness.drawing import labels
 from harness.drawing.rendering import NothingToDrawError, Rendering
+from harness.table import Row, cell_of, read_columns, read_table
 from paper import claims, figures, tables
+from paper.cited import select
 from paper.pages import render_page, segment
 from paper.provenance_files import read_provenance
 from paper.tables.table import Source, Table, find, format_value
@@ -28,23 +29,6 @@ STEM = "report"
 _MAX_ROWS = 40
 #: A table with more columns than this is shown transposed.
 _MAX_COLUMNS = 13
-#: Claims for a reader in a hurry, in this order.
-_HEADLINES = (
-    "serial-original-pil-decode-share",
-    "serial-small-pil-forward-share",
-    "decode-original-speedup",
-    "serial-original-speedup",
-    "optimized-speedup",
-    "runtime-fp16-speedup",
-)
-_VERDICT_MEANS = {
-    claims.HELD: "all repeats lie within the claim’s tolerance of the paper’s number",
-    claims.DIFFERS: "all repeats lie outside the claim’s tolerance",
-    claims.CANNOT_TELL: "the repeats fall on both sides of the tolerance, or are too few",
-    claims.CALIBRATION: "the number is of a mock that was made from the source’s own numbers",
-    claims.NOT_APPLICABLE: "measured, but the claim is about other hardware or images",
-    claims.NOT_RUN: "we have no number",
-}
 
 #: What in a figure's SVG would clash on a page: the prolog, matplotlib's metadata, its style rule
 #: (which would apply to the whole page), its comments.
@@ -67,7 +51,7 @@ class Csv:
     name: str
     anchor: str
     columns: list[str]
-    rows: list[dict[str, str]]
+    rows: list[dict[str, Any]]
     n_rows: int
     experiment: str
 
@@ -108,14 +92,14 @@ class Evidence:
 
     def cells_cited_by(self, verdict: Row) -> Iterator[Source]:
         """The cells that a verdict names, two of them divided by ` / `; absent ones not."""
-        if not verdict["ours"]:
+        if verdict["ours"] is None:
             return
         names, columns = verdict["csv"].split(" / "), verdict["column"].split(" / ")
         for index, selector in enumerate(verdict["row"].split(" / ")):
             csv = self.csvs.get(names[min(index, len(names) - 1)])
             if csv is None:
                 continue
-            row = claims.select(csv.rows, selector)
+            row = select(csv.rows, selector)
             if row is not None:
                 column = columns[min(index, len(columns) - 1)]
                 yield Source(csv.name, csv.rows.index(dict(row)) + 1, column)
@@ -153,8 +137,7 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     if not any(csv.n_rows for csv in run.csvs.values()):
         return Rendering(STEM, (), f"no table in {tables_dir.name}/")
     path = tables_dir / claims.CSV
-    verdicts = read_table(path) if path.is_file() else []
-    by_id = {verdict["id"]: verdict for verdict in verdicts}
+    verdicts = claims.annotated(read_table(path)) if path.is_file() else []
     counts = Counter(verdict["verdict"] for verdict in verdicts)
     judged = [verdict for verdict in verdicts if verdict["verdict"] in claims.JUDGED]
     metas = _metas(tables_dir)
@@ -169,10 +152,10 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         "report.html.jinja",
         run=run,
         verdicts=verdicts,
-        counts=[(word, counts[word], means) for word, means in _VERDICT_MEANS.items()],
+        counts=[(word, counts[word], means) for word, means in claims.VERDICTS.items()],
         judged=judged,
         unjudged=[verdict for verdict in verdicts if verdict not in judged],
-        headlines=[by_id[name] for name in _HEADLINES if by_id.get(name) in judged],
+        headlines=[each for each in judged if each["role"] == claims.HEADLINE],
         bars=list(_bars(run)),
         figures=figures.FIGURES,
         drawn=[stem for stem in figures.FIGURES if text_of(f"{stem}.svg")],
@@ -188,6 +171,7 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         inline=inline,
         unique_items=unique_items,
         format_value=format_value,
+        cell_of=cell_of,
     )
     write_text(figures_dir / f"{STEM}.html", page)
     return Rendering(STEM, (figures_dir / f"{STEM}.html",))
@@ -245,7 +229,7 @@ def _bars(run: Evidence) -> Iterator[dict[str, Any]]:
             continue
         segments = []
         for stage in STAGES:
-            share = number(pil.row[f"{stage}_share"])
+            share = pil.row[f"{stage}_share"]
             if share:
                 (href,) = run.hrefs([Source(csv, pil.index, f"{stage}_share")])
                 segments.append(segment(stage, share, href))
@@ -283,7 +267,7 @@ def _notes(verdicts: Sequence[Row]) -> list[tuple[str, list[str]]]:
 
 def _two_values(verdict: Row) -> str:
     """A number of the paper and what the paper says of it elsewhere; empty without one."""
-    if not verdict["other_value"]:
+    if verdict["other_value"] is None:
         return ""
     unit = verdict["unit"]
     values = (formats.with_unit(verdict[name], unit) for name in ("paper_value", "other_value"))

@@ -13,11 +13,11 @@ from experiments import contents
 from harness import provenance, records, runner
 from harness.corpora import prepare
 from harness.corpora.manifest import Manifest
-from harness.csvfile import Row, ok_rows, read_table
 from harness.drawing.format import count_noun
 from harness.plan import Plan
 from harness.processes import busiest_other
 from harness.spec import Cell, Settings
+from harness.table import Row, ok_rows, read_table
 from paper import diagnosis, terminal
 from paper import report as report_page
 from paper.publish import Published, publish

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from harness.csvfile import Row, number
+from harness.table import Row
 from wallclock.clock import STAGES
 
 #: Not a stage: the main process waits for its loader to deliver.
@@ -32,9 +32,9 @@ def parse_spans(rows: Sequence[Row]) -> list[Span]:
     """The spans of a timeline table, by start; those of no length left out."""
     spans = []
     for row in rows:
-        start, duration = number(row["start_ms"]), number(row["duration_ms"])
+        start, duration = row["start_ms"], row["duration_ms"]
         if start is not None and duration:
-            spans.append(Span(row["lane"], row["stage"], int(row["batch"]), start, duration))
+            spans.append(Span(row["lane"], row["stage"], row["batch"], start, duration))
     return sorted(spans, key=_order)
 
 
@@ -137,9 +137,9 @@ def merge_by_stage(spans: Sequence[Span]) -> list[Span]:
 
 def total_batches(rows: Sequence[Row]) -> int | None:
     """Batches of the run that a timeline table was recorded from."""
-    if not rows or not number(rows[0]["n_images"]) or not number(rows[0]["batch_size"]):
-        return None
-    return ceil(float(rows[0]["n_images"]) / float(rows[0]["batch_size"]))
+    first = rows[0] if rows else {}
+    images, batch = first.get("n_images"), first.get("batch_size")
+    return ceil(images / batch) if images and batch else None
 
 
 def _lane_order(lane: str) -> tuple[int, int, str]:

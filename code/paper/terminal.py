@@ -5,23 +5,28 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.csvfile import Row, number, read_table
-from harness.drawing.format import count_noun, digits, factor, percent, with_unit
+from harness.drawing.format import EMPTY, count_noun, digits, factor, percent, with_unit
+from harness.table import Row, read_table
 from paper.claims import (
+    ARITHMETIC,
     CALIBRATION,
-    CANNOT_TELL,
     DIFFERS,
+    HEADLINE,
     HELD,
+    INCONCLUSIVE,
     JUDGED,
     NOT_APPLICABLE,
     NOT_RUN,
     VERDICTS,
+    Claim,
     Verdict,
+    counting,
 )
 from paper.diff import Comparison, Difference
 from wallclock.clock import STAGES
@@ -29,7 +34,7 @@ from wallclock.clock import STAGES
 _STYLES = {
     HELD: "green",
     DIFFERS: "bold red",
-    CANNOT_TELL: "yellow",
+    INCONCLUSIVE: "yellow",
     CALIBRATION: "yellow",
     NOT_APPLICABLE: "yellow",
     NOT_RUN: "dim",
@@ -188,27 +193,102 @@ def print_verdicts(
         print_table(("claim", *numbers, "verdict"), rows, console, numbers, gap=1)
     for mark, reason in enumerate(reasons, start=1):
         console.print(Text(f"{mark}: {reason}"))
-    counts = Counter(verdict.verdict for verdict in verdicts)
+    print_counts(verdicts, console)
+
+
+def print_counts(verdicts: Sequence[Verdict], console: Console) -> None:
+    """Print a line for each source of claims: how many quantities have which verdict.
+
+    A quantity that is cited twice counts once; what arithmetic settles is counted apart. No line
+    for a source of which nothing was run.
+    """
+    counted = counting([verdict.claim for verdict in verdicts])
+    for source in dict.fromkeys(verdict.claim.source for verdict in verdicts):
+        group = [verdict for verdict in verdicts if verdict.claim.source == source]
+        if all(verdict.verdict == NOT_RUN for verdict in group):
+            continue
+        counts = Counter(v.verdict for v in group if v.claim.id in counted)
+        parts = [Text(f"{counts[word]} {word}", _STYLES[word]) for word in VERDICTS if counts[word]]
+        if settled := sum(v.claim.role == ARITHMETIC and v.verdict == HELD for v in group):
+            parts.append(Text(f"{settled} held by arithmetic", style="dim"))
+        heading = f"{source}, {count_noun(len(group), 'number')}: "
+        console.print(Text(heading) + Text(" · ").join(parts))
+
+
+def print_headlines(verdicts: Sequence[Verdict], console: Console) -> None:
+    """Print the numbers of the paper that matter most, ours, and where ours stand."""
+    first = [verdict for verdict in verdicts if verdict.claim.role == HEADLINE]
+    _print_numbers(
+        ("paper", "ours"),
+        [
+            (each.claim, each.claim.paper_value, each.ours, _allowed(each.claim), each.verdict)
+            for each in first
+        ],
+        console,
+    )
+
+
+def print_comparison(
+    comparison: Comparison, tolerance: float, console: Console, detail: str = ""
+) -> None:
+    """Print the numbers that matter, what one side did not run, and how many cells differ.
+
+    `detail`: `all` lists every cell that does not hold, `short` prints the last line alone.
+    """
+    if detail != "short":
+        allowed = f"± {100 * tolerance:.3g} %"
+        numbers = [(n.claim, n.a, n.b, allowed, n.verdict) for n in comparison.numbers]
+        _print_numbers(("A", "B"), numbers, console)
+        for line in comparison.one_sided:
+            console.print(Text(f"not compared: {line}", style="dim"))
+    if detail == "all":
+        for csv, differences in groupby(comparison.differences, key=_table_of):
+            console.print(Text(csv, style="bold"))
+            rows = [(f"  {d.row}", d.column, d.a, d.b, _styled(d.verdict)) for d in differences]
+            headings = ("  row", "column", "a", "b", "verdict")
+            print_table(headings, rows, console, right=("a", "b"))
     parts = [
-        Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS if counts[word]
+        Text(f"{comparison.verdicts[word]:,} {word}", _STYLES[word])
+        for word in (DIFFERS, INCONCLUSIVE, HELD)
+        if comparison.verdicts[word]
     ]
-    console.print(Text(f"{len(verdicts)} claims: ") + Text(" · ").join(parts))
-
-
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print under each table a line for each difference; what one side did not run; the counts."""
-    for csv, differences in groupby(comparison.differences, key=_table_of):
-        console.print(Text(csv, style="bold"))
-        rows = [(f"  {d.row}", d.column, d.a, d.b) for d in differences]
-        print_table(("  row", "column", "a", "b"), rows, console, right=("a", "b"))
-    for line in comparison.one_sided:
-        console.print(Text(f"not compared: {line}", style="dim"))
     tables = count_noun(comparison.n_tables, "table")
-    both = f"in {count_noun(comparison.n_rows, 'row')} of {tables} that both ran"
-    if n := len(comparison.differences):
-        console.print(Text(f"{count_noun(n, 'difference')} {both}", style="bold red"))
-    else:
-        console.print(Text(f"no difference beyond the tolerance {both}", style="green"))
+    both = f"cells in {count_noun(comparison.n_rows, 'row')} of {tables} that both ran: "
+    if comparison.one_sided:
+        parts.append(Text(f"{count_noun(len(comparison.one_sided), 'line')} not compared", "dim"))
+    console.print(Text(both) + Text(" · ").join(parts))
+    if comparison.differences and not detail:
+        print_line("ALL=1 lists the cells that differ or are inconclusive", console)
+
+
+def _print_numbers(
+    sides: tuple[str, str],
+    numbers: Sequence[tuple[Claim, float, float | None, str, str]],
+    console: Console,
+) -> None:
+    """A line for each number: both sides, allowed, verdict; below it table, row and column."""
+    if not numbers:
+        return
+    lines: list[tuple[str, ...]] = [("number", *sides, "ratio", "allowed", "verdict")]
+    for claim, a, b, allowed, verdict in numbers:
+        ratio = factor(b / a) if b is not None and a else EMPTY
+        values = (with_unit(value, claim.unit) for value in (a, b))
+        lines.append((claim.id, *values, ratio, allowed, verdict))
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for index, (name, *cells, verdict) in enumerate(lines):
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:-1], strict=True)]
+        line = Text(" ".join([name.ljust(widths[0]), *padded, ""]))
+        console.print(line + (_styled(verdict) if index else Text(verdict)))
+        for csv, row, column in numbers[index - 1][0].cells() if index else ():
+            console.print(Text(f"  {csv}, {row}: {column}", style="dim"))
+
+
+def _allowed(claim: Claim) -> str:
+    return "at most" if claim.tolerance is None else f"± {100 * claim.tolerance:.3g} %"
+
+
+def _styled(verdict: str) -> Text:
+    return Text(verdict, style=_STYLES[verdict])
 
 
 def _table_of(difference: Difference) -> str:
@@ -221,16 +301,16 @@ def _experiment_of(verdict: Verdict) -> str:
 
 def _name(row: Row, columns: Sequence[str]) -> str:
     parts = [_word(column, row[column]) for column in columns if row.get(column)]
-    if "model" in columns and row.get("pruned", "") not in ("", "0"):
+    if "model" in columns and row.get("pruned"):
         parts.append(f"pruned {percent(row['pruned'], 0)}")
     return " ".join(dict.fromkeys(part for part in parts if part not in ("", "null", "all")))
 
 
-def _word(column: str, cell: str) -> str:
+def _word(column: str, cell: Any) -> str:
     """A cell as it reads without its column's name."""
     if column == "fsync":
-        return "with fsync" if cell == "yes" else ""
-    return f"{cell} boxes" if column == "boxes" else cell
+        return "with fsync" if cell else ""
+    return f"{cell} boxes" if column == "boxes" else str(cell)
 
 
 def _result(row: Row) -> tuple[str, str]:
@@ -249,8 +329,8 @@ def _result(row: Row) -> tuple[str, str]:
 
 def _detail(row: Row) -> str:
     if row.get("status", "ok") != "ok":
-        return row.get("reason", "")
-    shares = [(number(row.get(f"{stage}_share", "")) or 0.0, stage) for stage in STAGES]
+        return str(row.get("reason", ""))
+    shares = [(row.get(f"{stage}_share") or 0.0, stage) for stage in STAGES]
     largest = sorted(shares, reverse=True)[:3]
     return " · ".join(f"{stage} {percent(share, 0)}" for share, stage in largest if share >= 0.01)
 

@@ -7,12 +7,12 @@ from matplotlib.figure import Figure
 
 from experiments.ablation import cells as ablation
 from experiments.frontier import pairs
-from harness.csvfile import Row, distinct, join_distinct, ok_rows
 from harness.drawing import style
 from harness.drawing.bars import RATE_COLUMNS, draw_bars
 from harness.drawing.format import factor
 from harness.drawing.labels import SETS, Labels
 from harness.drawing.rendering import Tables, output
+from harness.table import Row, distinct, join_distinct, ok_rows
 
 #: What the steps are called.
 _STEPS = Labels(
@@ -40,7 +40,7 @@ def draw(tables: Tables) -> Figure:
         _draw_ablation(axes, [row for row in rows if row["image_set"] == image_set])
         axes.set_title(SETS[image_set].capitalize())
     # A rung loads as many images as it can in the time: a range says enough. No network runs.
-    counts = [int(row["n_images"]) for row in measured]
+    counts = [row["n_images"] for row in measured]
     described = [dict(row) | {"n_images": "", "weights": ""} for row in measured]
     style.place_caption(
         figure,
@@ -64,7 +64,7 @@ def _draw_ablation(axes: Axes, rows: Sequence[Row]) -> None:
     for row in ok_rows(rows):
         if row["mode"] == "alone":
             position = steps_in_order.index(row["step"])
-            rate = float(row["img_per_s"])
+            rate = row["img_per_s"]
             axes.plot([rate], [position], "o", ms=5, mfc="white", mec=style.INK, zorder=3)
     style.prepare_bar_axes(axes, [_STEPS[step] for step in steps_in_order], 0.32)
     axes.set_xlabel("images per second")

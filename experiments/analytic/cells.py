@@ -20,7 +20,7 @@ from experiments import common
 from experiments.common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from harness import provenance
 from harness.analytic import feed, overlap
-from harness.csvfile import read_table
+from harness.table import read_table
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.summary import median
 
@@ -76,13 +76,13 @@ def source_rows() -> Iterator[Row]:
     lines = _read("resnet50-a100.csv")
     for scenario, group in groupby(lines, lambda line: line["scenario"]):
         case = list(group)
-        steps = {int(line["batch_size"]): float(line["step_ms"]) / 1e3 for line in case}
+        steps = {line["batch_size"]: line["step_ms"] / 1e3 for line in case}
         for line in case:
-            size = int(line["batch_size"])
-            sample = 1e3 * float(line["sample_kb"])
+            size = line["batch_size"]
+            sample = 1e3 * line["sample_kb"]
             given = {name: line[f"{name}_gb_per_s"] for name in PATHS}
-            rates = {name: 1e9 * float(cell) / sample for name, cell in given.items() if cell}
-            worker = rates["transform"] / int(line["workers"]) if line["workers"] else None
+            rates = {name: 1e9 * rate / sample for name, rate in given.items() if rate}
+            worker = rates["transform"] / line["workers"] if line["workers"] else None
             row: Row = {**line, "what": f"source, {scenario}, batch {size}", "case": "source"}
             row |= {"origin": "computed", "status": "ok"}
             yield row | bounds(size, sample, steps, rates, worker)
@@ -191,5 +191,5 @@ def _sweep(storage: Record | None, loading: Record, step: Record) -> Iterator[Ro
             yield row | {"what": f"this machine, {row['scenario']}, batch {size}"}
 
 
-def _read(name: str) -> list[dict[str, str]]:
+def _read(name: str) -> list[Row]:
     return read_table(provenance.ROOT / "data" / "paper" / name)

@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from experiments.batch import cells as batch
-from harness.csvfile import Row, ok_rows
 from harness.drawing import style, sweep
 from harness.drawing.format import digits
 from harness.drawing.rendering import Tables, output
+from harness.table import Row, ok_rows
 
 _LATENCY = "#6B3FA0"
 
@@ -65,14 +65,14 @@ def _mark_choices(panels: Sequence[Axes], rows: Sequence[Row]) -> None:
     """A vertical line at the knee, and at the largest batch in the bound, with their names."""
     measured = ok_rows(rows)
     for row in measured:
-        if row.get("knee") == "yes" and len(measured) >= sweep.LEAST_POINTS:
+        if row.get("knee") and len(measured) >= sweep.LEAST_POINTS:
             text = f"knee: batch {row['batch_size']}, within 2 % of the best rate"
-            _mark_choice(panels, float(row["batch_size"]), 0.04, text)
+            _mark_choice(panels, row["batch_size"], 0.04, text)
     for row in measured:
-        if row.get("largest_in_bound") == "yes":
+        if row.get("largest_in_bound"):
             bound = digits(row["latency_bound_ms"])
             text = f"batch {row['batch_size']}: the largest with p99 under {bound} ms"
-            _mark_choice(panels, float(row["batch_size"]), 0.13, text)
+            _mark_choice(panels, row["batch_size"], 0.13, text)
 
 
 def _mark_choice(panels: Sequence[Axes], x: float, height: float, text: str) -> None:

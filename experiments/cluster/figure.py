@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 
 from experiments.cluster import cells as cluster
 from experiments.cluster.systems import SYSTEMS
-from harness.csvfile import Row, distinct, join_distinct, number, ok_rows
 from harness.drawing import style
 from harness.drawing.format import digits, percent
 from harness.drawing.labels import SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row, distinct, join_distinct, ok_rows
 
 #: Fill and hatch of this suite's jobs, and of others.
 _OURS = (style.BAR, "")
@@ -52,12 +52,12 @@ def _bars(axes: Axes, names: Sequence[str], rows: Sequence[Row]) -> None:
     for row in rows:
         name = row["system"]
         y = names.index(name)
-        rate, cores = float(row["img_per_s_per_core"]), float(row["cores"])
+        rate, cores = row["img_per_s_per_core"], row["cores"]
         fill, hatch = _OURS if SYSTEMS[name].is_ours else _OTHER
         axes.barh(y, rate, height=0.6, color=fill, hatch=hatch, **style.EDGE)
-        ends = (float(row["img_per_s_min"]) / cores, float(row["img_per_s_max"]) / cores)
+        ends = (row["img_per_s_min"] / cores, row["img_per_s_max"] / cores)
         style.draw_range(axes, ends, y)
-        share = number(row["share_of_ours"])
+        share = row["share_of_ours"]
         text = digits(row["img_per_s_per_core"]) + _MARKS.get(row["gate"], "")
         if share and name != cluster.OURS:
             text += f"  ({percent(share)})"

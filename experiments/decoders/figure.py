@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from experiments.decoders import cells as decoders
-from harness.csvfile import Row, distinct, ok_rows
 from harness.drawing import style
 from harness.drawing.bars import draw_bars
 from harness.drawing.format import digits
 from harness.drawing.labels import DECODERS, SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
 from harness.spec import IMAGE_SETS
+from harness.table import Row, distinct, ok_rows
 
 
 @output(
@@ -37,7 +37,7 @@ def draw(tables: Tables) -> Figure:
         style.prepare_bar_axes(axes, [_decoder_name(name, rows) for name in names], 0.14)
         axes.set_xlabel("milliseconds per image")
         axes.set_title(_set_title(image_set, measured))
-    buffers = " / ".join(f"{int(n):,}" for n in distinct(measured, "n_buffers"))
+    buffers = " / ".join(f"{n:,}" for n in distinct(measured, "n_buffers"))
     style.place_caption(
         figure,
         measured,
@@ -55,7 +55,7 @@ def _set_title(image_set: str, rows: Sequence[Row]) -> str:
     title = SETS[image_set][:1].upper() + SETS[image_set][1:]
     if not row["median_kb"] or not row["median_megapixels"]:
         return title
-    megapixels = f"{float(row['median_megapixels']):.2g} megapixels"
+    megapixels = f"{row['median_megapixels']:.2g} megapixels"
     return f"{title}\n(median {digits(row['median_kb'])} KB, {megapixels})"
 
 

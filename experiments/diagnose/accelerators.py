@@ -13,7 +13,7 @@ from functools import cache
 from experiments.common import Cell
 from experiments.predict.costs import Costs, NoCostsError, around_forward
 from harness import provenance
-from harness.csvfile import read_table
+from harness.table import read_table
 from wallclock.predict import Pipeline, StepTime
 
 _CSV = provenance.ROOT / "data" / "paper" / "accelerators.csv"
@@ -47,7 +47,7 @@ class Accelerator:
             raise NoCostsError(f"no rate of the {self.accelerator} in {dtype} is cited")
         t4 = load()["T4"]
         claims = {line["id"]: line["paper_value"] for line in read_table(_CLAIMS)}
-        t4_rate = float(claims[f"runtime-pytorch-{dtype}"])
+        t4_rate = claims[f"runtime-pytorch-{dtype}"]
         peaks = (f"{dtype}_tflops", "memory_gb_per_s")
         low, high = sorted(t4_rate * getattr(self, peak) / getattr(t4, peak) for peak in peaks)
         return low, high
@@ -56,12 +56,9 @@ class Accelerator:
 @cache
 def load() -> Mapping[str, Accelerator]:
     """All by name, the T4 first."""
-    return {line["accelerator"]: _parse(line) for line in read_table(_CSV)}
-
-
-def _parse(line: dict[str, str]) -> Accelerator:
-    types = {field.name: field.type for field in fields(Accelerator)}
-    return Accelerator(**{name: read(line[name]) for name, read in types.items()})  # type: ignore[operator]
+    names = [field.name for field in fields(Accelerator)]
+    lines = ({name: line[name] for name in names} for line in read_table(_CSV))
+    return {line["accelerator"]: Accelerator(**line) for line in lines}
 
 
 def pipelines(

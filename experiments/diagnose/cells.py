@@ -30,7 +30,6 @@ from experiments.predict.costs import step_recipes, worker_count
 from harness import provenance
 from harness.corpora import copies
 from harness.corpora.manifest import Item
-from harness.csvfile import CellValue, number
 from wallclock.clock import STAGES
 from wallclock.errors import UserError, check_name
 from wallclock.predict.model import RESOURCES
@@ -113,12 +112,12 @@ def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
     return _Grid(plan, options, {}, proved).proofs()
 
 
-def is_slow(cold: Sequence[Mapping[str, CellValue]]) -> bool:
+def is_slow(cold: Sequence[Mapping[str, Any]]) -> bool:
     """Whether images that are not in memory slow the present recipe down noticeably.
 
     `cold`: the rows of such images.
     """
-    return bool(cold) and (number(cold[0]["predicted_speedup"]) or 1.0) < _SLOW
+    return bool(cold) and (cold[0]["predicted_speedup"] or 1.0) < _SLOW
 
 
 class _Grid:

@@ -16,7 +16,7 @@ from experiments import common
 from experiments.common import Cell, Options, Plan, Record, Records, Row, Tables
 from experiments.diagnose import accelerators
 from harness import provenance
-from harness.csvfile import read_table
+from harness.table import read_table
 
 RANK = 162
 ALSO_READS = ("predict",)
@@ -110,4 +110,4 @@ def _load_s(record: Record) -> float:
 @cache
 def _inputs() -> Mapping[str, float]:
     path = provenance.ROOT / "data" / "paper" / "fleet.csv"
-    return {line["input"]: float(line["value"]) for line in read_table(path)}
+    return {line["input"]: line["value"] for line in read_table(path)}

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from experiments.formats import cells as formats
-from harness.csvfile import Row, distinct, join_distinct, ok_rows
 from harness.drawing import style
 from harness.drawing.labels import DECODERS
 from harness.drawing.rendering import Tables, output
+from harness.table import Row, distinct, join_distinct, ok_rows
 
 #: Format and variant → label, colour, marker.
 _LOOKS = {
@@ -79,7 +79,8 @@ def _fastest(rows: Sequence[Row], scale: str) -> list[Row]:
 
 
 def _mean_ms(row: Row) -> float:
-    return float(row["mean_ms"])
+    time: float = row["mean_ms"]
+    return time
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
@@ -96,9 +97,9 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         if not series:
             continue
         for row in series:
-            kilobytes = float(row["median_kb"])
-            ends = [float(row["mean_ms_min"]), float(row["mean_ms_max"])]
+            kilobytes = row["median_kb"]
+            ends = [row["mean_ms_min"], row["mean_ms_max"]]
             axes.plot([kilobytes, kilobytes], ends, color=style.GREY, linewidth=0.9)
-        points = sorted((float(row["median_kb"]), float(row["mean_ms"])) for row in series)
+        points = sorted((row["median_kb"], row["mean_ms"]) for row in series)
         x, y = zip(*points, strict=True)
         axes.plot(x, y, color=colour, marker=marker, ms=5, label=label)

@@ -361,7 +361,7 @@ def sentence(rows: MeasuredRows) -> str:
     if ours is None:
         return ""
     prepared = f"ours prepares {rate(ours)}{sizes(ours)} on {ours['cores']} cores"
-    if ours["calm_repeats"] == "0":
+    if ours["calm_repeats"] == 0:
         return f"{prepared}; other programs disturbed every repeat, so that no ratio counts"
     where = {name: ours[name] for name in ("image_set", "corpus", "subset", "device")}
     rivals = {row["system"] for row in rows[CSV] if not row["system"].endswith("-crop")} - {"ours"}
@@ -374,7 +374,7 @@ def sentence(rows: MeasuredRows) -> str:
         if ours[f"speedup_vs_{name}"] and name not in (ours["next"], ours["next_close"]):
             versus.append(f"{pairs.in_words(ours, f'speedup_vs_{name}')} {LABELS[name]}")
     crop = rows.first(CSV, system="ours-crop", **where)
-    if crop and crop["calm_repeats"] != "0":
+    if crop and crop["calm_repeats"] != 0:
         versus.append(f"with DINOv2's crop {ratio(crop, ours)} its rate without")
     return f"{prepared}: {', '.join(versus)}" if versus else prepared
 

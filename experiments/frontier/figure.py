@@ -9,10 +9,10 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.frontier import cells as frontier
 from experiments.frontier import levels, pairs
-from harness.csvfile import Row, join_distinct, number, ok_rows
 from harness.drawing import style
 from harness.drawing.labels import SETS, SHORT_SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row, join_distinct, ok_rows
 
 #: From here on images count as equal: a rounding error in every tenth value.
 _SAME_DB = 66.0
@@ -38,7 +38,7 @@ def draw(tables: Tables) -> Figure:
     rows = tables[frontier.CSV]
     # A folder's baseline and progressive JPEGs alone are in the table.
     rows = [row for row in rows if row["subset"] in ("", "all")]
-    measured = [row for row in ok_rows(rows) if number(row["img_per_s"]) and row["psnr_db"]]
+    measured = [row for row in ok_rows(rows) if row["img_per_s"] and row["psnr_db"]]
     panels: dict[tuple[str, str], list[Row]] = {}
     for row in measured:
         panels.setdefault((row["corpus"], row["image_set"]), []).append(row)
@@ -74,7 +74,7 @@ def _short_title(row: Row) -> str:
 
 
 def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
-    counts = [int(row["n_images"]) for row in measured]
+    counts = [row["n_images"] for row in measured]
     compared = join_distinct(measured, "n_compared")
     median = f"median of {compared} images" if compared else "median image"
     versus = [_versus(level, measured) for level in levels.LEVELS]
@@ -113,14 +113,14 @@ def _system_name(row: Row) -> str:
 
 
 def _rate(row: Row) -> float:
-    return number(row["img_per_s"]) or 0.0
+    return row["img_per_s"] or 0.0
 
 
 def _draw_set(rates: Axes, fidelity: Axes, rows: Sequence[Row]) -> None:
     """A mark per row in each of two panels that share their lines, with its range."""
     for y, row in enumerate(rows):
         rate, psnr = _rate(row), _decibels(row["psnr_db"])
-        slowest, fastest = (number(row[f"img_per_s_{end}"]) or rate for end in ("min", "max"))
+        slowest, fastest = (row[f"img_per_s_{end}"] or rate for end in ("min", "max"))
         _draw_mark(rates, row, rate, (slowest, fastest), y)
         _draw_mark(fidelity, row, psnr, (_decibels(row["psnr_db_min"]) or psnr, psnr), y)
     style.prepare_bar_axes(rates, [_name(row, rows) for row in rows], margin=0.07)
@@ -147,8 +147,8 @@ def _draw_mark(axes: Axes, row: Row, x: float, ends: tuple[float, float], y: int
     axes.plot([x], [y], marker=marker, ms=size, mec=style.INK, mew=0.7, zorder=3, **fill)
 
 
-def _decibels(cell: str) -> float:
-    return min(number(cell) or 0.0, _SAME_DB)
+def _decibels(cell: float | None) -> float:
+    return min(cell or 0.0, _SAME_DB)
 
 
 def _name(row: Row, rows: Sequence[Row]) -> str:

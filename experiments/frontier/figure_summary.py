@@ -8,11 +8,11 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.frontier import cells as frontier
 from experiments.frontier import levels, pairs
-from harness.csvfile import Row, join_distinct, number, ok_rows
 from harness.drawing import style
 from harness.drawing.format import count_noun, digits, factor
 from harness.drawing.labels import SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row, join_distinct, ok_rows
 
 #: The fill of our own dot, as in figure 11.
 _OURS = "#D55E00"
@@ -27,7 +27,7 @@ def draw(tables: Tables) -> Figure:
 
     A loader that less fidelity makes faster has two dots.
     """
-    measured = [row for row in ok_rows(tables[frontier.CSV]) if number(row["img_per_s"])]
+    measured = [row for row in ok_rows(tables[frontier.CSV]) if row["img_per_s"]]
     panels = _panels(measured)
     all_rows = [row for rows in panels for row in rows]
     names = _by_rate(panels[0], all_rows)
@@ -69,7 +69,7 @@ def _panels(measured: Sequence[Row]) -> list[list[Row]]:
 def _by_rate(first: Sequence[Row], rows: Sequence[Row]) -> list[str]:
     """All loaders, ours first, then the fastest of the first panel first."""
     # Of two rows of a system the last one is the faster.
-    rates = {row["system"]: float(row["img_per_s"]) for row in first}
+    rates = {row["system"]: row["img_per_s"] for row in first}
     systems = dict.fromkeys(row["system"] for row in rows)
     return sorted(systems, key=lambda name: (name != "ours", -rates.get(name, 0.0)))
 
@@ -91,9 +91,9 @@ def _draw_line(axes: Axes, rows: Sequence[Row], y: int) -> None:
     """A loader's dots, if it was measured on these images, and its rates beside them."""
     ends = []
     for row in rows:
-        rate = float(row["img_per_s"])
+        rate = row["img_per_s"]
         colour = _OURS if row["system"] == "ours" else _OTHERS
-        low, high = number(row["img_per_s_min"]) or rate, number(row["img_per_s_max"]) or rate
+        low, high = row["img_per_s_min"] or rate, row["img_per_s_max"] or rate
         axes.plot([low, high], [y, y], color=colour, linewidth=1.2, alpha=0.6, zorder=2)
         mark = levels.mark(row["level"], colour)
         axes.plot([rate], [y], marker="o", ms=6, mec=colour, mew=1.2, zorder=3, **mark)
@@ -109,7 +109,7 @@ def _draw_line(axes: Axes, rows: Sequence[Row], y: int) -> None:
 def _title(row: Row) -> str:
     if row["corpus"] != "folder":
         return SETS[row["image_set"]].capitalize()
-    return count_noun(int(float(row["n_unique"])), "photo") if row["n_unique"] else "Photos"
+    return count_noun(row["n_unique"], "photo") if row["n_unique"] else "Photos"
 
 
 def _finding(panels: Sequence[Sequence[Row]]) -> str:

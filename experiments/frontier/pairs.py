@@ -9,10 +9,10 @@ programs disturbed (`harness.disturbance`) are in no pair.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from experiments.common import Records, Row, measured, rate
 from harness import disturbance
-from harness.csvfile import number
 from harness.drawing.format import factor
 from harness.records import Record
 from wallclock.summary import median
@@ -81,16 +81,16 @@ def ratio_columns(name: str, repeats: Records, base: Records) -> Row:
     return dict(zip(columns(name), (median(ratios), least, greatest), strict=True))
 
 
-def is_tie(row: Mapping[str, str], name: str) -> bool:
+def is_tie(row: Mapping[str, Any], name: str) -> bool:
     """Whether a ratio's interval contains 1: two that cannot be told apart.
 
     A single pair has no interval, and says neither.
     """
-    least, greatest = number(row[f"{name}_min"]), number(row[f"{name}_max"])
+    least, greatest = row[f"{name}_min"], row[f"{name}_max"]
     return least is not None and greatest is not None and least <= 1 <= greatest
 
 
-def in_words(row: Mapping[str, str], name: str) -> str:
+def in_words(row: Mapping[str, Any], name: str) -> str:
     """`1.29× (0.96 to 1.41)`, or without the interval where there is a single pair."""
     if not row[f"{name}_min"]:
         return f"{factor(row[name])} (one repeat)"

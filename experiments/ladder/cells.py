@@ -301,7 +301,7 @@ def tables(records: Records) -> Tables:
 
 def sentence(rows: MeasuredRows) -> str:
     """The service on the mock, versus the rung below it, from the least favourable duty on."""
-    served = [row for row in rows[CSV] if row["setup"] == MOCK and row["rung"] == "5"]
+    served = [row for row in rows[CSV] if row["setup"] == MOCK and row["rung"] == 5]
     if not served:
         return ""
     rates = _range(served, "requests_per_s", digits)
@@ -315,7 +315,7 @@ def sentence(rows: MeasuredRows) -> str:
 
 def _range(rows: Sequence[TableRow], column: str, written: Callable[[float], str]) -> str:
     """The least and the highest value of a column; the value, if both read alike."""
-    values = [float(row[column]) for row in rows]
+    values = [row[column] for row in rows]
     ends = dict.fromkeys((written(min(values)), written(max(values))))
     return " to ".join(ends)
 

@@ -9,26 +9,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments.ladder import cells as ladder
-from harness.csvfile import Row, number, ok_rows
 from harness.drawing import style
 from harness.drawing.format import digits
 from harness.drawing.labels import SHORT_SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row, ok_rows
 
 _NAMES = {
-    "1": "1  one thread",
-    "2": "2  threads for I/O",
-    "3": "3  preprocessing in parallel",
-    "4": "4  batches of 8",
-    "5": "5  wallclock serve",
+    1: "1  one thread",
+    2: "2  threads for I/O",
+    3: "3  preprocessing in parallel",
+    4: "4  batches of 8",
+    5: "5  wallclock serve",
 }
 #: Rung → colour and marker of its latencies; of rung 5 a marker for each duty, in their order.
-_SERIES = {
-    "2": ("#AAAFB6", "D"),
-    "3": ("#E69F00", "s"),
-    "4": ("#00568C", "^"),
-    "5": ("#D55E00", "oPX"),
-}
+_SERIES = {2: ("#AAAFB6", "D"), 3: ("#E69F00", "s"), 4: ("#00568C", "^"), 5: ("#D55E00", "oPX")}
 #: Inches: of a bar, and of all around the bars.
 _BAR_INCHES, _AROUND_INCHES = 0.23, 1.5
 
@@ -86,7 +81,7 @@ def _remarks(rows: Sequence[Row], arrivals: Sequence[Row], tables: Tables) -> li
         "GPU: its share of rung 1's time, which the source leaves open",
     ]
     if arrivals:
-        bound = f"{float(arrivals[0]['bound']):g}"
+        bound = f"{arrivals[0]['bound']:g}"
         remarks.append(
             f"ring: the highest rate with a p99 of at most {bound} times the lowest rate's"
         )
@@ -99,15 +94,15 @@ def _remarks(rows: Sequence[Row], arrivals: Sequence[Row], tables: Tables) -> li
 def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
     """A bar for each rung and duty; the source's number a diamond, ours predicted a line."""
     for y, row in enumerate(rows):
-        rate = float(row["requests_per_s"])
+        rate = row["requests_per_s"]
         axes.barh(y, rate, height=0.6, color=style.BAR, **style.EDGE)
-        slowest, fastest = float(row["requests_per_s_min"]), float(row["requests_per_s_max"])
+        slowest, fastest = row["requests_per_s_min"], row["requests_per_s_max"]
         style.draw_range(axes, (slowest, fastest), y)
-        expected = number(row["predicted_per_s"])
+        expected = row["predicted_per_s"]
         if expected:
             axes.plot([expected, expected], [y - 0.38, y + 0.38], color=style.INK, lw=1.2, ls=":")
         # A CPU is nothing to compare a T4 with.
-        source = number(row["source_per_s"]) if row["device_kind"] != "cpu" else None
+        source = row["source_per_s"] if row["device_kind"] != "cpu" else None
         if source:
             axes.plot(source, y, "D", ms=5, mfc="white", mec=style.INK)
         right_end = max(fastest, expected or 0, source or 0)
@@ -119,7 +114,7 @@ def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
 def _bar_text(row: Row) -> str:
     """Rate, and gain over the rung below."""
     text = digits(row["requests_per_s"])
-    if gain := number(row["speedup_vs_previous"]):
+    if gain := row["speedup_vs_previous"]:
         text += f"  ({gain:.3g}×)"
     return text
 
@@ -129,7 +124,7 @@ def _name(row: Row) -> str:
 
 
 def _duty(row: Row) -> str:
-    return f"GPU {100 * float(row['duty']):.3g} %"
+    return f"GPU {100 * row['duty']:.3g} %"
 
 
 def _latencies(axes: Axes, arrivals: Sequence[Row]) -> None:
@@ -154,9 +149,9 @@ def _latencies(axes: Axes, arrivals: Sequence[Row]) -> None:
 
 def _series(axes: Axes, series: Sequence[Row], colour: str, marker: str, label: str) -> None:
     """One rung's latencies at its rates."""
-    offered = [float(row["offered_per_s"]) for row in series]
-    p99 = [float(row["latency_p99_ms"]) / 1e3 for row in series]
+    offered = [row["offered_per_s"] for row in series]
+    p99 = [row["latency_p99_ms"] / 1e3 for row in series]
     axes.plot(offered, p99, "-", color=colour, lw=1.1, ms=4, marker=marker, label=label)
     for row, rate, seconds in zip(series, offered, p99, strict=True):
-        if row["knee"] == "yes":
+        if row["knee"]:
             axes.plot(rate, seconds, "o", ms=10, mfc="none", mec=style.INK)

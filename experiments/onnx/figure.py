@@ -3,12 +3,12 @@
 from matplotlib.figure import Figure
 
 from experiments.onnx import cells as onnx
-from harness.csvfile import Row, distinct, join_distinct, ok_rows
 from harness.drawing import style
 from harness.drawing.bars import draw_bars
 from harness.drawing.format import digits, percent
 from harness.drawing.labels import Labels
 from harness.drawing.rendering import Tables, output
+from harness.table import Row, distinct, join_distinct, ok_rows
 
 #: What the runtimes are called; a dtype follows the comma.
 _RUNTIMES = Labels(
@@ -71,7 +71,7 @@ def _colour(row: Row) -> str:
 
 def _runtime_name(row: Row) -> str:
     opset = f" (opset {row['opset']})" if row["opset"] else ""
-    pruned = f", pruned {percent(row['pruned'], 0)}" if row["pruned"] not in ("", "0") else ""
+    pruned = f", pruned {percent(row['pruned'], 0)}" if row["pruned"] else ""
     return f"{_RUNTIMES[row['runtime']]} {row['dtype'].upper()}{opset}{pruned}"
 
 

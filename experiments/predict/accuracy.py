@@ -15,7 +15,6 @@ from statistics import NormalDist
 from typing import Any
 
 from experiments.common import Record, Row, columns
-from harness.csvfile import number
 from wallclock.clock import LOADING_STAGES
 from wallclock.summary import median, quantile
 
@@ -77,7 +76,7 @@ def outcomes(
     first: dict[tuple[str, ...], Outcome] = {}
     judged = []
     for row in rows:
-        predicted, measured = number(row[rate]), number(row["measured_img_per_s"])
+        predicted, measured = row[rate], row["measured_img_per_s"]
         if row["status"] != "ok" or predicted is None or measured is None:
             continue
         alike = tuple(str(row[name]) for name in kind)
@@ -87,7 +86,7 @@ def outcomes(
             measured,
             str(row["bottleneck"]),
             str(row["measured_bottleneck"] or ""),
-            row["weights"] == "none" or number(row.get("service_ms")) is not None,
+            row["weights"] == "none" or row.get("service_ms") is not None,
             first.get(alike),
         )
         first.setdefault(alike, outcome)

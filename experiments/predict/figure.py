@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from experiments.predict import cells as predict
-from harness.csvfile import Row, join_distinct, ok_rows
 from harness.drawing import style
 from harness.drawing.format import count_noun, digits, percent, signed_percent
 from harness.drawing.labels import CORPORA
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row, join_distinct, ok_rows
 from wallclock.predict.intervals import RATE_ERROR
 
 #: Label by experiment.
@@ -85,11 +85,12 @@ def _draw_strip(axes: Axes, y: int, rows: Sequence[Row]) -> None:
 
 def _error(row: Row, column: str) -> float:
     """What `column` is away from the measured rate, %."""
-    return 100 * (float(row[column]) / float(row["measured_img_per_s"]) - 1)
+    relative: float = row[column] / row["measured_img_per_s"] - 1
+    return 100 * relative
 
 
 def _remarks(rows: Sequence[Row], tables: Tables) -> list[str]:
-    images = sorted(float(row["n_images"]) for row in rows)
+    images = sorted(row["n_images"] for row in rows)
     sizes = " to ".join(dict.fromkeys((digits(images[0]), digits(images[-1]))))
     remarks = [
         join_distinct(rows, "device"),

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments.scaling import cells as scaling
-from harness.csvfile import Row, ok_rows
 from harness.drawing import style
 from harness.drawing.format import digits
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row, cell_of, ok_rows
 
 #: Fewer jobs than this do not show how the time grows.
 _LEAST_JOBS = 3
@@ -31,7 +31,7 @@ def draw(tables: Tables) -> Figure:
     _runs(figure.subplots(), jobs, longest)
     remarks = [longest["settings"], "mock model at 0 ms", _files(longest)]
     if longest["vs_line"]:
-        error = 100 * float(longest["vs_line"])
+        error = 100 * longest["vs_line"]
         than = "longer" if error > 0 else "shorter"
         remarks.append(
             f"the longest: {abs(error):.1f} % {than} than extrapolated from those up to 100,000"
@@ -47,7 +47,7 @@ def _files(row: Row) -> str:
     """What the job read."""
     if row["files"] == "distinct":
         pictures = f"each file of other bytes, {row['n_unique']} pictures"
-        return f"{pictures}, deduplicate={row['deduplicate']}"
+        return f"{pictures}, deduplicate={cell_of(row['deduplicate'])}"
     return f"{row['n_unique']} files, in turn"
 
 
@@ -57,12 +57,12 @@ def _n_images(row: Row) -> int:
 
 def _runs(axes: Axes, jobs: Sequence[Row], longest: Row) -> None:
     """The runs as points, with the line through them and its equation."""
-    counts = [float(row["n_images"]) for row in jobs]
-    walls = [float(row["wall_s"]) for row in jobs]
+    counts = [row["n_images"] for row in jobs]
+    walls = [row["wall_s"] for row in jobs]
     if longest["fit_r2"]:
-        startup, slope = float(longest["fit_startup_s"]), float(longest["fit_ms_per_image"])
+        startup, slope = longest["fit_startup_s"], longest["fit_ms_per_image"]
         along = np.geomspace(min(counts), max(counts))
-        label = f"{startup:.1f} s + {slope:.3g} ms per image, R² = {float(longest['fit_r2']):.5f}"
+        label = f"{startup:.1f} s + {slope:.3g} ms per image, R² = {longest['fit_r2']:.5f}"
         axes.plot(along, startup + slope / 1e3 * along, color=style.GREY, lw=1, label=label)
         axes.legend(loc="upper left", fontsize=7)
     axes.plot(counts, walls, "o", ms=5, mfc=style.BAR, mec=style.INK, mew=0.7)

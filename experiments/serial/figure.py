@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from experiments.serial import cells as serial
-from harness.csvfile import Row, number, ok_rows
 from harness.drawing import style
 from harness.drawing.format import percent
 from harness.drawing.labels import SHORT_SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, TextVersion, output
+from harness.table import Row, ok_rows
 from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, STAGES
 
 #: Where the stages run.
@@ -96,7 +96,7 @@ def _pil_shares(tables: Tables) -> tuple[Shares, list[Row]]:
     if not rows:
         raise NothingToDrawError(f"no row of decoder pil has status ok in {', '.join(tables)}")
     sets = {
-        name: {stage: number(row[f"{stage}_share"]) or 0.0 for stage in STAGES}
+        name: {stage: row[f"{stage}_share"] or 0.0 for stage in STAGES}
         for name, row in rows.items()
     }
     return sets, list(rows.values())

@@ -6,12 +6,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.steps import cells as steps
-from harness.csvfile import Row, number, ok_rows
 from harness.drawing import style
 from harness.drawing.bars import RATE_COLUMNS, draw_bars
 from harness.drawing.format import factor
 from harness.drawing.labels import DECODERS, SHORT_SETS, Labels
 from harness.drawing.rendering import Tables, output
+from harness.table import Row, ok_rows
 
 #: What the steps are called.
 _STEPS = Labels(
@@ -64,12 +64,12 @@ def draw(tables: Tables) -> Figure:
 
 def _draw_ladder(axes: Axes, ladder: Sequence[Row]) -> None:
     """A bar per step, with its factor over the baseline where that was measured."""
-    baseline = number(ladder[0]["img_per_s"]) if ladder[0]["step"] == "baseline" else None
+    baseline = ladder[0]["img_per_s"] if ladder[0]["step"] == "baseline" else None
 
     def gain(row: Row) -> str:
         if not baseline or row["step"] == "baseline":
             return ""
-        return f"  {factor(float(row['img_per_s']) / baseline)}"
+        return f"  {factor(row['img_per_s'] / baseline)}"
 
     draw_bars(axes, ladder, RATE_COLUMNS, gain, reason_width=80, weight="bold")
     style.prepare_bar_axes(axes, [_step_name(row) for row in ladder], 0.26)
@@ -101,7 +101,7 @@ def _fidelity(rows: Sequence[Row]) -> str:
     """How near the last step's output is to the reference: part of a gain may be less work."""
     for row in reversed(ok_rows(rows)):
         if row["psnr_db"]:
-            vectors = f", vectors' cosine {float(row['cosine']):.4f}" if row["cosine"] else ""
-            psnr = f"PSNR {float(row['psnr_db']):.0f} dB against PIL"
+            vectors = f", vectors' cosine {row['cosine']:.4f}" if row["cosine"] else ""
+            psnr = f"PSNR {row['psnr_db']:.0f} dB against PIL"
             return f"{_STEPS[row['step']]}: {psnr}{vectors}"
     return ""

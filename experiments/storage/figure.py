@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.storage import cells as storage
-from harness.csvfile import Row, distinct, ok_rows
 from harness.drawing import style
 from harness.drawing.labels import SETS, SHORT_SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row, distinct, ok_rows
 
 #: Source → colour and marker; one that is not listed is a store of another latency.
 _SOURCES = {"warm": ("#222222", "o"), "cold": ("#00568C", "s"), "http-5": ("#D55E00", "D")}
@@ -34,7 +34,7 @@ def draw(tables: Tables) -> Figure:
         axes.set_xlabel("images per second, decoded and resized")
     handles = [_handle(source) for source in _sources(rows)]
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), fontsize=7)
-    in_flight = max(int(row["in_flight"]) for row in rows)
+    in_flight = max(row["in_flight"] for row in rows)
     style.place_caption(
         figure,
         rows,
@@ -83,13 +83,13 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], forms: Sequence[str]) -> None:
     step = 0.8 / max(len(sources), 1)
     for row in rows:
         y = forms.index(row["form"]) - 0.4 + step * (sources.index(row["source"]) + 0.5)
-        rate = float(row["img_per_s"])
+        rate = row["img_per_s"]
         colour, marker = _SOURCES.get(row["source"], _OTHER)
         fill = "white"
         if row["access"] == "ahead":
             fill = colour
             alike = _select(rows, form=row["form"], source=row["source"], access="sequential")
             if alike:
-                ends = [float(alike[0]["img_per_s"]), rate]
+                ends = [alike[0]["img_per_s"], rate]
                 axes.plot(ends, [y, y], color=colour, lw=1.1, zorder=2)
         axes.plot(rate, y, marker, ms=3.8, mfc=fill, mec=colour, zorder=3)

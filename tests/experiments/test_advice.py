@@ -15,11 +15,11 @@ from experiments.predict.accuracy import Outcome
 from experiments.predict.accuracy import rows as accuracy_rows
 from experiments.predict.costs import NoCostsError
 from harness.corpora.manifest import Item
-from harness.csvfile import read_table
 from harness.protocols.costs import step
 from harness.protocols.protocol import no_progress
 from harness.records import Record
 from harness.spec import Cell
+from harness.table import read_table
 from paper import accuracy, diagnosis
 from tests.experiments import made
 from tests.experiments.made import MS
@@ -238,7 +238,7 @@ def test_cells_for_a_box_elsewhere_run_here(tmp_path: Path) -> None:
 
 
 def test_the_page_says_for_which_box_and_at_what_price(tmp_path: Path) -> None:
-    from harness.csvfile import write_table
+    from harness.table import write_table
 
     for name, table in diagnose.tables(diagnosed()).items():
         write_table(tmp_path / name, diagnose.TABLES[name], table)
@@ -323,11 +323,9 @@ def test_skill_is_over_no_change() -> None:
 
 
 def test_words() -> None:
-    text = {name: "" if cell is None else str(cell) for name, cell in row_of().items()}
-    assert accuracy.describe(text) == ""
+    assert accuracy.describe(row_of()) == ""
     row = row_of(*(change(220, 200) for _ in range(5)), change(1, 1, mock=True))
-    text = {name: "" if cell is None else str(cell) for name, cell in row.items()}
-    said = accuracy.describe(text)
+    said = accuracy.describe(row)
     assert "off by 10.0 % in the median" in said
     assert "the direction was right in 100 % [69 %, 100 %] of 6" in said
     assert "skill over 'nothing changes' 0.80 [" in said
@@ -343,7 +341,7 @@ def test_intervals_are_made_from_the_reference_runs() -> None:
     for name, constant in (("rate", RATE_ERROR), ("gain", GAIN_ERROR)):
         p90 = pooled[f"{name}_error_p90"]
         assert isinstance(p90, float)
-        assert float(committed[0][f"{name}_error_p90"]) == pytest.approx(p90, rel=1e-4)
+        assert committed[0][f"{name}_error_p90"] == pytest.approx(p90, rel=1e-4)
         assert constant == pytest.approx(p90, abs=0.006)
 
 
@@ -361,7 +359,7 @@ def test_no_gain_of_the_reference_is_predicted_as_a_loss() -> None:
     """Nor the other way round, of changes predicted to bring or to cost more than a tenth."""
     rows = read_table(REFERENCE / diagnose.PREDICTIONS_CSV)
     pairs = [
-        (float(row["predicted_speedup"]), float(row["measured_speedup"]))
+        (row["predicted_speedup"], row["measured_speedup"])
         for row in rows
         if row["measured_speedup"]
     ]

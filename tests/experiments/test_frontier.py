@@ -16,6 +16,7 @@ from harness.engines import third_party
 from harness.plan import Plan
 from harness.records import Record
 from harness.spec import Cell
+from harness.table import cell_of, column
 from tests import making
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -64,8 +65,11 @@ def rows_of(records: Records) -> dict[tuple[object, object], Row]:
 
 def sentence_of(records: Records) -> str:
     rows = frontier.tables(records)[frontier.CSV]
-    text = [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in rows]
-    return frontier.sentence(MeasuredRows(lambda _: text))
+    read = [
+        {name: column(frontier.CSV, name).parse(cell_of(cell)) for name, cell in row.items()}
+        for row in rows
+    ]
+    return frontier.sentence(MeasuredRows(lambda _: read))
 
 
 @pytest.fixture

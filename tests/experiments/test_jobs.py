@@ -211,8 +211,7 @@ def test_what_ray_costs_our_own_job() -> None:
     assert cost == pytest.approx([1 - 110 / 120, 1 - 100 / 125, 1 - 90 / 130])
     assert rows["ray-images"]["cost_over_one_process"] is None
     assert rows["ours"]["pass_s"] == 1
-    cells = {name: str(value) for name, value in rows["ours-ray"].items()}
-    said = cluster.sentence(MeasuredRows(lambda csv: [cells]))
+    said = cluster.sentence(MeasuredRows(lambda csv: [rows["ours-ray"]]))
     assert said == "Ray costs wallclock 20.0 % of one process's rate [8.3 %, 30.8 %]"
 
 

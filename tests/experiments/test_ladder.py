@@ -1,6 +1,5 @@
 """`ladder`: its grid in two rounds, and its tables."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from experiments.ladder import cells as ladder
 from experiments.sentences import MeasuredRows
 from harness import provenance
+from harness.table import read_table
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 
@@ -132,26 +132,19 @@ def test_a_rate_that_is_not_kept_up_with_is_no_knee() -> None:
 
 def test_the_mocks_price_is_that_of_the_sources_machine(tmp_path: Path) -> None:
     options = made.plan(tmp_path, "experiment=[ladder]").settings.experiments["ladder"]
-    with (provenance.ROOT / "data" / "paper" / "fleet.csv").open(encoding="utf-8") as file:
-        prices = {row["input"]: row["value"] for row in csv.DictReader(file)}
-    assert float(prices["g4dn.2xlarge usd_per_hour"]) == options["mock_usd_per_hour"]
-
-
-def read(rows: list[dict[str, object]]) -> list[dict[str, str]]:
-    """Rows as a table holds them."""
-    return [
-        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
-    ]
+    table = read_table(provenance.ROOT / "data" / "paper" / "fleet.csv")
+    prices = {row["input"]: row["value"] for row in table}
+    assert prices["g4dn.2xlarge usd_per_hour"] == options["mock_usd_per_hour"]
 
 
 def test_the_sentence_gives_the_range_of_all_duties() -> None:
-    rows = read(ladder.tables(made.ladder())[ladder.CSV])
+    rows = ladder.tables(made.ladder())[ladder.CSV]
     text = ladder.sentence(MeasuredRows(lambda csv: rows if csv == ladder.CSV else []))
     assert text.startswith(
         "on mock S3 the service answers 40 to 60 requests per second, 1.33× to 2.00× rung 4, "
         "for $3.33 to $5.00 a million: "
     )
-    without = [{**row, "usd_per_million": ""} for row in rows if row["rung"] == "5"]
+    without = [{**row, "usd_per_million": None} for row in rows if row["rung"] == 5]
     text = ladder.sentence(MeasuredRows(lambda csv: without if csv == ladder.CSV else []))
     assert "1.33× to 2.00× rung 4: by" in text
     assert ladder.sentence(MeasuredRows(lambda csv: [])) == ""

@@ -39,19 +39,18 @@ def test_a_single_pair_has_no_interval() -> None:
     row = pairs.ratio_columns("gain", repeats(500), repeats(50, 40, 60))
     assert row == {"gain": 10.0, "gain_min": None, "gain_max": None}
     assert pairs.ratio_columns("gain", repeats(500), []) == {}
-    text = {"gain": "10", "gain_min": "", "gain_max": ""}
-    assert pairs.in_words(text, "gain") == "10.0× (one repeat)"
-    assert not pairs.is_tie(text, "gain")
+    assert pairs.in_words(row, "gain") == "10.0× (one repeat)"
+    assert not pairs.is_tie(row, "gain")
 
 
 @pytest.mark.parametrize(
-    ("ends", "tie"), [(("0.96", "1.41"), True), (("1.21", "1.46"), False), (("0.5", "1"), True)]
+    ("ends", "tie"), [((0.96, 1.41), True), ((1.21, 1.46), False), ((0.5, 1), True)]
 )
-def test_an_interval_around_1_is_a_tie(ends: tuple[str, str], tie: bool) -> None:
-    row = {"gain": "1.29", "gain_min": ends[0], "gain_max": ends[1]}
+def test_an_interval_around_1_is_a_tie(ends: tuple[float, float], tie: bool) -> None:
+    row = {"gain": 1.29, "gain_min": ends[0], "gain_max": ends[1]}
     assert pairs.is_tie(row, "gain") == tie
     assert pairs.in_words(row, "gain").startswith("1.29× (")
-    assert pairs.in_words(row, "gain").endswith("× (0.96 to 1.41)") == (ends[0] == "0.96")
+    assert pairs.in_words(row, "gain").endswith("× (0.96 to 1.41)") == (ends[0] == 0.96)
 
 
 def test_a_disturbed_repeat_is_in_no_pair_and_is_named() -> None:

@@ -19,12 +19,12 @@ from experiments.serial import cells as serial
 from experiments.stage_fixes import cells as stage_fixes
 from experiments.storage import cells as storage
 from harness.corpora.manifest import Item, Manifest
-from harness.csvfile import read_table
 from harness.decoders import DECODERS, NAMES
 from harness.engines.pipeline import null_stages
 from harness.protocols.protocol import no_progress
 from harness.records import Record
 from harness.spec import Cell
+from harness.table import read_table
 from tests import fake_cuda
 from tests.conftest import RunMain
 from tests.experiments import made
@@ -115,10 +115,10 @@ def test_modules_of_a_small_network(run_main: RunMain, tmp_path: Path) -> None:
     modules = {row["layer"]: row for row in read_table(out / experiment.CSV)}
     blocks = [row for row in modules.values() if row["kind"] == "ViTLayer"]
     assert len(blocks) == 3
-    total_ms = float(modules[""]["ms"])
-    assert modules[""]["share"] == "1"
-    assert 0 < sum(float(row["ms"]) for row in blocks) < total_ms
-    assert float(modules[""]["parameters"]) == sum(p.numel() for p in network.parameters())
+    total_ms = modules[""]["ms"]
+    assert modules[""]["share"] == 1
+    assert 0 < sum(row["ms"] for row in blocks) < total_ms
+    assert modules[""]["parameters"] == sum(p.numel() for p in network.parameters())
     assert {row["status"] for row in modules.values()} == {"ok"}
 
 

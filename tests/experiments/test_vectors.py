@@ -12,11 +12,12 @@ from experiments.onnx import cells as onnx
 from experiments.onnx.measure import VARIANTS
 from experiments.serialization import cells as serialization
 from harness import peers
-from harness.csvfile import read_table, write_table
 from harness.plan import Plan
 from harness.records import Record
 from harness.spec import Cell
+from harness.table import read_table, write_table
 from paper import claims
+from paper.cited import select
 from paper.claims import CLAIMS
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -98,7 +99,7 @@ def test_every_row_has_a_runtime_and_a_gate_and_every_claim_a_row(plan: Plan, de
     assert len(mine) == 9
     for claim in mine:
         for _, selector, _ in claim.cells():
-            assert claims.select(rows, selector) is not None, selector
+            assert select(rows, selector) is not None, selector
 
 
 def row_of(label: str, *changes: dict[str, Any]) -> Row:

@@ -16,7 +16,7 @@ import pytest
 
 from experiments.decoders import cells as decoders
 from harness import records
-from harness.csvfile import number, read_columns, read_table
+from harness.table import read_columns, read_table
 from paper import diff
 from paper.__main__ import main as paper
 from tests import making
@@ -204,7 +204,7 @@ def test_five_workers_killed_at_random(
         compared = diff.compare(tmp_path / "whole" / "data", tmp_path / name / "data", 1e9)
         assert compared.one_sided == []
         for difference in compared.differences:
-            assert number(difference.a) != number(difference.b), "a text would raise ValueError"
+            assert float(difference.a) != float(difference.b), "a text would raise ValueError"
 
 
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])

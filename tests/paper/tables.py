@@ -28,10 +28,12 @@ from experiments.storage import cells as storage
 from experiments.suite import cells as suite
 from experiments.workers import cells as workers
 from harness import provenance
-from harness.csvfile import read_columns, read_table, write_table
 from harness.drawing.rendering import read_measured_sources
 from harness.drawing.style import paper_style
+from harness.table import column as column_of
+from harness.table import read_columns, read_table, write_table
 from paper import claims
+from paper.cited import cells_of, select
 from paper.figures import FIGURES
 from tests.fixture_run import fixture_tables
 
@@ -44,7 +46,7 @@ BEYOND = (
 )
 GPU = {"name": "Tesla T4", "memory_gib": 15, "driver": "580.1", "cuda": "13.0"}
 
-Row = dict[str, str]
+Row = dict[str, Any]
 #: Copies the named tables of the fixture run, all if none is named, and returns their folder.
 Copy = Callable[..., Path]
 
@@ -69,18 +71,23 @@ def save(path: Path, rows: list[Row], columns: list[str] | None = None) -> None:
 def edit(path: Path, where: str = "", **changes: object) -> None:
     """Change cells of the rows that `where` selects (`decoder=pil`, `3`), or of all."""
     rows = read_table(path)
-    selected = [claims.select(rows, where)] if where else rows
+    selected = [select(rows, where)] if where else rows
     assert all(row is not None for row in selected), where
     for row in selected:
         assert changes.keys() <= row.keys(), changes  # type: ignore[union-attr]
-        row.update({name: str(value) for name, value in changes.items()})  # type: ignore[union-attr]
+        row.update({name: _exact(value) for name, value in changes.items()})  # type: ignore[union-attr]
     save(path, rows)
+
+
+def _exact(value: object) -> object:
+    """With all its digits, where a table has six."""
+    return repr(value) if isinstance(value, float) else value
 
 
 def fail(path: Path, where: str, status: str, reason: str) -> None:
     """Turn a row into one without a measurement: no number, a status and a reason."""
     rows = read_table(path)
-    row = claims.select(rows, where)
+    row = select(rows, where)
     assert row is not None
     names = "n_images repeats img_per_s wall_s seconds_per_100k mean_ms write_s psnr_db cosine"
     edit(path, where, **dict.fromkeys(set(names.split()) & row.keys(), ""))
@@ -104,8 +111,8 @@ def fault_of(claim: claims.Claim) -> str:
     for csv, selector, column in claim.cells():
         if csv not in schemas():
             return f"claim {claim.id}: no experiment writes {csv}"
-        names = [column, *dict(claims.cells_of(selector))]
-        if column not in claims.EXACT:
+        names = [column, *dict(cells_of(selector))]
+        if not column_of(csv, column).is_exact:
             names += [f"{column}_min", f"{column}_max"]
         missing = [name for name in names if name not in schemas()[csv]]
         if missing:
@@ -119,9 +126,9 @@ def write_cited(folder: Path, cited: Sequence[claims.Claim]) -> None:
     for claim in cited:
         for csv, selector, column in claim.cells():
             table = rows.setdefault(csv, [])
-            if not (folder / csv).is_file() and claims.select(table, selector) is None:
+            if not (folder / csv).is_file() and select(table, selector) is None:
                 ends = {f"{column}{end}" for end in ("", "_min", "_max")} & {*schemas()[csv]}
-                cells = dict(claims.cells_of(selector))
+                cells = dict(cells_of(selector))
                 table.append({"status": "ok", "repeats": "3", **dict.fromkeys(ends, "1"), **cells})
     for csv, table in rows.items():
         if table:
@@ -140,8 +147,8 @@ def as_on_t4(target: Path) -> Path:
     copy_tables(target)
     copy_tables(target, *BEYOND, source=REFERENCE)
     runtimes = read_table(target / onnx.CSV)
-    if claims.select(runtimes, "opset=17") is None:  # a run from before that row
-        newer = claims.select(runtimes, "runtime=onnxruntime dtype=fp16")
+    if select(runtimes, "opset=17") is None:  # a run from before that row
+        newer = select(runtimes, "runtime=onnxruntime dtype=fp16")
         assert newer is not None
         rows = [*runtimes, {**newer, "opset": "17", "attention": "eager"}]
         save(target / onnx.CSV, rows, read_columns(target / onnx.CSV))
@@ -158,9 +165,11 @@ def as_on_t4(target: Path) -> Path:
         for row in rows:
             if row.get("device_kind") != "mock":
                 row.update({name: machine[name] for name in machine if name in row})
-            row.update({"repeats": "3"} if row.get("repeats") == "1" else {})
+            row.update({"repeats": 3} if row.get("repeats") == 1 else {})
             # Without the fixture's spread, which is not one of the paper's numbers.
-            spread = [name for name in row if name.endswith(("_min", "_max")) and row[name]]
+            spread = [
+                name for name in row if name.endswith(("_min", "_max")) and row[name] is not None
+            ]
             row.update({name: row.get(name[:-4], row[name]) for name in spread})
             if row.get("stage") in ("h2d", "forward", "d2h") and "lane" in row:
                 row["lane"] = "gpu"
@@ -196,16 +205,16 @@ def _write_number(folder: Path, claim: claims.Claim) -> None:
     if claim.base_csv:
         if claim.kind == "difference" or claim.other_value is not None:
             return
-        over = claims.select(read_table(folder / claim.base_csv), claim.base_row)
-        cited_row = claims.select(read_table(path), claim.row)
+        over = select(read_table(folder / claim.base_csv), claim.base_row)
+        cited_row = select(read_table(path), claim.row)
         assert cited_row is not None
         assert over is not None
         column = claim.base_column or claim.column
         if not over[column]:  # of a GPU, which the reference run had none of
             ones = dict.fromkeys((f"{column}{end}" for end in ("", "_min", "_max")), "1")
             edit(folder / claim.base_csv, claim.base_row, **ones)
-        base = float(over[column] or 1)
-        if abs(float(cited_row[claim.column] or 0) / base / value - 1) < 0.1:
+        base = over[column] or 1
+        if abs((cited_row[claim.column] or 0) / base / value - 1) < 0.1:
             return
         value *= base
     _measured(path, claim.row)
@@ -216,11 +225,11 @@ def _write_number(folder: Path, claim: claims.Claim) -> None:
 def _measured(path: Path, where: str) -> None:
     """Give a row without a measurement the numbers of the first one that has them."""
     rows = read_table(path)
-    row = claims.select(rows, where)
+    row = select(rows, where)
     assert row is not None, (path.name, where)
     if row["status"] != "ok":
         first = next(other for other in rows if other["status"] == "ok")
-        cells = first | {name: cell for name, cell in row.items() if cell}
+        cells = first | {name: cell for name, cell in row.items() if cell not in ("", None)}
         cells |= {"gate": "passed", "status": "ok", "reason": ""}
         edit(path, where, **{name: cells[name] for name in row})
 

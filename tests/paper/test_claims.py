@@ -15,14 +15,15 @@ from experiments.cpu import cells as cpu
 from experiments.decoders import cells as decoders
 from experiments.ladder import cells as ladder
 from experiments.serial import cells as serial
-from harness.csvfile import read_columns, read_table
+from harness.table import read_columns, read_table
 from paper import claims
+from paper.cited import select
 from paper.claims import (
     CALIBRATION,
-    CANNOT_TELL,
     CLAIMS,
     DIFFERS,
     HELD,
+    INCONCLUSIVE,
     NOT_APPLICABLE,
     NOT_RUN,
     Verdict,
@@ -75,18 +76,18 @@ def repeats(
 class TestSelect:
     def test_row_number_or_cells(self) -> None:
         rows = [{"a": "x", "what": "stage call"}, {"a": "y", "what": "torch.profiler and cProfile"}]
-        assert claims.select(rows, "1") is rows[0]
-        assert claims.select(rows, "3") is None
-        assert claims.select(rows, "what=torch.profiler and cProfile") is rows[1]
-        assert claims.select(rows, "what=stage call a=x") is rows[0]
-        assert claims.select(rows, "a=x what=torch.profiler and cProfile") is None
-        assert claims.select(rows, "nothing=x") is None
-        assert claims.select([], "a=x") is None
+        assert select(rows, "1") is rows[0]
+        assert select(rows, "3") is None
+        assert select(rows, "what=torch.profiler and cProfile") is rows[1]
+        assert select(rows, "what=stage call a=x") is rows[0]
+        assert select(rows, "a=x what=torch.profiler and cProfile") is None
+        assert select(rows, "nothing=x") is None
+        assert select([], "a=x") is None
 
     @pytest.mark.parametrize("selector", ["", "0", "-1", "pil/turbojpeg", "pil", "a=x"])
     def test_other_selectors_are_refused(self, selector: str) -> None:
         with pytest.raises(ValueError, match=r"neither|2 rows match"):
-            claims.select([{"a": "x"}, {"a": "x"}], selector)
+            select([{"a": "x"}, {"a": "x"}], selector)
 
 
 class TestNotRun:
@@ -275,7 +276,7 @@ class TestTolerance:
 
     @pytest.mark.parametrize(
         ("low", "high", "expected"),
-        [(0.95, 1.1, HELD), (0.8, 1.05, CANNOT_TELL), (1.1, 1.3, CANNOT_TELL)],
+        [(0.95, 1.1, HELD), (0.8, 1.05, INCONCLUSIVE), (1.1, 1.3, INCONCLUSIVE)],
     )
     def test_repeats_across_the_limit(
         self, t4_copy: Copy, low: float, high: float, expected: str
@@ -286,7 +287,7 @@ class TestTolerance:
         verdict = verdict_of(WALL, folder)
         assert verdict.verdict == expected
         assert (verdict.ours_min, verdict.ours_max) == pytest.approx((588 * low, 588 * high))
-        if expected == CANNOT_TELL:
+        if expected == INCONCLUSIVE:
             assert "repeats reach from" in verdict.reason
 
     @given(factor=st.floats(0.1, 10), n=st.sampled_from(["1", "3", ""]))
@@ -300,7 +301,7 @@ class TestTolerance:
             write_one(folder, changed.csv, repeats=n, **cells)
             (verdict,) = claims.judge([changed], folder)
             settled = n != "1" or changed.unit == "MiB"
-            assert (verdict.verdict == CANNOT_TELL) == (not settled)
+            assert (verdict.verdict == INCONCLUSIVE) == (not settled)
             assert ("of one repeat" in verdict.reason) == (not settled)
 
     def test_minutes_for_a_million(self, t4_copy: Copy) -> None:
@@ -317,11 +318,11 @@ class TestTolerance:
             edit(folder / decoders.CSV, f"image_set=original decoder={name}", **times)
         verdict = verdict_of(DECODE, folder)
         assert (verdict.ours_min, verdict.ours_max) == pytest.approx((20 / 11, 26.4 / 9))
-        assert verdict.verdict == CANNOT_TELL
+        assert verdict.verdict == INCONCLUSIVE
         verdict = verdict_of("decode-original-difference", folder)
         assert verdict.ours == pytest.approx(14)
         assert (verdict.ours_min, verdict.ours_max) == pytest.approx((20 - 11, 26.4 - 9))
-        assert verdict.verdict == CANNOT_TELL
+        assert verdict.verdict == INCONCLUSIVE
         million = verdict_of("decode-million-turbojpeg", folder)
         in_minutes = [1e6 * ms / 60_000 for ms in (10, 9, 11)]
         assert [million.ours, million.ours_min, million.ours_max] == pytest.approx(in_minutes)
@@ -335,7 +336,7 @@ class TestTolerance:
         edit(folder / "t4-baseline-stages.csv", "image_set=small_256", **rate)
         verdict = verdict_of("serialize-over-baseline", folder)
         assert (verdict.ours, verdict.ours_min, verdict.ours_max) == (900, 640, 2000)
-        assert verdict.verdict == CANNOT_TELL
+        assert verdict.verdict == INCONCLUSIVE
         claims.write([verdict], folder / "claims.csv")
         (row,) = read_table(folder / "claims.csv")
         assert (row["column"], row["kind"]) == ("vectors_per_s / img_per_s", "ratio")
@@ -349,7 +350,7 @@ class TestTolerance:
         ends = (f"{cited.column}_min", f"{cited.column}_max")
         edit(folder / cited.csv, cited.row, **dict.fromkeys(ends, ""))
         verdict = verdict_of(name, folder)
-        assert (verdict.verdict, verdict.ours_min, verdict.ours_max) == (CANNOT_TELL, None, None)
+        assert (verdict.verdict, verdict.ours_min, verdict.ours_max) == (INCONCLUSIVE, None, None)
         assert f"the repeats' limits of {cited.column} are not known" in verdict.reason
         assert verdict.ours is not None
 
@@ -380,7 +381,7 @@ class TestTolerance:
         assert verdict.reason.endswith("; extrapolated; pixels not compared")
         edit(folder / decoders.CSV, row, repeats="1")
         verdict = verdict_of(DECODE, folder)
-        assert verdict.verdict == CANNOT_TELL
+        assert verdict.verdict == INCONCLUSIVE
         assert "of one repeat" in verdict.reason
 
 
@@ -400,8 +401,8 @@ class TestTable:
         assert read_columns(folder / "claims.csv") == list(claims.COLUMNS)
         rows = {row["id"]: row for row in read_table(folder / "claims.csv")}
         assert list(rows) == [verdict.claim.id for verdict in verdicts]
-        assert rows[WALL]["ours"] == "588"
+        assert rows[WALL]["ours"] == 588
         both = "optimized-end-to-end.csv / t4-baseline-stages.csv"
         assert rows["optimized-speedup"]["csv"] == both
         assert rows["decode-small-speedup"]["csv"] == decoders.CSV
-        assert rows["decode-small-speedup"]["ours"] == ""
+        assert rows["decode-small-speedup"]["ours"] is None

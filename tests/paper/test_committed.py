@@ -9,12 +9,13 @@ import pytest
 
 from experiments.serial import cells as serial
 from harness import provenance
-from harness.csvfile import read_table, write_table
-from paper import accuracy, claims, footnotes
+from harness.table import read_table, write_table
+from paper import accuracy, claims, footnotes, quoted
 from paper.__main__ import main
 from paper.claims import CLAIMS
+from paper.quoted import MARKED, TERM, sources
 from tests.paper.tables import claim_of, fault_of, write_cited
-from tests.test_docs import DOCUMENTS, MARKED, TERM, sources, text_of
+from tests.test_docs import DOCUMENTS, text_of
 from wallclock.errors import UserError
 
 # --- claims file ----------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ def test_only_what_follows_a_marker_is_rewritten(tmp_path: Path) -> None:
 
 
 def test_derived_tables_have_the_provenance_of_their_sources() -> None:
-    verdicts = footnotes.files()["verdicts"]
+    verdicts = quoted.files()["verdicts"]
     assert len(footnotes.metas_of(verdicts)) > 20
     assert len(footnotes.metas_of(accuracy.PATH)) == len(accuracy.tables()) > 1
 
@@ -159,13 +160,13 @@ def test_lines_in_documents_are_those_of_the_provenance(capsys: pytest.CaptureFi
 def measured() -> set[str]:
     """Names of the tables in docs/numbers.txt that are measured or derived, not cited."""
     cited = provenance.ROOT / "data" / "paper"
-    there = {name: path for name, path in footnotes.files().items() if path.is_file()}
+    there = {name: path for name, path in quoted.files().items() if path.is_file()}
     return {name for name, path in there.items() if not path.is_relative_to(cited)}
 
 
 def test_every_quoted_table_names_its_machine_commit_and_date() -> None:
     for name in sorted(measured()):
-        metas = footnotes.metas_of(footnotes.files()[name])
+        metas = footnotes.metas_of(quoted.files()[name])
         assert metas, f"{name} has no provenance"
         for meta in metas:
             assert meta.get("commits"), f"{name} has no commit: measure it again"
@@ -174,9 +175,9 @@ def test_every_quoted_table_names_its_machine_commit_and_date() -> None:
                 assert machine.get("topology", {}).get("family"), f"{name} has no CPU family"
 
 
-def quoted(text: str) -> set[str]:
+def tables_quoted(text: str) -> set[str]:
     """Names of the tables whose numbers a document has."""
-    bodies = [sources().get(body, body) for body, *_ in MARKED.findall(text)]
+    bodies = [sources().get(body, body) for _, body, *_ in MARKED.findall(text)]
     terms = [TERM.fullmatch(term) for body in bodies for term in body.split(" / ")]
     return {match[2] for match in terms if match}
 
@@ -184,9 +185,9 @@ def quoted(text: str) -> set[str]:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_says_where_its_numbers_are_from(name: str) -> None:
     text = text_of(name) + text_of(STAND_IN.get(name, name))
-    tables = footnotes.files()
+    tables = quoted.files()
     lines = [match[2] for match in footnotes.MARKER.finditer(text)]
     described = {tables[line] for line in lines}
-    names = quoted(text_of(name)) & measured()
+    names = tables_quoted(text_of(name)) & measured()
     missing = {name for name in names if tables[name] not in described}
     assert not missing, f"{name}: add the lines <!--machine: NAME--> of {sorted(missing)}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from experiments.serialization.measure import synthetic_vectors
 from harness import sinks
-from harness.csvfile import read_table
+from harness.table import Row, read_table
 from paper import compare
 from paper.drift import kolmogorov_smirnov, main
 from tests import making
@@ -21,7 +21,7 @@ from wallclock.errors import UserError
 
 
 DIM = 32
-Drift = Callable[[Path, Path], tuple[str, dict[str, dict[str, str]]]]
+Drift = Callable[[Path, Path], tuple[str, dict[str, Row]]]
 
 
 def vectors(n: int, spread: float = 1.0) -> tuple[list[str], Any]:
@@ -154,7 +154,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "12 vectors of A, 11 of B: outside the limits: missing in B 1"
     assert (status, lines[-1]) == (3, words)
     rows = {row["measure"]: row for row in read_table(tmp_path / "compare.csv")}
-    assert (rows["missing in B"]["within"], rows["missing in B"]["ids"]) == ("no", ids[0])
+    assert (rows["missing in B"]["within"], rows["missing in B"]["ids"]) == (False, ids[0])
     assert run(fewer, "--missing-in-b", "1")[0] == 0
     (tmp_path / "cut.parquet").write_bytes(paths["parquet"].read_bytes()[:100])
     (tmp_path / "a.txt").touch()
@@ -187,7 +187,7 @@ def test_empty_sample_has_no_statistic() -> None:
 def drift(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Drift:
     """What the command prints, and the rows of its table by measure."""
 
-    def run(a: Path, b: Path) -> tuple[str, dict[str, dict[str, str]]]:
+    def run(a: Path, b: Path) -> tuple[str, dict[str, Row]]:
         out = tmp_path / "out"
         status = main(["--a", str(a), "--b", str(b), "--out", str(out)])
         printed = capsys.readouterr()
@@ -211,12 +211,12 @@ def test_changed_measures_are_named(drift: Drift, tmp_path: Path) -> None:
     small = fill(tmp_path / "small", 64)
     large = fill(tmp_path / "large, now", 128, progressive=True)
     printed, rows = drift(small, large)
-    drifted = {name for name, row in rows.items() if row["drifted"] == "yes"}
+    drifted = {name for name, row in rows.items() if row["drifted"]}
     shares = {"share of JPEG baseline", "share of JPEG progressive"}
     assert {"megapixels", "longest_px"} | shares <= drifted
     assert "brightness" not in drifted
     assert rows["share of JPEG progressive"]["verdict"] == "drifted: 0% to 100% of the images"
-    assert float(rows["megapixels"]["shift"]) > 1
+    assert rows["megapixels"]["shift"] > 1
     assert rows["megapixels"]["status"] == "ok"
     assert "40 images of A, 40 of B: drift in " in " ".join(printed.split())
 
@@ -224,8 +224,8 @@ def test_changed_measures_are_named(drift: Drift, tmp_path: Path) -> None:
 def test_brightness_alone_and_no_drift(drift: Drift, tmp_path: Path) -> None:
     dark, bright = fill(tmp_path / "dark", 48), fill(tmp_path / "bright", 48, brighter=60)
     rows = drift(dark, bright)[1]
-    assert rows["brightness"]["drifted"] == "yes"
-    assert rows["megapixels"]["drifted"] == rows["longest_px"]["drifted"] == "no"
+    assert rows["brightness"]["drifted"]
+    assert rows["megapixels"]["drifted"] is rows["longest_px"]["drifted"] is False
     printed = drift(dark, dark)[0]
     assert printed.splitlines()[-1] == "40 images of A, 40 of B: no drift"
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from experiments.diagnose import cells as diagnose
-from harness.csvfile import read_table
+from harness.table import column, read_table
 from paper import diagnosis as job
 from paper.diagnosis import words_of
 from paper.findings import Diagnosis
@@ -24,20 +24,25 @@ PREDICTIONS = FIXTURES / "diagnosis-predictions.csv"
 MS = {"read": 0.1, "decode": 25.0, "resize": 19.0, "normalize": 0.9, "forward": 3.8}
 
 
+def empty(csv: str) -> Row:
+    """A row of a table as it is read where every cell is empty."""
+    return {name: column(csv, name).parse("") for name in diagnose.TABLES[csv]}
+
+
 def stages(bottleneck: str) -> list[Row]:
     rows = []
     for stage in STAGES:
-        row = dict.fromkeys(diagnose.TABLES[diagnose.STAGES_CSV], "") | {"stage": stage}
+        row: Row = empty(diagnose.STAGES_CSV) | {"stage": stage}
         ms = MS.get(stage, 0.0)
-        row |= {"ms_per_image": f"{ms}", "share": f"{ms / sum(MS.values())}", "status": "ok"}
-        row |= {"is_bottleneck": "yes" if stage == bottleneck else "no", "fix": "x"}
+        row |= {"ms_per_image": ms, "share": ms / sum(MS.values()), "status": "ok"}
+        row |= {"is_bottleneck": stage == bottleneck, "fix": "x"}
         rows.append(row)
     return rows
 
 
 def prediction(kind: str, fix: str, speedup: float, **changes: Any) -> Row:
     """A prediction for a GPU that loading starves."""
-    row: dict[str, Any] = dict.fromkeys(diagnose.TABLES[diagnose.PREDICTIONS_CSV], "")
+    row = empty(diagnose.PREDICTIONS_CSV)
     row |= {"kind": kind, "fix": fix, "status": "ok", "workers": 4}
     row |= {"predicted_speedup": speedup, "predicted_img_per_s": 80 * speedup}
     row |= {"low_img_per_s": 70 * speedup, "high_img_per_s": 94 * speedup}
@@ -46,7 +51,7 @@ def prediction(kind: str, fix: str, speedup: float, **changes: Any) -> Row:
     row |= {"bottleneck": "transform", "accelerator_utilization": 0.3, "workers_to_saturate": 13}
     row |= {"engine": "dataloader", "batch_size": 32}
     row |= {"faster_accelerator_speedup": 1.0, "weights": "random", "device_kind": "cuda"}
-    return {name: str(value) for name, value in (row | {"n_images": 200} | changes).items()}
+    return row | {"n_images": 200} | changes
 
 
 def case(*rows: Row, bottleneck: str = "decode") -> Diagnosis:
@@ -58,10 +63,7 @@ def folder(tmp_path: Path) -> Path:
     """The three tables of a diagnosis; its stages and image statistics are fake."""
     tables = {
         diagnose.STAGES_CSV: stages("forward"),
-        diagnose.IMAGES_CSV: [
-            dict.fromkeys(diagnose.TABLES[diagnose.IMAGES_CSV], "")
-            | {"source": "yours", "status": "ok"}
-        ],
+        diagnose.IMAGES_CSV: [empty(diagnose.IMAGES_CSV) | {"source": "yours", "status": "ok"}],
         diagnose.PREDICTIONS_CSV: read_table(PREDICTIONS),
     }
     for name, rows in tables.items():
@@ -122,14 +124,16 @@ def test_images_that_are_not_in_memory() -> None:
     assert (
         "allows 40 img/s (35 to 47); with 16 workers that wait for it, 1.90 times as many" in text
     )
-    without = case(present, prediction("cold", "x", 0, status="unavailable", predicted_speedup=""))
+    without = case(
+        present, prediction("cold", "x", 0, status="unavailable", predicted_speedup=None)
+    )
     assert "not in memory" not in " ".join(words_of(without)[1])
 
 
 def test_few_images_and_unavailable_fixes() -> None:
     diagnosis = case(
         prediction("present", "your recipe", 1.0, n_images=7),
-        prediction("alone", "simplejpeg", 0, status="unavailable", predicted_speedup=""),
+        prediction("alone", "simplejpeg", 0, status="unavailable", predicted_speedup=None),
     )
     assert diagnosis.first is None
     assert "This rests on 7 images" in words_of(diagnosis)[1][-1]
@@ -137,7 +141,7 @@ def test_few_images_and_unavailable_fixes() -> None:
 
 def test_a_proof_headlines_what_was_measured() -> None:
     """The fix that measured most is first, whatever was predicted of it."""
-    measured = {"measured_img_per_s": 80, "within_interval": "yes", "other_cores": 0.01}
+    measured = {"measured_img_per_s": 80, "within_interval": True, "other_cores": 0.01}
     rows = [
         prediction("present", "a", 1.0, error=-0.1, **measured),
         prediction("alone", "b", 2.77, error=0.4, measured_speedup=1.44, **measured),
@@ -196,9 +200,9 @@ def test_a_busy_machine_gets_no_headline(changes: dict[str, float], words: str) 
     measured = {"measured_img_per_s": 160, "measured_speedup": 2.0}
     calm = prediction("alone", "proved", 1.9, **changes, **measured, other_cores=0.05)
     assert words_of(case(*rows, calm))[0].startswith("First: proved. Measured: 2.00 times as fast")
-    disturbed = {**calm, "other_cores": "1.4"}
+    disturbed = {**calm, "other_cores": 1.4}
     assert words_of(case(*rows, disturbed))[0] == headline
-    assert "slow it down" not in said(case(*rows, {**disturbed, "measured_speedup": "0.5"}))
+    assert "slow it down" not in said(case(*rows, {**disturbed, "measured_speedup": 0.5}))
 
 
 def test_what_may_gain_nothing_is_not_recommended() -> None:
@@ -239,7 +243,7 @@ def test_a_failed_proof_is_no_confirmation(folder: Path) -> None:
     diagnosis = case(*rows)
     assert diagnosis.first is None
     assert words_of(diagnosis)[2] == "Failed end to end: a, b."
-    measured = {"measured_img_per_s": 80, "within_interval": "yes", "error": 0.1}
+    measured = {"measured_img_per_s": 80, "within_interval": True, "error": 0.1}
     rows.append(prediction("alone", "c", 3.0, **measured))
     diagnosis = case(*rows)
     assert words_of(diagnosis)[2].endswith(

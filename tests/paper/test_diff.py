@@ -1,6 +1,7 @@
 """Two regenerated folders, in what both ran: equal where they must be, close where they vary."""
 
-from collections.abc import Callable
+import codecs
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -9,27 +10,36 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from experiments.serial import cells as serial
-from harness.csvfile import read_table
-from paper.claims import select
-from paper.diff import SKIPPED, Difference, compare
+from harness.table import read_table
+from paper.__main__ import main
+from paper.cited import select
+from paper.claims import DIFFERS, HELD, INCONCLUSIVE
+from paper.diff import ONE_SIDED, SKIPPED, Difference, compare
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import copy_tables, edit, save
 from wallclock.errors import UserError
 
 SMALL = serial.CSVS["small_256"]
-Folders = Callable[[str, object], tuple[Path, Path]]
+Folders = Callable[..., tuple[Path, Path]]
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    """Two folders with one serial table each; in the second, one cell of PIL's row is changed."""
+    """Two folders with one serial table each; in the second, cells of PIL's row are changed."""
 
-    def make(column: str, value: object) -> tuple[Path, Path]:
+    def make(**changes: object) -> tuple[Path, Path]:
         a, b = (copy_tables(tmp_path / name, SMALL) for name in "ab")
-        edit(b / SMALL, "decoder=pil", **{column: value})
+        edit(b / SMALL, "decoder=pil", **changes)
         return a, b
 
     return make
+
+
+def write(folder: Path, **tables: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for table, text in tables.items():
+        (folder / f"{table}.csv").write_text(text)
+    return folder
 
 
 CONDITIONS = {
@@ -48,7 +58,7 @@ CONDITIONS = {
 
 @pytest.mark.parametrize(("column", "value"), CONDITIONS.items())
 def test_conditions_must_be_equal(folders: Folders, column: str, value: str) -> None:
-    a, b = folders(column, value)
+    a, b = folders(**{column: value, "reason": "words are not compared"})
     # Verdicts only restate other tables.
     (a / "claims.csv").write_text("id,reason\nx,+1 %\n")
     (difference,) = compare(a, b, tolerance=10.0).differences
@@ -56,25 +66,28 @@ def test_conditions_must_be_equal(folders: Folders, column: str, value: str) -> 
     assert difference.row.startswith("1 ")
 
 
-@pytest.mark.parametrize("column", ["wall_s", "wall_s_max", "img_per_s", "forward_share"])
+@pytest.mark.parametrize("column", ["wall_s", "img_per_s", "forward_share"])
 def test_times_may_vary_within_tolerance(folders: Folders, column: str) -> None:
     row = select(read_table(fixture_tables() / SMALL), "decoder=pil")
     assert row is not None
-    value = float(row[column])
-    assert compare(*folders(column, value * 1.09), tolerance=0.1).differences == []
+    value = row[column]
+    assert compare(*folders(**{column: value * 1.09}), tolerance=0.1).differences == []
     for changed in (value * 1.2, ""):
-        differences = compare(*folders(column, changed), tolerance=0.1).differences
+        differences = compare(*folders(**{column: changed}), tolerance=0.1).differences
         assert [difference.column for difference in differences] == [column]
 
 
-def test_a_ratio_with_its_limits_was_measured(tmp_path: Path) -> None:
-    """It names no row and may vary, whatever its name is: `gain`, `over_native`."""
-    header = "decoder,gain,gain_min,gain_max,over_native,over_native_min,over_native_max\n"
-    a = write(tmp_path / "a", t=f"{header}x,2,1.9,2.1,3,2.9,3.1\ny,1,1,1,1,1,1\n")
-    b = write(tmp_path / "b", t=f"{header}x,2.1,2,2.2,3.1,3,3.2\ny,1,1,1,1,1,1\n")
-    result = compare(a, b, 0.1)
-    assert (result.differences, result.one_sided, result.n_rows) == ([], [], 2)
-    assert next(found.column for found in compare(a, b, 0.04).differences) == "gain"
+def test_repeats_that_overlap_leave_it_open(tmp_path: Path) -> None:
+    """A number and its limits are one number; its limits are not compared by themselves."""
+    header = "decoder,mean_ms,mean_ms_min,mean_ms_max\n"
+    a = write(tmp_path / "a", t=f"{header}x,2,1.9,3.1\ny,1,1,1\n")
+    b = write(tmp_path / "b", t=f"{header}x,3,2.9,9\ny,1,1,5\n")
+    (difference,) = compare(a, b, 0.1).differences
+    assert (difference.column, difference.verdict) == ("mean_ms", INCONCLUSIVE)
+    assert compare(a, b, 0.1).status == 0
+    write(b, t=f"{header}x,4,3.2,9\ny,1,1,5\n")
+    assert [each.verdict for each in compare(a, b, 0.1).differences] == [DIFFERS]
+    assert compare(a, b, 0.1).status == 1
 
 
 def n_differences(a: Path, b: Path, tolerance: float) -> int:
@@ -82,25 +95,27 @@ def n_differences(a: Path, b: Path, tolerance: float) -> int:
 
 
 def test_a_hundredth_of_wall_time_is_noise(folders: Folders) -> None:
-    assert n_differences(*folders("d2h_s", 0.03), tolerance=0.1) == 0
-    assert n_differences(*folders("d2h_share", 0.009), tolerance=0.1) == 0
-    assert n_differences(*folders("d2h_s", 0.05), tolerance=0.1) == 1
-    assert n_differences(*folders("d2h_share", 0.02), tolerance=0.1) == 1
+    assert n_differences(*folders(d2h_s=0.03), tolerance=0.1) == 0
+    assert n_differences(*folders(d2h_share=0.009), tolerance=0.1) == 0
+    assert n_differences(*folders(d2h_s=0.05), tolerance=0.1) == 1
+    assert n_differences(*folders(d2h_share=0.02), tolerance=0.1) == 1
     # A rate is no part of the wall time, though its name ends like one.
-    assert n_differences(*folders("img_per_s", 13.5), tolerance=0.001) == 1
+    assert n_differences(*folders(img_per_s=13.5), tolerance=0.001) == 1
 
 
 def test_computed_numbers_vary_by_rounding(tmp_path: Path) -> None:
-    for name, cosine in (("a", "0.99991"), ("b", "0.99992"), ("c", "0.98")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "t.csv").write_text(f"recipe,cosine\nx,{cosine}\n")
+    for name, cosine in (("a", "0.99991"), ("b", "0.9999"), ("c", "0.98")):
+        write(tmp_path / name, t=f"recipe,cosine,n_images\nx,{cosine},1000\n")
     assert n_differences(tmp_path / "a", tmp_path / "b", tolerance=0.5) == 0
     assert n_differences(tmp_path / "a", tmp_path / "c", tolerance=0.5) == 1
+    # A count is not rounded.
+    write(tmp_path / "b", t="recipe,cosine,n_images\nx,0.9999,1001\n")
+    assert n_differences(tmp_path / "a", tmp_path / "b", tolerance=0.5) == 1
 
 
 @hypothesis_settings(max_examples=20)
 @given(
-    st.sampled_from(["mean_ms", "img_per_s", "ns_per_call", "ratio_to_x", "size_mib", "decoder"]),
+    st.sampled_from(["mean_ms", "img_per_s", "wall_s", "peak_memory_mib", "decoder"]),
     st.floats(0, 1e6),
     st.floats(0, 1e6),
     st.floats(0, 1),
@@ -110,8 +125,7 @@ def test_comparing_is_symmetric(
 ) -> None:
     folder = tmp_path_factory.mktemp("pair", numbered=True)
     for name, value in (("a", x), ("b", y)):
-        (folder / name).mkdir()
-        (folder / name / "t.csv").write_text(f"{column},status\n{value!r},ok\n")
+        write(folder / name, t=f"{column},status\n{value!r},ok\n")
     there = n_differences(folder / "a", folder / "b", tolerance)
     assert there == n_differences(folder / "b", folder / "a", tolerance)
     is_beyond = column == "decoder" or abs(x - y) > tolerance * max(x, y)
@@ -119,33 +133,65 @@ def test_comparing_is_symmetric(
     assert n_differences(folder / "a", folder / "a", tolerance) == 0
 
 
-def write(folder: Path, **tables: str) -> Path:
-    folder.mkdir()
-    for table, text in tables.items():
-        (folder / f"{table}.csv").write_text(text)
-    return folder
+def _three_digits(cell: str) -> str:
+    return f"{float(cell):.3g}" if cell.count(".") == 1 and "." in cell.strip(".") else cell
 
 
-def test_columns_must_match(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", t="x,y\n1,2\n")
-    b = write(tmp_path / "b", t="x,z\n1,2\n")
-    c = write(tmp_path / "c", t="y,x\n2,1\n")
-    assert compare(a, b, 0.1).differences == [
-        Difference("t.csv", "", "y", "present", "missing"),
-        Difference("t.csv", "", "z", "missing", "present"),
-    ]
-    (difference,) = compare(a, c, 0.1).differences
-    assert difference == Difference("t.csv", "", "", "columns in one order", "in another")
+class TestSpreadsheet:
+    """What a spreadsheet does to a table is no difference: values and names count."""
+
+    SAVED: Mapping[str, Callable[[str], bytes]] = {
+        "byte-order mark": lambda text: codecs.BOM_UTF8 + text.encode(),
+        "UTF-16": lambda text: text.encode("utf-16"),
+        "CR LF": lambda text: text.replace("\n", "\r\n").encode(),
+        "tabs": lambda text: text.replace(",", "\t").encode(),
+        "decimal commas": lambda text: text.replace(",", ";").replace(".", ",").encode(),
+        "order": lambda text: "\n".join(
+            ",".join(reversed(line.split(","))) for line in text.splitlines()
+        ).encode(),
+        "three digits": lambda text: "\n".join(
+            ",".join(_three_digits(cell) for cell in line.split(",")) for line in text.splitlines()
+        ).encode(),
+    }
+
+    @pytest.mark.parametrize("form", SAVED)
+    def test_saved_by_one(self, form: str, tmp_path: Path) -> None:
+        columns = "decoder,image_set,mean_ms,psnr_db,median_kb,page_faults_per_image,status"
+        text = (
+            f"{columns}\npil,original,25.1234,40.123,305.25,12.456,ok\nopencv,original,9.5,,,,ok\n"
+        )
+        name = "decoder-comparison"
+        a = write(tmp_path / "a", **{name: text})
+        b = write(tmp_path / "b")
+        (b / f"{name}.csv").write_bytes(self.SAVED[form](text))
+        result = compare(a, b, 0.01)
+        assert (result.differences, result.one_sided, result.n_rows) == ([], [], 2)
+        assert result.status == 0
+
+    def test_a_column_more(self, tmp_path: Path) -> None:
+        a = write(tmp_path / "a", t="decoder,mean_ms\npil,1\n")
+        b = write(tmp_path / "b", t="decoder,remark,mean_ms\npil,hot,1\n")
+        result = compare(a, b, 0.1)
+        assert result.one_sided == ["t.csv: the column remark only in B"]
+        assert (result.differences, result.status) == ([], ONE_SIDED)
+
+    @pytest.mark.parametrize(
+        ("text", "match"),
+        [("decoder,mean_ms\npil,fast\n", "row 1, column mean_ms: 'fast' is not a number")],
+    )
+    def test_what_is_not_a_number_is_named(self, text: str, match: str, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=match):
+            compare(write(tmp_path / "a", t=text), write(tmp_path / "b", t=text), 0.1)
 
 
 class TestWhatOneSideDidNotRun:
-    """It is counted in a line, and is no difference."""
+    """It is counted in a line, is no difference, and has an exit status of its own."""
 
     def test_tables(self, tmp_path: Path) -> None:
         a = write(tmp_path / "a", t="x\n1\n", u="x\n1\n", v="x\n1\n")
         b = write(tmp_path / "b", t="x\n1\n", w="x\n1\n")
         result = compare(a, b, 0.1)
-        assert result.differences == []
+        assert (result.differences, result.status) == ([], ONE_SIDED)
         assert result.one_sided == ["2 tables only in A: u.csv, v.csv", "1 table only in B: w.csv"]
         assert (result.n_tables, result.n_rows) == (1, 1)
 
@@ -180,8 +226,7 @@ class TestWhatOneSideDidNotRun:
 
     def test_a_row_that_failed_was_run(self, folders: Folders) -> None:
         """Its status says enough: its empty cells are not listed."""
-        a, b = folders("status", "gate failed")
-        edit(b / SMALL, "decoder=pil", img_per_s="", wall_s="", reason="pixels")
+        a, b = folders(status="gate failed", img_per_s="", wall_s="", reason="pixels")
         (difference,) = compare(a, b, 0.1).differences
         assert (difference.column, difference.b) == ("status", "gate failed")
 
@@ -206,13 +251,36 @@ def test_what_is_the_same_in_all_rows_is_one_difference(tmp_path: Path) -> None:
     ]
 
 
+def test_the_numbers_that_matter_come_first(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each with both values, ratio, tolerance, verdict, table and row; the rest on request."""
+    ends = {"seconds_per_100k_min": 1.0, "seconds_per_100k_max": 1.0}
+    a, b = folders(seconds_per_100k=1.0, **ends, d2h_share=0.3)
+    first = compare(a, b, 0.25).numbers[0]
+    assert (first.claim.id, first.b, first.verdict) == ("serial-small-pil-wall", 1, DIFFERS)
+    assert {number.verdict for number in compare(a, a, 0.25).numbers} == {HELD}
+    command = ["diff", "--a", str(a), "--b", str(b)]
+    assert main(command) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split()[-1] == DIFFERS
+    assert "± 25 %" in lines[1]
+    assert lines[2] == f"  {SMALL}, decoder=pil: seconds_per_100k"
+    assert "d2h_share" not in "\n".join(lines)
+    assert main([*command, "--all"]) == 1
+    assert "d2h_share" in capsys.readouterr().out
+    assert main([*command, "--short"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
 def test_nothing_in_common_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no table in common"):
         compare(write(tmp_path / "a", t="x\n1\n"), write(tmp_path / "b", u="x\n1\n"), 0.1)
 
 
 def test_folder_without_tables_is_an_error(tmp_path: Path, folders: Folders) -> None:
-    a, _ = folders("n_failed", "0")
+    a, _ = folders(n_failed="0")
     for other in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(UserError, match="no tables"):
             compare(a, other, tolerance=0.1)

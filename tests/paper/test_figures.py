@@ -18,10 +18,10 @@ from experiments.serial.figure import mermaid
 from experiments.steps import cells as steps
 from experiments.t4 import cells as t4
 from experiments.workers import cells as workers
-from harness.csvfile import ok_rows, read_table
 from harness.drawing import style
 from harness.drawing.rendering import NothingToDrawError, Rendering, read_measured_sources
 from harness.drawing.style import new_figure
+from harness.table import ok_rows, read_table
 from paper.figures import FIGURES, render
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import CPU, Copy, drawn, edit, fail, markers, save, words
@@ -200,9 +200,9 @@ class TestSweeps:
     def test_latency_is_a_panel_and_choices_are_marked(self, copy: Copy) -> None:
         path = copy(batch.CSV) / batch.CSV
         rows = [
-            {**row, "latency_p95_ms": row["batch_size"] + "0", "latency_bound_ms": "250"}
-            | {"knee": "yes" if row["batch_size"] == "32" else "no"}
-            | {"largest_in_bound": "yes" if row["batch_size"] == "8" else "no"}
+            {**row, "latency_p95_ms": 10 * row["batch_size"], "latency_bound_ms": 250}
+            | {"knee": row["batch_size"] == 32}
+            | {"largest_in_bound": row["batch_size"] == 8}
             for row in read_table(path)
         ]
         rows[0]["latency_p95_ms"] = ""
@@ -257,7 +257,7 @@ class TestSweeps:
         figure = drawn(WORKERS, path.parent)
         above, below = figure.axes
         assert markers(above.lines, "o") == alone
-        assert markers(above.lines, "D") == [(float(row["workers"]), 3) for row in rows]
+        assert markers(above.lines, "D") == [(row["workers"], 3) for row in rows]
         assert len(markers(below.lines, "D")) == len(rows)
         legend = above.get_legend()
         assert legend is not None

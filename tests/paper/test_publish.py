@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness import records
-from harness.csvfile import read_table
 from harness.records import Record
+from harness.table import read_table
 from paper import claims, diagnosis
 from paper.__main__ import main
 from paper.figures import FIGURES

@@ -13,7 +13,7 @@ import pytest
 from experiments.onnx import cells as onnx
 from experiments.serial import cells as serial
 from experiments.t4 import cells as t4
-from harness.csvfile import read_table
+from harness.table import read_table
 from paper import claims, report
 from paper.figures import FIGURES
 from paper.tables.table import Source
@@ -112,7 +112,7 @@ def test_what_was_not_judged_is_folded(run: tuple[Path, Path]) -> None:
     first, _, rest = text.partition('<details class="unjudged">')
     folded, _, figures = rest.partition('<section id="figures"')
     verdicts = [row["verdict"].replace(" ", "-") for row in read_table(run[0] / "claims.csv")]
-    judged = [verdict for verdict in verdicts if verdict in ("held", "differs", "cannot-tell")]
+    judged = [verdict for verdict in verdicts if verdict in ("held", "differs", "inconclusive")]
     in_sight = re.findall(r'data-verdict="([^"]+)"', first)
     assert in_sight == judged != []
     hidden = re.findall(r'data-verdict="([^"]+)"', folded)

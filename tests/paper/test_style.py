@@ -20,9 +20,9 @@ from experiments.ladder import figure as fig_ladder
 from experiments.scaling import cells as scaling
 from experiments.storage import cells as storage
 from experiments.storage import figure as fig_storage
-from harness.csvfile import read_table
 from harness.drawing import style, sweep
 from harness.drawing.rendering import NothingToDrawError
+from harness.table import read_table
 from tests.paper.tables import REFERENCE, copy_tables, drawn, edit, markers, save
 
 # --- palette --------------------------------------------------------------------------------------

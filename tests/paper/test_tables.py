@@ -11,8 +11,8 @@ from experiments.onnx import cells as onnx
 from experiments.opt import cells as opt
 from experiments.serialization import cells as serialization
 from experiments.t4 import cells as t4
-from harness.csvfile import read_table
 from harness.drawing.rendering import NothingToDrawError
+from harness.table import read_table
 from paper import claims
 from paper.tables import TABLES, build, render
 from paper.tables.table import Column, Source, Table, Value
@@ -37,7 +37,7 @@ class TestForms:
         row = {"name": Value(odd), "value": Value(1234.5), "reason": Value("because")}
         table = Table(columns, (row,), "About 100 %.")
         csv, markdown, latex = save_table(table, "A & B", "table-x", tmp_path)
-        assert read_table(csv) == [{"name": odd, "value": "1234.5", "reason": "because"}]
+        assert read_table(csv) == [{"name": odd, "value": 1234.5, "reason": "because"}]
         text = markdown.read_text(encoding="utf-8")
         assert len(re.findall(r"(?<!\\)\|", text.split("\n")[4])) == 3
         assert r"na\|me_1" in text
@@ -73,7 +73,7 @@ class TestForms:
         checked = 0
         for row in build(stem, t4_tables).rows:
             for name, value in row.items():
-                if not isinstance(value.value, float) or name == "minutes_per_million":
+                if not isinstance(value.value, float | int) or name == "minutes_per_million":
                     continue
                 cells = [number_at(source) for source in value.sources]
                 assert len(cells) in (1, 2, 4), (stem, name)

@@ -15,7 +15,7 @@ from experiments.serial import cells as serial
 from experiments.t4 import cells as t4
 from harness.drawing import format as formats
 from harness.drawing.labels import weights
-from paper.claims import CLAIMS, VERDICTS, judge, load
+from paper.claims import CLAIMS, JUDGED, PAPER, VERDICTS, counting, judge, load
 from paper.diff import Comparison, Difference
 from paper.session import closing_sentence
 from paper.terminal import print_comparison, print_results, print_verdicts
@@ -32,18 +32,18 @@ def printed(show: Callable[[Console], None], width: int = 100) -> str:
 
 
 def test_format() -> None:
-    numbers = ("", 0.0, "0.0852", 16.87, 99.96, 75267.4)
+    numbers = (None, 0.0, 0.0852, 16.87, 99.96, 75267.4)
     texts = [formats.digits(cell) for cell in numbers]
     assert texts == ["–", "0", "0.0852", "16.9", "100", "75,267"]
     assert [formats.percent(share) for share in (0.5131, 0.0)] == ["51.3 %", "0.0 %"]
     assert [formats.percent(share) for share in (0.0002, None)] == ["< 0.1 %", "–"]
     assert formats.percent(0.5131, 0) == "51 %"
-    assert [formats.factor(x) for x in (5.881, 0.00791, "1234.5")] == ["5.88×", "0.0079×", "1,234×"]
+    assert [formats.factor(x) for x in (5.881, 0.00791, 1234.5)] == ["5.88×", "0.0079×", "1,234×"]
     assert [formats.signed_percent(x) for x in (-0.031, -0.0001)] == ["-3.1 %", "+0.0 %"]
     units = {"fraction": "58.0 %", "1/s": "0.58/s", "s": "0.58 s", "ratio": "0.58×"}
     assert {unit: formats.with_unit(0.58, unit) for unit in units} == units
     assert [formats.count_noun(n, "batch") for n in (1, 1024)] == ["1 batch", "1,024 batches"]
-    mocks = [{"weights": "none", "service_ms": time} for time in ("9.2", "17.6", "315.2")]
+    mocks = [{"weights": "none", "service_ms": time} for time in (9.2, 17.6, 315.2)]
     assert weights(mocks) == "forward: mock model of 9.2 to 315.2 ms per batch"
 
 
@@ -75,10 +75,13 @@ def test_verdicts_fit_and_are_counted(width: int) -> None:
     for verdict in verdicts:
         (line,) = [line for line in text.splitlines() if line.split()[:1] == [verdict.claim.id]]
         assert verdict.verdict in line
-    counts = " ".join(text.rpartition(" claims: ")[2].split())
+    counted = counting([verdict.claim for verdict in verdicts])
+    of_paper = [each for each in verdicts if each.claim.source == PAPER]
+    counts = " ".join(text.rpartition(f"paper, {len(of_paper)} numbers: ")[2].split())
     for word in VERDICTS:
-        n = sum(verdict.verdict == word for verdict in verdicts)
+        n = sum(each.verdict == word and each.claim.id in counted for each in of_paper)
         assert (f"{n} {word}" in counts) == (n > 0)
+    assert " by arithmetic" in counts
     assert text.count("applies only to a Tesla T4") == 1
 
 
@@ -99,23 +102,23 @@ def test_a_quick_run_fits_on_a_screen() -> None:
     assert max(map(len, lines)) <= 80
     frontier_at = lines.index(next(line for line in lines if line.startswith("frontier")))
     assert re.search(r"\bours [\d,.]+", " ".join(lines[frontier_at:]))
-    judged = [verdict for verdict in verdicts if verdict.verdict in VERDICTS[:3]]
+    judged = [verdict for verdict in verdicts if verdict.verdict in JUDGED]
     for verdict in judged:
         is_listed = any(line.split()[:1] == [verdict.claim.id] for line in lines)
         assert is_listed == (verdict.claim.experiment in contents.QUICK), verdict.claim.id
-    assert lines[-1].startswith(f"{len(verdicts)} claims: ")
+    assert any(line.startswith("paper, ") for line in lines[-3:])
     assert "of one repeat" not in "\n".join(lines), "reasons are in claims.csv"
 
 
 def test_a_comparison_is_printed_in_full() -> None:
     difference = Difference("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2")
-    comparison = Comparison([difference], ["2 tables only in A: u.csv, v.csv"], 3, 12)
-    text = printed(lambda console: print_comparison(comparison, console))
-    for cell in ("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2", "1 difference in 12 rows"):
+    one_sided = ["2 tables only in A: u.csv, v.csv"]
+    comparison = Comparison([], [difference], one_sided, n_tables=3, n_rows=12, n_cells=90)
+    text = printed(lambda console: print_comparison(comparison, 0.25, console, "all"))
+    counts = "cells in 12 rows of 3 tables that both ran: 1 differs · 89 held"
+    for cell in ("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2", counts):
         assert cell in text
     assert "not compared: 2 tables only in A: u.csv, v.csv\n" in text
-    nothing = printed(lambda console: print_comparison(Comparison(n_tables=1, n_rows=1), console))
-    assert nothing == "no difference beyond the tolerance in 1 row of 1 table that both ran\n"
 
 
 class TestClosingSentence:

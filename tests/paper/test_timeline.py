@@ -10,8 +10,8 @@ import pytest
 from experiments.frontier import cells as frontier
 from experiments.opt import cells as opt
 from experiments.t4 import cells as t4
-from harness.csvfile import read_table
 from harness.drawing.rendering import NothingToDrawError
+from harness.table import read_table
 from paper import spans
 from paper.spans import Span, Window
 from tests.paper.tables import REFERENCE, Copy, Row, copy_tables, drawn, edit, save, words
@@ -35,8 +35,8 @@ def loading(start: float, n: int = 20) -> list[Span]:
 
 def timeline(workers: int = 4, n: int = 20, image_ms: float = 0.5, step_ms: float = 100) -> Rows:
     """Rows of a GPU run in which each worker loads every `workers`-th batch of 32 images."""
-    machine = {"corpus": "abo", "weights": "pretrained", "device": "Tesla T4"}
-    machine |= {"n_images": "20000", "batch_size": "32", "workers": str(workers)}
+    machine: dict[str, Any] = {"corpus": "abo", "weights": "pretrained", "device": "Tesla T4"}
+    machine |= {"n_images": 20000, "batch_size": 32, "workers": workers}
     recorded = []
     for batch in range(n):
         start, lane = step_ms * batch, f"worker {batch % workers}"
@@ -46,7 +46,7 @@ def timeline(workers: int = 4, n: int = 20, image_ms: float = 0.5, step_ms: floa
         recorded.append(Span("main", "wait", batch, start, step_ms * 0.1))
         recorded.append(Span("gpu", "forward", batch, start + step_ms * 0.1, step_ms * 0.8))
     names = ("lane", "stage", "batch", "start_ms", "duration_ms")
-    return [machine | dict(zip(names, map(str, astuple(span)), strict=True)) for span in recorded]
+    return [machine | dict(zip(names, astuple(span), strict=True)) for span in recorded]
 
 
 #: A loader whose recording ends early.
@@ -128,7 +128,7 @@ class TestFigure:
 
     def test_too_few_batches(self, copy: Copy) -> None:
         folder = copy(t4.TIMELINE_CSV, opt.TIMELINE_CSV)
-        rows = [row for row in read_table(folder / opt.TIMELINE_CSV) if row["batch"] == "0"]
+        rows = [row for row in read_table(folder / opt.TIMELINE_CSV) if row["batch"] == 0]
         save(folder / opt.TIMELINE_CSV, [row | {"n_images": "6400"} for row in rows])
         assert "optimized: too few batches to show" in words(drawn(STEM, folder))
         (folder / t4.TIMELINE_CSV).unlink()
@@ -165,7 +165,7 @@ def test_less_fidelity_that_is_faster_is_a_second_dot(tmp_path: Path) -> None:
     lines: list[Any] = [line for line in photos.lines if line.get_marker() == "o"]
     halves = [line.get_xdata()[0] for line in lines if line.get_fillstyle() == "bottom"]
     assert halves.count(999) == 1
-    assert f"{float(faithful['img_per_s']):.0f} / 999" in [text.get_text() for text in photos.texts]
+    assert f"{faithful['img_per_s']:.0f} / 999" in [text.get_text() for text in photos.texts]
 
 
 def test_a_loader_without_a_calm_repeat_is_named(tmp_path: Path) -> None:

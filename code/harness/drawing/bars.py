@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
 
-from harness.csvfile import Row, number
 from harness.drawing import style
 from harness.drawing.format import digits
 from harness.drawing.rendering import NothingToDrawError
+from harness.table import Row
 
 #: A rate, its slowest and its fastest repeat.
 RATE_COLUMNS = ("img_per_s", "img_per_s_min", "img_per_s_max")
@@ -35,7 +35,7 @@ def draw_bars(
             status = style.status_text(row, reason_width) if reason_width else row["status"]
             style.write_beside_bar(axes, 0, position, status).set(color=style.GREY, fontsize=7)
             continue
-        value, low, high = (number(row[column]) for column in columns)
+        value, low, high = (row[column] for column in columns)
         if value is None or low is None or high is None:
             raise NothingToDrawError(f"row {position + 1} has status ok but lacks one of {columns}")
         axes.barh(position, value, height=height, color=colour_of(row), **style.EDGE)

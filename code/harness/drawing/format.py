@@ -1,31 +1,26 @@
 """How a number reads in a sentence, figure or table, and on a terminal: one form for each kind."""
 
-from harness.csvfile import CellValue, number
-
 #: Shown where there is no value.
 EMPTY = "–"
 
 
-def digits(cell: CellValue) -> str:
+def digits(value: float | None) -> str:
     """Three significant digits; from 100 on whole numbers, thousands separated."""
-    value = number(cell)
     if value is None:
         return EMPTY
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
 
 
-def percent(cell: CellValue, places: int = 1) -> str:
+def percent(share: float | None, places: int = 1) -> str:
     """A share from 0 to 1 as a percentage; `< 0.1 %` where it would round to zero."""
-    share = number(cell)
     if share is None:
         return EMPTY
     least = 10.0**-places
     return f"< {least:g} %" if 0 < 100 * share < least / 2 else f"{100 * share:.{places}f} %"
 
 
-def factor(cell: CellValue) -> str:
+def factor(ratio: float | None) -> str:
     """A ratio: `2.43×`, `1,234×`, `0.0079×`."""
-    ratio = number(cell)
     if ratio is None:
         return EMPTY
     if abs(ratio) >= 100:
@@ -35,9 +30,8 @@ def factor(cell: CellValue) -> str:
     return f"{ratio:.2f}×" if abs(ratio) >= 0.095 else f"{ratio:.2g}×"
 
 
-def with_unit(cell: CellValue, unit: str) -> str:
+def with_unit(value: float | None, unit: str) -> str:
     """The number of a claim in its unit; a `fraction` as a percentage, a `ratio` as a factor."""
-    value = number(cell)
     if value is None:
         return EMPTY
     if unit == "fraction":
@@ -55,7 +49,6 @@ def count_noun(count: int, noun: str) -> str:
     return f"{count:,} {noun}{plural}"
 
 
-def signed_percent(cell: CellValue) -> str:
+def signed_percent(error: float | None) -> str:
     """A relative error: `+3.1 %`."""
-    error = number(cell)
     return EMPTY if error is None else f"{100 * error:+z.1f} %"

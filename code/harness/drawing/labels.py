@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness import decoders
-from harness.csvfile import Row, distinct
+from harness.table import Row, distinct
 
 
 class Labels(dict[str, str]):
@@ -37,7 +37,7 @@ def weights(rows: Sequence[Row]) -> str:
 
 def _service_times(mocks: Sequence[Row]) -> str:
     """` of 5 to 40 ms per batch`; empty where the time is not given."""
-    times = [f"{float(ms):g}" for ms in distinct(mocks, "service_ms")]
+    times = [f"{ms:g}" for ms in distinct(mocks, "service_ms")]
     if not times:
         return ""
     # A sweep over batches has as many times as batches: first and last are enough.

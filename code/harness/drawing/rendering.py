@@ -7,11 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from harness.csvfile import ok_rows, read_table
+from harness.table import ok_rows, read_table
 
 T = TypeVar("T")
 #: Rows of each table that is there, by the table's name.
-Tables = Mapping[str, list[dict[str, str]]]
+Tables = Mapping[str, list[dict[str, Any]]]
 
 
 class NothingToDrawError(Exception):

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 
-from harness.csvfile import Row, distinct, join_distinct
 from harness.drawing.labels import CORPORA, DECODERS, weights
+from harness.table import Row, distinct, join_distinct
 from wallclock.clock import STAGES
 from wallclock.files import write_bytes
 
@@ -119,7 +119,7 @@ def _rename_clips(svg: bytes) -> bytes:
 
 def place_caption(figure: Figure, rows: Sequence[Row], *remarks: str) -> None:
     """Under all panels what was measured where: machine, corpus, weights, n, repeats; `remarks`."""
-    images = " / ".join(f"{int(count):,}" for count in distinct(rows, "n_images"))
+    images = " / ".join(f"{count:,}" for count in distinct(rows, "n_images"))
     place_note(
         figure,
         join_distinct(rows, "device"),
@@ -142,10 +142,10 @@ def repeats_text(rows: Sequence[Row]) -> str:
 
 def _single_batch_remark(rows: Sequence[Row]) -> str:
     """What a pass of one batch behind a full queue says, where rows are of such; else empty."""
-    flags = {row.get("steady", "") for row in rows}
-    if "no" not in flags:
+    flags = {row.get("steady") for row in rows}
+    if False not in flags:
         return ""
-    passes = "all" if flags == {"no"} else "some"
+    passes = "all" if flags == {False} else "some"
     return f"{passes} passes: one batch behind a full queue, so the forward pass alone"
 
 
@@ -194,13 +194,13 @@ def status_text(row: Row, width: int = 300) -> str:
 
 def spread_remark(rows: Sequence[Row], line: str = "vertical lines") -> str:
     """What the line from the slowest to the fastest repeat is; empty if nothing was repeated."""
-    repeated = any(row["repeats"] != "1" for row in rows)
+    repeated = any(row["repeats"] not in (1, None) for row in rows)
     return f"{line}: slowest to fastest repeat" if repeated else ""
 
 
 def disturbed_remark(rows: Sequence[Row], name: Callable[[Row], str]) -> str:
     """Which rows, by `name`, have no repeat that other programs left alone; empty if none."""
-    names = list(dict.fromkeys(name(row) for row in rows if row.get("calm_repeats") == "0"))
+    names = list(dict.fromkeys(name(row) for row in rows if row.get("calm_repeats") == 0))
     if names and len(names) == len({name(row) for row in rows}):
         return "other programs disturbed every repeat"
     return f"other programs disturbed every repeat of: {', '.join(names)}" if names else ""

@@ -6,11 +6,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.csvfile import Row, distinct, join_distinct, number, ok_rows
 from harness.drawing import style
 from harness.drawing.format import digits
 from harness.drawing.labels import DECODERS, SETS
 from harness.drawing.rendering import NothingToDrawError
+from harness.table import Row, distinct, join_distinct, ok_rows
 
 #: Colours of throughput and of the second quantity.
 _RATE = "#00568C"
@@ -31,7 +31,7 @@ LEAST_POINTS = 4
 Points = Sequence[tuple[float, float]]
 
 
-def _setting_text(setting: str, value: str) -> str:
+def _setting_text(setting: str, value: Any) -> str:
     """A setting in the title and in the caption."""
     if setting == "decoder":
         return f"{DECODERS[value]} decode"
@@ -39,7 +39,7 @@ def _setting_text(setting: str, value: str) -> str:
         return f"{value} workers"
     if setting == "batch_size":
         return f"batch {value}"
-    return value.upper()
+    return str(value).upper()
 
 
 def draw_sweep(
@@ -63,7 +63,7 @@ def draw_sweep(
     figure = style.new_figure(height)
     panels = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)
     axes = panels[0, 0]
-    _set_x_axis(axes, setting, sorted({float(row[setting]) for row in curves}))
+    _set_x_axis(axes, setting, sorted({row[setting] for row in curves}))
     axes.set_ylabel("images per second", color=_RATE)
     axes.yaxis.set_major_formatter("{x:,g}")
     others = points_of(beside, "img_per_s", setting)
@@ -123,7 +123,7 @@ def _title(measured: Sequence[Row], setting: str) -> str:
 
 def points_of(rows: Sequence[Row], column: str, setting: str) -> Points:
     """(setting, value) of the measured rows with a number in `column`, in order of the setting."""
-    pairs = [(float(row[setting]), number(row.get(column, ""))) for row in ok_rows(rows)]
+    pairs = [(row[setting], row.get(column)) for row in ok_rows(rows)]
     return sorted((x, y) for x, y in pairs if y is not None)
 
 
@@ -159,7 +159,7 @@ def _mark_missing(axes: Axes, rows: Sequence[Row], setting: str) -> None:
     for row in rows:
         if row["status"] == "ok":
             continue
-        x = float(row[setting])
+        x = row[setting]
         status = "out of memory" if row["status"] == "oom" else row["status"]
         axes.plot([x], [0], color=style.GREY, marker="x", markersize=6, clip_on=False, zorder=3)
         axes.annotate(status, (x, 0), (0, 9), textcoords="offset points", rotation=90, **look)

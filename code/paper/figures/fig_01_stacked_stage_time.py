@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 
 from experiments.serial import cells as serial
 from experiments.t4 import cells as t4
-from harness.csvfile import Row, distinct, number, ok_rows
 from harness.drawing import style
 from harness.drawing.format import digits, percent
 from harness.drawing.labels import DECODERS, SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row, distinct, ok_rows
 from wallclock.clock import STAGES
 
 OTHER = "unattributed"
@@ -41,7 +41,7 @@ def draw(image_set: str, tables: Tables) -> Figure:
     bars = [*recipes, *overlapped]
     # On a CPU the forward pass dwarfs the stages before it: a second panel shows them alone.
     on_cpu = [row for row in recipes if row["device_kind"] == "cpu"]
-    dwarfed = any((number(row["forward_share"]) or 0) > _DWARFING for row in on_cpu)
+    dwarfed = any((row["forward_share"] or 0) > _DWARFING for row in on_cpu)
     panels = 2 if dwarfed else 1
     figure = style.new_figure(1.2 + panels * (0.45 + 0.48 * len(bars)))
     axes = figure.subplots(panels, 1, squeeze=False)[:, 0]
@@ -87,10 +87,12 @@ def stage_seconds(row: Row, excluded: str = "") -> dict[str, float]:
 
 def _per_100k(row: Row, column: str) -> float:
     """A time of the run as seconds per 100,000 images; 0 where there is none."""
-    wall, total = number(row["wall_s"]), number(row["seconds_per_100k"])
+    time: float = row.get(column) or 0.0
+    wall: float | None = row["wall_s"]
+    total: float | None = row["seconds_per_100k"]
     if not wall or not total:
         raise NothingToDrawError(f"recipe {row['recipe']} has status ok but no wall time")
-    return (number(row.get(column, "")) or 0.0) * total / wall
+    return time * total / wall
 
 
 def _overlaps(row: Row) -> bool:
@@ -103,7 +105,7 @@ def _panel(axes: Axes, title: str, rows: Sequence[Row], excluded: str = "") -> N
     stacks = [stage_seconds(row, excluded) for row in rows]
     longest = max(sum(seconds.values()) for seconds in stacks)
     for position, (row, seconds) in enumerate(zip(rows, stacks, strict=True)):
-        wall, busy = float(row["seconds_per_100k"]), sum(seconds.values())
+        wall, busy = row["seconds_per_100k"], sum(seconds.values())
         # The table's own number: the medians of the stages need not add up to the wall time.
         total = busy if excluded or _overlaps(row) else wall
         _stack(axes, position, seconds, total, longest)
@@ -123,7 +125,7 @@ def _panel(axes: Axes, title: str, rows: Sequence[Row], excluded: str = "") -> N
     axes.set_title(title)
     label = "seconds per 100,000 images"
     if any(row["seconds_per_100k_origin"] == "extrapolated" for row in rows):
-        counts = " / ".join(f"{int(count):,}" for count in distinct(rows, "n_images"))
+        counts = " / ".join(f"{count:,}" for count in distinct(rows, "n_images"))
         label += f" (extrapolated from n = {counts})"
     axes.set_xlabel(label)
 
@@ -160,8 +162,8 @@ def _too_short(rows: Sequence[Row]) -> list[str]:
     """Runs with more busy seconds than processes × wall time: their queue was full at the start."""
     remarks = []
     for row in rows:
-        processes = int(row["workers"]) + 1
-        available = 1.02 * float(row["seconds_per_100k"]) * processes
+        processes = row["workers"] + 1
+        available = 1.02 * row["seconds_per_100k"] * processes
         if sum(stage_seconds(row).values()) > available:
             remarks.append(
                 f"{row['recipe']}: more busy seconds than its processes had in that wall time: "
@@ -178,5 +180,5 @@ def _floor(rows: Sequence[Row]) -> str:
 def _fidelity(recipes: Sequence[Row]) -> str:
     """PSNR of each recipe against the first: a faster resize may be less work."""
     compared = [row for row in recipes if row["psnr_db"]]
-    parts = [f"{DECODERS[row['decoder']]} {float(row['psnr_db']):.0f} dB" for row in compared]
+    parts = [f"{DECODERS[row['decoder']]} {row['psnr_db']:.0f} dB" for row in compared]
     return f"PSNR against the first recipe: {', '.join(parts)}" if parts else ""

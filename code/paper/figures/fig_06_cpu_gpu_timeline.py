@@ -10,10 +10,10 @@ from matplotlib.patches import Rectangle
 
 from experiments.opt import cells as opt
 from experiments.t4 import cells as t4
-from harness.csvfile import Row
 from harness.drawing import style
 from harness.drawing.format import count_noun, percent
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row
 from paper.spans import (
     WAIT,
     Span,
@@ -72,7 +72,7 @@ def draw(tables: Tables) -> Figure:
     panels[-1].set_xlabel(f"milliseconds{scales}")
     stages = {span.stage for run in runs for span in run.spans}
     style.place_legend(figure, {name: _STYLES[name] for name in _STYLES if name in stages})
-    sizes = " / ".join(dict.fromkeys(f"{int(run.row['n_images']):,}" for run in runs))
+    sizes = " / ".join(dict.fromkeys(f"{run.row['n_images']:,}" for run in runs))
     rows = [dict(run.row) | {"n_images": ""} for run in runs]
     style.place_caption(figure, rows, f"of a run of {sizes} images", *dict.fromkeys(remarks))
     return figure
@@ -123,7 +123,7 @@ def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_formatter("{x:,g}")
     row = run.row
-    n_images = min(window.batches * int(row["batch_size"]), int(row["n_images"]))
+    n_images = min(window.batches * row["batch_size"], row["n_images"])
     axes.set_title(
         f"{_NAMES[run.csv]}: {row['workers']} workers, batch {row['batch_size']} · "
         f"{count_noun(window.batches, 'batch')}, {n_images:,} images in {window.length:,.0f} ms"

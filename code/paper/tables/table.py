@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.csvfile import Row, number, read_table, write_table
 from harness.drawing import format as formats
 from harness.drawing.format import EMPTY
 from harness.drawing.rendering import Tables
+from harness.table import Row, cell_of, ok_rows, read_table, write_table
 from wallclock.files import write_text
 
 TEMPLATES = Path(__file__).parents[1] / "report_template"
@@ -93,7 +93,7 @@ class SourceRow:
 
     def number(self, column: str) -> Value:
         """A number, with its source; empty where there is none."""
-        value = number(self.row.get(column, ""))
+        value = self.row.get(column)
         if value is None:
             return Value()
         return Value(value, (Source(self.csv, self.index, column),))
@@ -104,13 +104,13 @@ class SourceRow:
 
     def _value(self, column: Column) -> Value:
         if column.kind == TEXT:
-            return Value(self.row.get(column.name) or None)
+            return Value(cell_of(self.row.get(column.name)) or None)
         return self.number(column.name)
 
     @property
     def ok(self) -> bool:
         """Whether the row holds a measurement."""
-        return self.row.get("status", "ok") == "ok"
+        return bool(ok_rows([self.row]))
 
 
 def columns_of(stem: str) -> tuple[Column, ...]:
@@ -133,7 +133,7 @@ def rows_of(tables: Tables, csv: str) -> list[SourceRow]:
     return [SourceRow(csv, index, row) for index, row in enumerate(tables.get(csv, []), start=1)]
 
 
-def find(tables: Tables, csv: str, **cells: str) -> SourceRow | None:
+def find(tables: Tables, csv: str, **cells: object) -> SourceRow | None:
     """The first measured row with these cells."""
     for source in rows_of(tables, csv):
         if source.ok and all(source.row.get(column) == value for column, value in cells.items()):
@@ -144,7 +144,7 @@ def find(tables: Tables, csv: str, **cells: str) -> SourceRow | None:
 def ratio(numerator: Value, denominator: Value) -> Value:
     """One number over another, with the sources of both; empty where either is."""
     above, below = numerator.value, denominator.value
-    if not (isinstance(above, float) and isinstance(below, float) and below):
+    if isinstance(above, str | None) or isinstance(below, str | None) or not below:
         return Value()
     return Value(above / below, numerator.sources + denominator.sources)
 

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from experiments.serialization import cells as serialization
-from harness.csvfile import join_distinct
 from harness.drawing.rendering import Tables, output
+from harness.table import join_distinct
 from paper import claims
 from paper.tables.table import Table, Value, columns_of, rows_of
 

@@ -32,7 +32,7 @@ def _row(source: SourceRow, baseline: SourceRow) -> dict[str, Value]:
     if not source.ok:
         return row | {"seconds_per_100k_origin": Value()}
     seconds = row["seconds_per_100k"]
-    if isinstance(seconds.value, float):
+    if isinstance(seconds.value, float | int):
         row["minutes_per_million"] = Value(seconds.value * _MINUTES_PER_MILLION, seconds.sources)
         row["minutes_per_million_origin"] = Value("extrapolated")
     if baseline.ok and comparable(source, baseline):
@@ -54,7 +54,7 @@ def _caption(sources: list[SourceRow]) -> str:
     for source in sources:
         row = source.row
         about = f"{CORPORA[row['corpus']]}; {weights([row])}"
-        conditions = f"on {row['device']}, n = {int(row['n_images']):,} ({about})"
+        conditions = f"on {row['device']}, n = {row['n_images']:,} ({about})"
         runs.setdefault(conditions, []).append(_RUNS[source.csv])
     measured = "; ".join(f"{' and '.join(names)} {where}" for where, names in runs.items())
     return (

@@ -12,9 +12,9 @@ from experiments.stage_fixes import cells as stage_fixes
 from experiments.storage import cells as storage
 from experiments.t4 import cells as t4
 from experiments.workers import cells as sweep
-from harness.csvfile import join_distinct, read_table
 from harness.drawing.labels import CORPORA, SHORT_SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import join_distinct, read_table
 from paper.tables import table
 from paper.tables.table import SourceRow, Table, Value, find, ratio, rows_of
 from wallclock.clock import STAGES
@@ -131,19 +131,19 @@ def _resize_gain(tables: Tables) -> Gain:
     slow = ratio(pil.number("resize_s"), pil.number("n_images"))
     fast = ratio(opencv.number("resize_s"), opencv.number("n_images"))
     psnr = opencv.row.get("psnr_db")
-    note = f"; PSNR {float(psnr):.0f} dB against PIL's" if psnr else ""
+    note = f"; PSNR {psnr:.0f} dB against PIL's" if psnr else ""
     measured_as = f"s an original, PIL over OpenCV {opencv.row['interpolation']}{note}"
     return Gain(ratio(slow, fast), measured_as)
 
 
 def _forward_gain(tables: Tables) -> Gain:
-    full = find(tables, onnx.CSV, runtime="pytorch", dtype="fp32", pruned="0")
-    alike = {"model": full.row["model"], "pruned": "0"} if full else {}
+    full = find(tables, onnx.CSV, runtime="pytorch", dtype="fp32", pruned=0)
+    alike = {"model": full.row["model"], "pruned": 0} if full else {}
     for dtype in ("fp16", "bf16"):
         half = find(tables, onnx.CSV, runtime="pytorch", dtype=dtype, **alike)
         if half is not None:
             cosine = half.row.get("cosine")
-            note = f"; cosine to FP32 {float(cosine):.5f}" if cosine else ""
+            note = f"; cosine to FP32 {cosine:.5f}" if cosine else ""
             measured_as = f"img/s of the forward pass, PyTorch {dtype.upper()} over FP32{note}"
             return _gain(half, full, "img_per_s", measured_as)
     return _NOT_RUN
@@ -157,8 +157,8 @@ def _sink_gain(tables: Tables) -> Gain:
 
 
 def _workers_gain(tables: Tables) -> Gain:
-    none = find(tables, sweep.CSV, workers="0")
-    some = [source for source in rows_of(tables, sweep.CSV) if source.row["workers"] != "0"]
+    none = find(tables, sweep.CSV, workers=0)
+    some = [source for source in rows_of(tables, sweep.CSV) if source.row["workers"]]
     if none:
         some = [source for source in some if source.row["decoder"] == none.row["decoder"]]
     best = max((source for source in some if source.ok), key=_img_per_s, default=None)
@@ -167,7 +167,7 @@ def _workers_gain(tables: Tables) -> Gain:
 
 
 def _img_per_s(source: SourceRow) -> float:
-    return float(source.row["img_per_s"] or 0)
+    return source.row["img_per_s"] or 0
 
 
 def _all_gain(tables: Tables) -> Gain:

@@ -1,12 +1,12 @@
 """The costs of decoding and resizing against the reference run that they were fitted to."""
 
-import csv
 import math
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import fit
+from harness.table import read_table
 from tests.conftest import ROOT
 from wallclock.predict import pictures
 from wallclock.predict.pictures import Library, jpeg_ns, resize_ns
@@ -17,30 +17,27 @@ DECODE = REFERENCE / "benchmarks" / "decode.csv"
 DECODERS = REFERENCE / "decoder-comparison.csv"
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def jpegs(*decoders: str) -> list[dict[str, str]]:
+def jpegs(*decoders: str) -> list[dict[str, Any]]:
     variants = ("baseline", "progressive")
     return [
-        row for row in rows(FORMATS) if row["variant"] in variants and row["decoder"] in decoders
+        row
+        for row in read_table(FORMATS)
+        if row["variant"] in variants and row["decoder"] in decoders
     ]
 
 
-def predicted_ms(row: dict[str, str]) -> float:
+def predicted_ms(row: dict[str, Any]) -> float:
     name = "JPEG" if row["variant"] == "baseline" else "progressive JPEG"
-    pixels = 1e6 * float(row["median_megapixels"])
-    density = 1e3 * float(row["median_kb"]) / pixels
+    pixels = 1e6 * row["median_megapixels"]
+    density = 1e3 * row["median_kb"] / pixels
     scale = 1 if row["dct_scale"] == "full" else 8
     library: Library = "pillow" if row["decoder"] == "pil" else "turbo"
-    return jpeg_ns(name, density, scale, library) * pixels / 1e6
+    return float(jpeg_ns(name, density, scale, library) * pixels / 1e6)
 
 
 @pytest.mark.parametrize("decoder", ["pil", "simplejpeg"])
 def test_jpegs_of_three_qualities_at_two_scales(decoder: str) -> None:
-    errors = [abs(math.log(predicted_ms(r) / float(r["mean_ms"]))) for r in jpegs(decoder)]
+    errors = [abs(math.log(predicted_ms(r) / r["mean_ms"])) for r in jpegs(decoder)]
     assert len(errors) == 12
     assert sorted(errors)[len(errors) // 2] < math.log(1.1)
     assert max(errors) < math.log(1.35)
@@ -54,7 +51,7 @@ def test_what_a_reduced_scale_leaves(decoder: str) -> None:
     for name, full in by_name.items():
         if f"{name} reduced" in by_name:
             reduced = by_name[f"{name} reduced"]
-            measured = float(reduced["mean_ms"]) / float(full["mean_ms"])
+            measured = reduced["mean_ms"] / full["mean_ms"]
             fractions.append(measured / (predicted_ms(reduced) / predicted_ms(full)))
     assert len(fractions) == 6
     within = 1 + pictures.FRACTION_ERROR
@@ -65,14 +62,14 @@ def test_scales_between() -> None:
     """Of simplejpeg, relative to 1/8, on the images of benchmarks.decode."""
     about = {"images": "original", "process": "baseline", "sampling": "4:2:0"}
     about |= {"choice": "simplejpeg"}
-    of = [row for row in rows(DECODE) if about.items() <= row.items()]
-    measured = {row["scale"]: float(row["ms"]) for row in of}
+    of = [row for row in read_table(DECODE) if about.items() <= row.items()]
+    measured = {row["scale"]: row["ms"] for row in of}
     (original,) = (
         row
-        for row in rows(DECODERS)
+        for row in read_table(DECODERS)
         if (row["image_set"], row["decoder"]) == ("original", "simplejpeg")
     )
-    density = float(original["median_kb"]) * 1e3 / (float(original["median_megapixels"]) * 1e6)
+    density = original["median_kb"] * 1e3 / (original["median_megapixels"] * 1e6)
     eighth = jpeg_ns("JPEG", density, 8, "turbo")
     for scale in (1, 2, 4):
         ratio = jpeg_ns("JPEG", density, scale, "turbo") / eighth
@@ -81,13 +78,13 @@ def test_scales_between() -> None:
 
 def test_what_is_fitted_is_of_the_table() -> None:
     """`python -m benchmarks.fit` writes it anew."""
-    assert fit.FITTED.read_text(encoding="utf-8").splitlines() == [*fit.source(rows(DECODE))]
+    assert fit.FITTED.read_text(encoding="utf-8").splitlines() == [*fit.source(read_table(DECODE))]
 
 
 def test_resizes() -> None:
     measured = {
-        (row["choice"], row["images"]): float(row["ms"])
-        for row in rows(DECODE)
+        (row["choice"], row["images"]): row["ms"]
+        for row in read_table(DECODE)
         if row["part"] == "resize"
     }
     choices: dict[Library, str] = {"pillow": "pil", "turbo": "torch", "native": "native"}

@@ -16,7 +16,7 @@ from harness.corpora.abo.fetch import append, read_journal
 from harness.corpora.abo.plan import list_digest
 from harness.corpora.abo.prepare import ATTRIBUTION
 from harness.corpora.manifest import Item
-from harness.csvfile import read_table
+from harness.table import read_table
 from tests.conftest import RunMain
 from tests.harness.corpora.abo import bucket
 from tests.harness.corpora.abo.conftest import Corpus, N, intact
@@ -141,7 +141,7 @@ def test_pass_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Path)
     assert done.returncode == 0, done.stdout + done.stderr
     path = tmp_path / "data" / cpu.CSV
     (row,) = read_table(path)
-    assert (row["corpus"], row["n_images"], row["status"]) == ("abo", "6", "ok")
+    assert (row["corpus"], row["n_images"], row["status"]) == ("abo", 6, "ok")
     meta = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
     (corpus,) = meta["corpora"]
     assert corpus["credit"]["licence"] == "CC BY 4.0"
