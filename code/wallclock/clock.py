@@ -57,9 +57,9 @@ class Stage:
         self._clock = clock
         #: Start times of the profiler's open stages, outermost first; all its stages share it.
         self._started = started
-        self.samples = array("q")
-        self.failed = 0
-        self.more = 0
+        self.samples: array[int] = array("q")
+        self.failed: int = 0
+        self.more: int = 0
 
     def __enter__(self) -> None:
         self._started.append(self._clock())

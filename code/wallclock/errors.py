@@ -31,7 +31,8 @@ class UserError(Exception):
     """A request that cannot be met. The message names the cause and the fix, in one line."""
 
     #: The exit status of a command that it ends, and the most characters of its message.
-    status, most = 1, 380
+    status: int = 1
+    most: int = 380
 
     def __init__(self, message: object) -> None:
         super().__init__(printable(str(message), self.most))
@@ -95,7 +96,8 @@ class ImageError(Exception):
 
     def __init__(self, stage: str, reason: str) -> None:
         # An address says nothing, and would make failures.csv differ from run to run.
-        self.stage, self.reason = stage, printable(_OBJECT.sub("", reason))
+        self.stage: str = stage
+        self.reason: str = printable(_OBJECT.sub("", reason))
         super().__init__(stage, self.reason)  # with which it is made again, where it is pickled
 
     def __str__(self) -> str:
