@@ -155,8 +155,9 @@ def _joined(programs: Sequence[Process]) -> Process:
 def _process(file: File, ended: Ended, since_ns: int) -> Process:
     words = file.words
     pid = words[layout.PID]
-    last_ns = max(words[layout.STARTED], *(region[layout.SINCE] for region in file.regions))
-    last_ns = max(last_ns, words[layout.ENDED])
+    last_ns = words[layout.ENDED] or max(
+        words[layout.STARTED], *(region[layout.SINCE] for region in file.regions)
+    )
     # When a killed process ended, only its parent knows, and that is known of the first one alone.
     if pid == ended.pid and not words[layout.ENDED]:
         last_ns = ended.ended_ns

@@ -56,6 +56,7 @@ class Findings:
         self.verdict = find_verdict(self.shares, self.fixes, self.helps)
         self.notes = list(say_notes(self.shares, self.fixes))
         self.sizes = tabulate_sizes(trace)
+        self.uses = [use for use in trace.uses if not use.name.endswith(".forward")]
         self.tables = [t for t in (self.shares.main, self.shares.workers) if t.n_threads]
 
     @property
@@ -189,6 +190,9 @@ def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
     if share >= _LEAST_SHARE:
         took_s = digits(sum(row.spent.seconds for row in rest))
         yield ("  other stages", took_s, percent(share), "", "", names)
+    exit_s = said.shares.exit_s
+    if table is said.shares.main and exit_s > _WORTH_A_NOTE * said.trace.wall_s:
+        yield ("exit", digits(exit_s), "", "", "", "after the program's own code")
 
 
 def print_text(text: str, console: "Console", style: str = "") -> None:
@@ -259,6 +263,7 @@ def _as_json(trace: Trace) -> Mapping[str, Any]:
         "notes": said.notes,
         "wall_s": trace.wall_s,
         "start_up_s": shares.startup_s,
+        "exit_s": shares.exit_s,
         **{name: {r.stage: r.spent.seconds for r in rows} for name, rows in tables.items()},
         "lines": {n: {r.stage: r.place for r in rows if r.place} for n, rows in tables.items()},
         "n_workers": shares.n_workers,
@@ -276,7 +281,7 @@ def _as_json(trace: Trace) -> Mapping[str, Any]:
         "program": {
             "command": list(trace.command),
             "exit_code": trace.exit_code,
-            "uses": [{"name": use.name, **use.settings} for use in trace.uses],
+            "uses": [{"name": use.name, **use.settings} for use in said.uses],
         },
         "machine": {"cores": trace.cores, "cpu_use": shares.cpu_use, "device": trace.device},
         "device_busy_s": trace.device_busy_s,

@@ -73,7 +73,7 @@ class Help:
 
 
 def helps_of(shares: Shares) -> Sequence[Help]:
-    """The remedies of the model that takes most time; what was tried by its gain, then the rest."""
+    """The remedies of the model that takes most time; what was tried in vain comes last."""
     share = shares.main.share(*MODEL)
     threads = shares.trace.threads(of_workers=False)
     models = [function.name for function in by_function(threads) if function.stage == "forward"]
@@ -89,7 +89,7 @@ def helps_of(shares: Shares) -> Sequence[Help]:
             result = _tried(tried[name], share) if name in tried else None
             helps.append(Help(name, what, told.get("line", ""), change, result))
     helps += _copies(shares)
-    return sorted(helps, key=lambda each: -each.tried.model.speedup if each.tried else 0.0)
+    return sorted(helps, key=lambda each: not each.helps)
 
 
 def _tried(text: str, share: float) -> Tried:
@@ -110,8 +110,6 @@ def _copies(shares: Shares) -> list[Help]:
         Help("copies", what, row.place, "keep results there, and copy those of a batch at once")
     ]
 
-
-# --- writing ------------------------------------------------------------------------------------
 
 _SAVE = "PIL.Image.save"
 

@@ -1,9 +1,10 @@
 """Where the wall time of a traced program goes: a table for the main thread and one for workers.
 
-A share is of the time from the first image to the program's end, of a worker from the first image
-or its own start to its own end; the workers' times are added up. Start-up, before the first image,
-is a number of its own. Seconds are not dated: what a traced function took before the first image
-counts as if it came after. Where the seconds exceed the time, the share is of their sum.
+A share is of the time from the first image to the end of the program's own code, of a worker from
+the first image or its own start to its own end; the workers' times are added up. Start-up, before
+the first image, and the interpreter's exit are numbers of their own. Seconds are not dated: what a
+traced function took before the first image counts as if it came after. Where the seconds exceed the
+time, the share is of their sum.
 """
 
 import os
@@ -88,8 +89,14 @@ class Shares:
 
     @property
     def steady_s(self) -> float:
-        """Seconds from the first image to the program's end."""
-        return self.trace.wall_s - self.startup_s
+        """Seconds from the first image to the end of the program's own code."""
+        return max(0.0, self.trace.wall_s - self.startup_s - self.exit_s)
+
+    @cached_property
+    def exit_s(self) -> float:
+        """Seconds that the interpreter took to end, after the program's own code."""
+        ends = [thread.ended_s for thread in self.trace.threads(of_workers=False)]
+        return max(0.0, self.trace.wall_s - max(ends)) if ends else 0.0
 
     @cached_property
     def main(self) -> Table:

@@ -82,6 +82,14 @@ print(threading.active_count(), [thread.name for thread in threading.enumerate()
     assert done.images("decode") == 20
 
 
+def test_the_end_of_the_interpreter_is_apart(tmp_path: Path) -> None:
+    """Nor is it where the program spent its time."""
+    done = traced(tmp_path, "import atexit\natexit.register(time.sleep, 0.6)\nload()\n")
+    shares = Shares(done.trace)
+    assert shares.exit_s >= 0.6
+    assert shares.startup_s + shares.steady_s <= done.trace.wall_s - 0.6
+
+
 def test_a_process_that_is_killed(tmp_path: Path) -> None:
     source = "import signal\ntime.sleep(0.8)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     script = write(tmp_path, LOAD + source)

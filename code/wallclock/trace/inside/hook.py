@@ -5,18 +5,17 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import wraps
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from . import layout
-from .patch import patch_module
+from .patch import interpose, patch_module
 from .targets import FUNCTIONS, PATCHES
-from .tracer import Tracer
+from .tracer import Call, Tracer
 
 
 class Finder:
@@ -57,46 +56,50 @@ class Finder:
 def install() -> None:
     """Trace this process from now on, and the children that it forks."""
     tries = bool(os.environ.get(layout.PATHS_VARIABLE))
-    made = Tracer(os.environ[layout.FOLDER_VARIABLE], tries=tries)
-    sys.meta_path.insert(0, Finder(made))
+    tracer = Tracer(os.environ[layout.FOLDER_VARIABLE], tries=tries)
+    sys.meta_path.insert(0, Finder(tracer))
     for name in (*FUNCTIONS, *PATCHES):
         if name in sys.modules:
-            patch_module(made, sys.modules[name])
-    os.register_at_fork(after_in_child=made.after_fork)
-    if tries:  # after the end of what is counted
-        atexit.register(lambda: import_module(".model_trial", __package__).try_model(made))
-    atexit.register(made.finish)
-    # Children of multiprocessing end by `os._exit`, which runs no `atexit`; others by `exec`.
-    for name in ("_exit", "execv", "execve"):  # the other names of `exec` call these
-        setattr(os, name, _replacing(made, getattr(os, name)))
-    os.fork = _forking(made, os.fork)
-    made.sampler.start()
+            patch_module(tracer, sys.modules[name])
+    os.register_at_fork(after_in_child=tracer.after_fork)
+    _trace_ends(tracer)
 
-
-def _forking(tracer: Tracer, original: Callable[[], int]) -> Callable[[], int]:
-    """No thread samples during a fork: Python warns of forks in processes with threads."""
-
-    @wraps(original)
-    def traced() -> int:
-        tracer.sampler.stop()
+    def fork(original: Call) -> Any:
+        tracer.sampler.stop()  # Python warns of forks in processes with threads
         try:
             return original()
         finally:
             tracer.sampler.start()  # of the child, in the child
 
-    return traced
+    interpose(tracer, os, "fork", fork)
+    tracer.sampler.start()
 
 
-def _replacing(tracer: Tracer, original: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that returns only if it fails: else the process has ended."""
+def _trace_ends(tracer: Tracer) -> None:
+    """Note when the program's own code ends: to end libraries, as torch, may take longer."""
 
-    @wraps(original)
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def leave() -> None:
+        if not tracer.counters.words[layout.ENDED]:
+            tracer.finish()
+            if tracer.tries:  # after the end of what is counted
+                import_module(".model_trial", __package__).try_model(tracer)
+
+    def register(original: Call, function: Call, *args: Any, **kwargs: Any) -> Call:
+        atexit.unregister(leave)
+        original(function, *args, **kwargs)
+        original(leave)  # the last one is called first
+        return function
+
+    def replace(original: Call, *args: Any, **kwargs: Any) -> Any:
         tracer.finish()
         try:
-            return original(*args, **kwargs)
+            return original(*args, **kwargs)  # only if it fails: else the process has ended
         finally:
             tracer.counters.words[layout.ENDED] = 0
             tracer.sampler.start()
 
-    return traced
+    atexit.register(leave)
+    interpose(tracer, atexit, "register", register)
+    # Children of multiprocessing end by `os._exit`, which runs no `atexit`; others by `exec`.
+    for name in ("_exit", "execv", "execve"):  # the other names of `exec` call these
+        interpose(tracer, os, name, replace)

@@ -116,9 +116,6 @@ def patch_worker(tracer: Tracer, module: ModuleType) -> None:
     interpose(tracer, module, "_worker_loop", _worker_loop)
 
 
-# --- binary files that are opened for reading ----------------------------------------------------
-
-
 def patch_io(tracer: Tracer, module: ModuleType) -> None:
     """Have `open` give readers that count."""
     traced = _open(tracer, io.open, _reader(tracer))

@@ -56,11 +56,11 @@ class Remedy(NamedTuple):
     change: str
 
 
-def _depends_on_mode(module: Any) -> bool:
-    """Whether a module computes something else, and more, in training mode."""
+def _is_training(module: Any) -> bool:
+    """Whether a part computes something else, and more, as it is in training mode."""
     for part in module.modules():
         name, rate = type(part).__name__, getattr(part, "p", getattr(part, "drop_prob", 0))
-        if "BatchNorm" in name or ("Drop" in name and rate):
+        if part.training and ("BatchNorm" in name or ("Drop" in name and rate)):
             return True
     return False
 
@@ -123,7 +123,7 @@ REMEDIES = (
     ),
     Remedy(
         "training mode",
-        lambda seen: seen.module.training and not seen.trains and _depends_on_mode(seen.module),
+        lambda seen: not seen.trains and _is_training(seen.module),
         "the model is in training mode: dropout and batch statistics change its vectors",
         "model.eval()",
     ),

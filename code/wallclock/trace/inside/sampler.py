@@ -60,7 +60,7 @@ class Sampler:
         self._cpu: dict[int, tuple[int, int]] = {}
         self._codes: dict[CodeType, bool] = {}
         self._stop: Any = None
-        self._number = 0
+        self._number, self._since = 0, time.perf_counter_ns()
         if self._path:  # here alone: a process may outlive the program and the folder
             try:
                 open(self._path, "xb").close()
@@ -172,12 +172,12 @@ class Sampler:
     def _publish(self) -> None:
         """Add the samples since the last time to the file, and begin anew."""
         self._counters.words[layout.CPU_NS] = time.process_time_ns()
-        rows, self._rows = self._rows, {}
+        rows, since = self._rows, self._since
+        self._rows, self._since = {}, time.perf_counter_ns()
         if self._path is None or not rows:
             return
-        now = time.perf_counter_ns()
         text = "".join(
-            "\t".join(f"{field}".translate(_BLANKS) for field in (now, *where, *spent)) + "\n"
+            "\t".join(f"{field}".translate(_BLANKS) for field in (since, *where, *spent)) + "\n"
             for where, spent in rows.items()
         )
         try:

@@ -148,9 +148,6 @@ def patch_dynamo(tracer: Tracer, module: Any) -> None:
     module._recompile_re()
 
 
-# --- training ----------------------------------------------------------------------------------
-
-
 def _patch_autograd(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
     """`Tensor.backward` calls `torch.autograd.backward` by its name in the module."""
     slot = tracer.slot("backward", "torch.autograd.backward")
@@ -185,9 +182,6 @@ def _patch_optimizer(tracer: Tracer, module: ModuleType, is_compiling: Question)
         return step
 
     interpose(tracer, module, "Optimizer.profile_hook_step", profile_hook_step)
-
-
-# --- the device --------------------------------------------------------------------------------
 
 
 def patch_tensor(tracer: Tracer, torch: Any, is_compiling: Question) -> None:
