@@ -1,8 +1,8 @@
 """`make all` as a reviewer's evening goes: the paper's images from a store that fails, two kills.
 
 A mock network takes a T4's times (its rows say so: weights none, service_ms), and a local server
-has the bucket's layout, with 200 images in each set. The experiments are those of most claims: all take
-half an hour on a busy machine.
+has the bucket's layout, with 200 images in each set. The experiments are those of most claims: all
+take half an hour on a busy machine.
 """
 
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from experiments.t4 import cells as t4
-from harness.csvfile import read_table
+from harness.table import read_table
 from paper import claims
 from tests.conftest import ROOT
 from tests.harness.corpora.abo import bucket
