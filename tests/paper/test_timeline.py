@@ -9,11 +9,11 @@ import pytest
 
 from experiments.frontier import cells as frontier
 from experiments.opt import cells as opt
+from experiments.opt import spans
+from experiments.opt.spans import Span, Window
 from experiments.t4 import cells as t4
 from harness.drawing.rendering import NothingToDrawError
 from harness.table import read_table
-from paper import spans
-from paper.spans import Span, Window
 from tests.paper.tables import REFERENCE, Copy, Row, copy_tables, drawn, edit, save, words
 from wallclock.clock import STAGES
 

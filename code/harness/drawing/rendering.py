@@ -1,6 +1,5 @@
 """What figures and tables have in common: the CSVs that they read, and what became of each."""
 
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -76,12 +75,6 @@ def declared(modules: Iterable[str]) -> dict[str, Output[Any]]:
     values = [value for name in modules for value in vars(import_module(name)).values()]
     outputs = {value.stem: value for value in values if isinstance(value, Output)}
     return dict(sorted(outputs.items()))
-
-
-def modules_of(package: str, prefix: str) -> list[str]:
-    """The modules of a package whose names begin so."""
-    names = [info.name for info in pkgutil.iter_modules(import_module(package).__path__)]
-    return [f"{package}.{name}" for name in names if name.startswith(prefix)]
 
 
 def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:

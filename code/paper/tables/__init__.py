@@ -1,20 +1,18 @@
 """Every table of the paper: each module `table_*.py` declares its table and builds it."""
 
+import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.drawing.rendering import (
-    NothingToDrawError,
-    Output,
-    Rendering,
-    declared,
-    modules_of,
-    read_sources,
-)
+from harness.drawing.rendering import NothingToDrawError, Output, Rendering, declared, read_sources
 from paper.tables.table import Table, save
 from wallclock.errors import check_name
 
-TABLES: Mapping[str, Output[Table]] = declared(modules_of(__name__, "table_"))
+TABLES: Mapping[str, Output[Table]] = declared(
+    f"{__name__}.{info.name}"
+    for info in pkgutil.iter_modules(__path__)
+    if info.name.startswith("table_")
+)
 
 
 def build(stem: str, tables_dir: Path) -> Table:

@@ -1,4 +1,4 @@
-"""Every figure: those of one question are in its folder, here those that compare several."""
+"""Every figure by name; its experiment's folder has it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,16 +11,13 @@ from harness.drawing.rendering import (
     Output,
     Rendering,
     declared,
-    modules_of,
     read_measured_sources,
 )
 from harness.drawing.style import paper_style, save
 from wallclock.errors import check_name
 from wallclock.files import write_text
 
-FIGURES: Mapping[str, Output[Figure]] = declared(
-    [*modules_of(__name__, "fig_"), *contents.figure_modules()]
-)
+FIGURES: Mapping[str, Output[Figure]] = declared(contents.figure_modules())
 
 
 def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:

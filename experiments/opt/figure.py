@@ -9,12 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from experiments.opt import cells as opt
-from experiments.t4 import cells as t4
-from harness.drawing import style
-from harness.drawing.format import count_noun, percent
-from harness.drawing.rendering import NothingToDrawError, Tables, output
-from harness.table import Row
-from paper.spans import (
+from experiments.opt.spans import (
     WAIT,
     Span,
     Window,
@@ -27,6 +22,11 @@ from paper.spans import (
     recorded_interval,
     total_batches,
 )
+from experiments.t4 import cells as t4
+from harness.drawing import style
+from harness.drawing.format import count_noun, percent
+from harness.drawing.rendering import NothingToDrawError, Tables, output
+from harness.table import Row
 from wallclock.clock import STAGES
 
 _NAMES = {t4.TIMELINE_CSV: "Baseline", opt.TIMELINE_CSV: "Optimized"}
