@@ -58,6 +58,15 @@ def test_cgroup_quota(
     assert machine.usable_cores() == usable[quota]
 
 
+def test_without_an_affinity_all_cores_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a Mac, which has no /proc either."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(machine, "cpu_quota", lambda: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    assert machine.usable_cores() == 12
+    assert machine.busy_s(Path("nowhere")) is None
+
+
 @pytest.mark.parametrize(("counters", "pages"), [("pswpin 3\npswpout 40\npgpgin 7\n", 43), ("", 0)])
 def test_swapped_bytes(counters: str, pages: int, tmp_path: Path) -> None:
     assert machine.swapped_bytes(tmp_path) == 0
