@@ -78,18 +78,18 @@ class Program:
 
 
 PROGRAMS = (
-    Program("imagededup, CNN", ("imagededup_cnn.py", _PHOTOS), ("model",)),
-    Program("imagededup, PHash", ("imagededup_hash.py", _PHOTOS), ("waiting",)),
+    Program("imagededup, CNN", ("imagededup_cnn.py", _PHOTOS), ("model",), 128),
+    Program("imagededup, PHash", ("imagededup_hash.py", _PHOTOS), ("waiting",), 128),
     Program("img2vec_pytorch", ("img2vec.py", _PHOTOS), ("model",), 64),
-    Program("timm, two workers", ("timm_loader.py", f"{_PHOTOS}/.."), ("model",)),
-    Program("datasets.map and Trainer", ("hf_trainer.py", _PHOTOS), ("model",), 128),
+    Program("timm, two workers", ("timm_loader.py", f"{_PHOTOS}/.."), ("model",), 128),
+    Program("datasets.map and Trainer", ("hf_trainer.py", _PHOTOS), ("model",), 96),
     Program("joblib", ("joblib_thumbnails.py", _PHOTOS), ("waiting",)),
     Program("fastembed", ("fastembed_images.py", _PHOTOS), ("loading",)),
     Program(
         "torchrun, two ranks",
         ("-m", "torch.distributed.run", "--nproc-per-node=2", "rank.py", _PHOTOS),
         ("model",),
-        64,
+        32,
     ),
     Program("Ray", ("ray_tasks.py", _PHOTOS), ("waiting",)),
     Program("re-exec", ("reexec.py", _PHOTOS), ("loading",)),
@@ -116,7 +116,7 @@ def main() -> None:
         if choices.program in program.name:
             with tempfile.TemporaryDirectory() as name:
                 rows.append(measure(program, python, choices.folder, Path(name), choices.rounds))
-    save("trace", rows)
+            save("trace", rows)  # so that what is measured is not lost with the rest
 
 
 def install(folder: Path) -> Path:

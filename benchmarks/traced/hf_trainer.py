@@ -27,7 +27,7 @@ if __name__ == "__main__":
     dataset = Dataset.from_dict(rows).cast_column("image", Image())
     dataset = dataset.map(prepare, batched=True, batch_size=16, num_proc=2, remove_columns="image")
     dataset.set_format("torch")
-    config = ViTConfig(hidden_size=96, num_hidden_layers=2, num_attention_heads=3)
+    config = ViTConfig(hidden_size=384, num_hidden_layers=2, num_attention_heads=6)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(folder, per_device_train_batch_size=16, num_train_epochs=1)
         Trainer(ViTForImageClassification(config), arguments, train_dataset=dataset).train()

@@ -201,8 +201,8 @@ def _shrunk(job: Job) -> tuple[list[Decoded], list[Resized]]:
 
 def _loader_for(job: Job, bound: Bound) -> Job:
     decoded, resized = _shrunk(job)
-    ours = [replace(k, library=job.loader) if is_jpeg(k.format) else k for k in decoded]
-    resized = [replace(kind, library=job.loader) for kind in resized]
+    ours = [replace(k, backend=job.loader) if is_jpeg(k.format) else k for k in decoded]
+    resized = [replace(kind, backend=job.loader) for kind in resized]
     return _decoding(job, bound, ours, resized).with_factors({"read": between(bound, *_ONE_READ)})
 
 

@@ -117,7 +117,7 @@ class Decoded:
     size: Size
     scale: int
     bytes_per_pixel: float | None
-    library: Library
+    backend: Library
     count: int
 
     @property
@@ -126,7 +126,7 @@ class Decoded:
         format, density = self.format, self.bytes_per_pixel
         if not is_jpeg(format):
             format, density = "JPEG", None
-        per_pixel = jpeg_ns(format, density, self.scale, self.library)
+        per_pixel = jpeg_ns(format, density, self.scale, self.backend)
         return self.count * self.size[0] * self.size[1] * per_pixel
 
     @property
@@ -154,14 +154,14 @@ class Resized:
     size: Size
     made: Size
     scale: int
-    library: Library
+    backend: Library
     count: int
 
     @property
     def ns(self) -> float:
         """Nanoseconds of all of them."""
         read = self.size[0] * self.size[1] / self.scale**2
-        return self.count * resize_ns(self.library, read, self.made[0] * self.made[1])
+        return self.count * resize_ns(self.backend, read, self.made[0] * self.made[1])
 
     def shrunk(self, target: Target) -> Self:
         """The same of JPEGs that were decoded at the smallest scale that suffices."""

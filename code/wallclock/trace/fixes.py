@@ -154,7 +154,7 @@ def _arguments(options: Mapping[str, Any]) -> str:
 
 
 def _scaled_code(job: Job) -> str:
-    if job.target is None or all(kind.library != "pillow" for kind in job.decoded):
+    if job.target is None or all(kind.backend != "pillow" for kind in job.decoded):
         size = _arguments(geometry_of(job.target))
         return f'import wallclock\nimage = wallclock.decode("photo.jpg", {size})'
     return f"""\

@@ -248,7 +248,7 @@ def test_the_code_runs_as_pasted(
     work = replace(job(made), source=source)
     for target in (None, *(Target((224, 224), mode) for mode in MODES)):
         for library in libraries:
-            kinds = [replace(kind, library=library) for kind in work.decoded]
+            kinds = [replace(kind, backend=library) for kind in work.decoded]
             changed = replace(work, target=target, decoded=kinds)
             for fix in FIXES.values():
                 if fix.applies(changed):

@@ -19,7 +19,7 @@ from .counters import Counters
 _INTERVAL_S = 1 / 40
 #: Between two writes of the file: what of a killed process is lost, and how exactly samples are
 #: told from those before the first image.
-_PUBLISH_S = 0.25
+_PUBLISH_S = 0.1
 #: Of the file; what comes after is lost.
 _MOST_BYTES = 1 << 26
 #: Beginnings of the paths of what is not the user's: the standard library, and this package.
