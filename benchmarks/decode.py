@@ -39,12 +39,11 @@ from harness import native as libraries
 from harness import provenance
 from harness.corpora import render
 from harness.measures import psnr_db
-from harness.processes import gc_disabled
-from harness.spec import IMAGE_SETS
+from harness.processes import gc_disabled, set_threads
+from harness.spec import IMAGE_SETS, Recipe
 from wallclock import native
 from wallclock.jpeg import read_header
-from wallclock.machine import set_threads
-from wallclock.recipe import Limits, Recipe
+from wallclock.recipe import Limits
 from wallclock.stages import decode, resize
 from wallclock.stages.decode.native import fallbacks
 from wallclock.stages.pixels import PixelArray

@@ -31,9 +31,9 @@ from wallclock import Augment, Output, open_images
 from wallclock.fetch.sources import Source
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import Order
+from wallclock.preprocess import denominator_for
 from wallclock.recipe import FAST
 from wallclock.stages import decode
-from wallclock.stages.decode.decoder import Scaling
 from wallclock.summary import median
 
 BATCH = 32
@@ -68,7 +68,7 @@ def by_hand(path: str) -> Any:
     """simplejpeg at the smallest scale that suffices, then torch's resize."""
     data = Path(path).read_bytes()
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
-    scale = _SCALING.denominator(width, height)
+    scale = denominator_for(height, width, _SIDE, _SIDE)
     pixels = _DECODE(data, scale, (width, height))
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     resized = torch.nn.functional.interpolate(
@@ -77,7 +77,7 @@ def by_hand(path: str) -> Any:
     return resized[0].permute(1, 2, 0)
 
 
-_SCALING, _DECODE = Scaling(PX, FAST.dct_margin), decode.make("simplejpeg", scales=True)
+_SIDE, _DECODE = PX * FAST.dct_margin, decode.make("simplejpeg", scales=True)
 
 
 def dataloader(load: Callable[[str], Any], paths: Paths) -> Iterable[Any]:
@@ -89,7 +89,7 @@ def reused(paths: Paths) -> Iterator[Any]:
     """The loader of a job: a batch is overwritten once the next one is requested."""
     sources = [Source(path, path) for path in paths]
     batches = Order(len(paths), BATCH, False, 0, 0, 1, False).batches(0, -(-len(paths) // BATCH))
-    with open_loader(sources, batches, LoaderOptions(PX)) as loader:
+    with open_loader(sources, batches, LoaderOptions.of(PX)) as loader:
         yield from loader
 
 

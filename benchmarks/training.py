@@ -31,11 +31,11 @@ import simplejpeg
 from benchmarks._common import PX, arguments, image_sets, in_turn, save, spread
 from benchmarks.loader import BATCH, Paths, opened, take_pass
 from wallclock import Augment, Output
+from wallclock.preprocess import denominator_for
 from wallclock.recipe import FAST, IMAGENET_MEAN, IMAGENET_STD
-from wallclock.stages.decode.decoder import Scaling
 from wallclock.summary import median
 
-_SCALING, _CORES = Scaling(PX, FAST.dct_margin), os.cpu_count() or 1
+_SIDE, _CORES = PX * FAST.dct_margin, os.cpu_count() or 1
 _STD = np.array(IMAGENET_STD, np.float32)[:, None, None]
 _FACTOR, _OFFSET = 1 / (255 * _STD), np.array(IMAGENET_MEAN, np.float32)[:, None, None] / _STD
 
@@ -67,7 +67,7 @@ class Load:
     def _crop(self, data: bytes) -> Any:
         height, width = simplejpeg.decode_jpeg_header(data)[:2]
         left, top, w, h = self._draw(width, height)
-        n = _SCALING.denominator(w, h)
+        n = denominator_for(h, w, _SIDE, _SIDE)
         rows, columns = -(-height // n), -(-width // n)
         if self._decoded.size < rows * columns * 3:
             self._decoded = np.empty(rows * columns * 3, np.uint8)

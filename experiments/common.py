@@ -7,9 +7,9 @@ from typing import Any
 
 from harness.plan import Plan
 from harness.records import Record
-from harness.spec import Cell, Slice
+from harness.spec import Cell, Recipe, Slice
 from wallclock.clock import LOADING_STAGES, STAGES
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.summary import median, quantile
 
 __all__ = ["Cell", "Plan", "Recipe", "Record"]

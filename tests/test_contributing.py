@@ -107,7 +107,7 @@ def printed(tree: Path) -> dict[str, str]:
 
 def test_every_section_has_its_files() -> None:
     names = [path for _, path, _ in blocks()]
-    assert len(names) == len(set(names)) + 1, "recipe.py is edited for a sink and for a field"
+    assert len(names) == len(set(names)) + 1, "spec.py is edited for a sink and for a field"
     assert sum("toy" in name for name in names) == 6
 
 
@@ -148,7 +148,7 @@ def test_the_experiment_runs(tree: Path, printed: dict[str, str]) -> None:
 
 def test_a_field_without_its_reader_and_column_fails() -> None:
     """The last section adds both; without them tests/test_recipe_fields.py fails."""
-    (edit,) = [text for _, path, text in blocks() if "recipe.py" in path and "NO_VECTOR" in text]
-    (field,) = re.findall(r"^\+ +(\w+): Annotated", edit, re.MULTILINE)
+    (edit,) = [text for _, path, text in blocks() if "spec.py" in path and ": Positive" in text]
+    (field,) = re.findall(r"^\+ +(\w+): Positive", edit, re.MULTILINE)
     assert field not in fields_read()
     assert field not in columns()

@@ -27,11 +27,13 @@ from harness import decoders
 from harness.corpora.manifest import Item, Manifest
 from harness.corpora.readers import FileReader
 from harness.engines import pipeline
+from harness.spec import Recipe
 from tests import making
 from wallclock.check import Inspector, validate
 from wallclock.errors import ImageError
+from wallclock.loader.loading import Loading
 from wallclock.loader.prepare import DecodeImage, in_place_stages
-from wallclock.recipe import Limits, ModelSpec, Recipe
+from wallclock.recipe import Limits, ModelSpec
 
 #: An item and its bytes, decoded and resized.
 Load: TypeAlias = Callable[[Item, bytes], object]
@@ -117,7 +119,7 @@ def _load(recipe: Recipe, root: Path) -> Load:
     if recipe.engine != "threads":
         stages = pipeline.load_stages(recipe, MODEL, Manifest("folder", "original", root, ()))
         return lambda item, data: stages.resize(item, stages.decode(item, data))
-    in_place = in_place_stages(recipe, MODEL, FileReader(root))
+    in_place = in_place_stages(pipeline.loading_of(recipe, MODEL), FileReader(root))
     row = in_place.as_destination(np.empty((MODEL.input_px, MODEL.input_px, 3), np.uint8))
     return lambda item, data: in_place.resize_into(item, in_place.decode(item, data), row)
 
@@ -216,7 +218,7 @@ class OpenImages:
     def __init__(self) -> None:
         self._inspect = Inspector(Limits(), "simplejpeg", rotate=True)
         recipe = Recipe("scaled", "simplejpeg", "torch", dct_scale="auto")
-        self._decode = DecodeImage(recipe, MODEL.input_px)
+        self._decode = DecodeImage(Loading.of(recipe, MODEL.input_px))
         self.slowest = 0.0
 
     def judge(self, data: bytes) -> str:

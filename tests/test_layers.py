@@ -173,13 +173,16 @@ USED_BY_HARNESS = {
     "fetch.s3",
     "fetch.transfers",
     "files",
-    "infer",
+    "infer.finite",
+    "infer.inference",
+    "infer.network",
     "job",
     "loader.batch",
     "loader.joinable_thread",
     "loader.order",
-    "loader.place",
+    "loader.loading",
     "loader.prepare",
+    "loader.resizing",
     "loader.ring",
     "loader.threads",
     "machine",
@@ -193,6 +196,7 @@ USED_BY_HARNESS = {
     "stages.forward",
     "stages.forward.pytorch",
     "stages.normalize",
+    "stages.pixels",
     "stages.resize",
     "stages.transfer",
     "summary",
@@ -214,7 +218,7 @@ def test_imports_are_read() -> None:
     """The other tests would pass on an empty list: these imports must be seen."""
     assert "wallclock.stages.decode" in ours(SOURCES["wallclock.loader.prepare"])
     assert "torch" in set(imported(SOURCES["harness.engines.assemble"]))
-    assert part_of("wallclock.job.place.process") == "job"
+    assert part_of("wallclock.job.runner.process") == "job"
     assert "record.json" in set(strings(SOURCES["harness.records"]))
 
 

@@ -24,13 +24,13 @@ from harness.protocols.protocol import no_progress
 from harness.protocols.sink_check import check_sink
 from harness.records import Record
 from harness.runtimes import compiled
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from tests import fake_cuda, making
 from tests.fake_cuda import Event, Stream
 from tests.harness.engines.conftest import manifest_in
 from wallclock.loader import threads
 from wallclock.loader.threads import ThreadLoader
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import normalize, resize
 from wallclock.stages.forward import networks
 

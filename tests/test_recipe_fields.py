@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 from experiments import contents
+from harness.spec import Recipe
 from tests.test_layers import SOURCES, package_of
-from wallclock.recipe import Recipe
 
 FIELDS = {field.name for field in fields(Recipe)}
 #: Fields without a column of their own → where a reader of the tables finds them.
@@ -34,7 +34,7 @@ def fields_read() -> set[str]:
         name
         for module, path in SOURCES.items()
         if package_of(module) in ("wallclock", "harness") or module.endswith(".measure")
-        if module != "wallclock.recipe"
+        if module not in ("wallclock.recipe", "harness.spec")
         for name in attributes_of_recipes(path.read_text(encoding="utf-8"))
     }
 

@@ -8,9 +8,8 @@ from typing import Any
 from harness.corpora import ProgressHook, copies, prepare
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Manifest
-from harness.spec import CorpusSpec, Settings, Slice
+from harness.spec import CorpusSpec, Recipe, Settings, Slice
 from wallclock.errors import UserError
-from wallclock.recipe import Recipe
 
 
 class Plan:

@@ -1,7 +1,7 @@
 """The frozen descriptions that travel from the configuration to a measurement.
 
-Nothing here knows Hydra or torch: a `Cell` is plain data, so that it can be hashed into a key,
-written into a record and sent to a fresh process as JSON. The dataclasses are the schema of the
+Nothing here knows Hydra or torch: a `Cell` is plain data that is hashed into a key, written into a
+record and sent to a fresh process as JSON. The dataclasses are the schema of the
 configuration: their fields' annotations are what `settings` accepts, their defaults what `conf/`
 need not repeat.
 """
@@ -11,9 +11,22 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+from wallclock import recipe as product
 from wallclock.constraints import OneOf, Range
-from wallclock.recipe import Count, Limits, ModelSpec, Positive, Recipe
+from wallclock.errors import UsageError
+from wallclock.recipe import Count, Limits, ModelSpec, Positive
 
+#: How stages overlap, how DataLoader's workers start, where training images are augmented.
+ENGINES = ("serial", "dataloader", "threads")
+START_METHODS = ("fork", "forkserver", "spawn")
+AUGMENT = ("none", "cpu", "device")
+#: Formats of vectors: the modules of `harness/sinks/`, in the order of tables.
+SINKS = (
+    "parquet",  # the default
+    "lmdb",
+    "npy",
+    "jsonl",
+)
 #: The paper's two image sets; a user's folder is compared with the one it resembles.
 IMAGE_SETS = ("small_256", "original")
 #: glibc's settings in a worker. By default freed memory goes back to the kernel when enough of it
@@ -38,6 +51,34 @@ class _Odd(Range):
 
 
 Repeats = Annotated[int, _Odd(1)]
+
+
+@dataclass(frozen=True)
+class Recipe(product.Recipe):
+    """The product's recipe, with the choices that only the study makes."""
+
+    #: `workers` are processes of DataLoader (0: the main process loads), or threads.
+    engine: Annotated[str, OneOf(ENGINES)] = "serial"
+    #: How DataLoader's workers start: fork is Linux's default before Python 3.14.
+    start_method: Annotated[str, OneOf(START_METHODS)] = "fork"
+    #: Batches that each DataLoader worker may have ready: 2 is torch's own default.
+    prefetch: Annotated[int, Range(1, 1024)] = 2
+    #: Whether batches wait for a GPU in page-locked memory; on a CPU none is.
+    pin_memory: bool = True
+    sink: Annotated[str, OneOf(SINKS)] = "parquet"
+    #: Of training images (`stages/augment.py`): in the workers, or on the device.
+    augment: Annotated[str, OneOf(AUGMENT)] = "none"
+
+    def __post_init__(self) -> None:
+        if self.augment != "none" and self.preprocess != "squash":
+            cure = "set recipe.augment=none or recipe.preprocess=squash"
+            why = f"goes without augmentation, which crops by itself; {cure}"
+            raise UsageError(f"recipe.preprocess={self.preprocess} {why}")
+
+    @property
+    def pins(self) -> bool:
+        """Whether its loader delivers page-locked batches; the serial engine delivers none."""
+        return self.pin_memory and super().pins and self.engine != "serial"
 
 
 @dataclass(frozen=True)

@@ -13,23 +13,32 @@ from typing import Annotated, Any
 from experiments.contents import ORDER
 from harness import decoders, provenance
 from harness.corpora.folder import require_path
-from harness.spec import CORPUS_SETTINGS, IMAGE_SETS, CorpusSpec, Repeats, Settings
+from harness.spec import (
+    AUGMENT,
+    CORPUS_SETTINGS,
+    IMAGE_SETS,
+    SINKS,
+    CorpusSpec,
+    Recipe,
+    Repeats,
+    Settings,
+)
 from paper import counts
 from wallclock import checkpoint, machine
 from wallclock import recipe as recipes
 from wallclock.constraints import Range, build, check
 from wallclock.errors import UserError, check_name
 from wallclock.preprocess import preprocess_of
-from wallclock.recipe import Count, ModelSpec, Positive, Recipe
+from wallclock.recipe import Count, ModelSpec, Positive
 from wallclock.stages import forward
 
 #: Options of experiments: lists of changes to a recipe, and lists of names.
 _RECIPE_LISTS = frozenset({"recipes", "loaders", "checks"})
 _NAME_LISTS = {
-    "augment": recipes.AUGMENT,
+    "augment": AUGMENT,
     "decoders": decoders.NAMES,
     "dtypes": recipes.DTYPES["pytorch"],
-    "formats": recipes.SINKS,
+    "formats": SINKS,
     "image_sets": IMAGE_SETS,
 }
 _MAX_IMAGES = Mapping[str, Mapping[str, Positive | None]]

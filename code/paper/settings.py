@@ -23,10 +23,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.contents import ON_REQUEST, ORDER, QUICK
 from harness import provenance
-from harness.spec import CORPUS_SETTINGS, CorpusSpec, Settings
+from harness.spec import CORPUS_SETTINGS, CorpusSpec, Recipe, Settings
 from paper.resolve import build_settings, resolve_device
 from wallclock.errors import UsageError, UserError, check_name
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 CONF = provenance.ROOT / "conf"
 

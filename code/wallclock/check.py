@@ -1,11 +1,10 @@
 """What an image must be before it is decoded: safe and complete.
 
 Decoders differ in what they forgive: OpenCV returns grey below a truncation, Pillow ignores corrupt
-entropy data, libjpeg-turbo warns. A speed comparison needs one answer for all, so every file is
-validated before any decoder sees it: first by its header (format, size, scans, segments: bounded
-time and memory), then by one strict libjpeg-turbo pass at 1/8 scale, which decodes all the
-entropy-coded data and treats its warnings as damage, and by Pillow, which must identify it too.
-Whatever a library raises about a file is that file's failure.
+entropy data, libjpeg-turbo warns. So every file is validated before any decoder sees it: first by
+its header (format, size, scans, segments: bounded time and memory), then by one strict
+libjpeg-turbo pass at 1/8 scale, and by Pillow, which must identify it too. Whatever a library
+raises about a file is that file's failure.
 """
 
 import hashlib
@@ -83,7 +82,6 @@ class ImageInfo:
 
     `components` counts colour channels; `sampling` is a JPEG's chroma subsampling, `other` for one
     that not every decoder reads. `augmentation`: what was drawn for this request of it.
-    `orientation` says how to turn the stored pixels upright (`orientation.orient`).
     """
 
     id: str
@@ -122,21 +120,14 @@ _values_of = attrgetter(*(field.name for field in fields(ImageInfo)))
 
 
 def validate(data: bytes, limits: Limits) -> Header:
-    """Return the header of a valid image; raise `ImageError` for a damaged or dangerous one.
-
-    Costs about 3 ms for a 2000 px JPEG. Memory: a 1/64-size image for JPEG, the full one for the
-    other formats, never more than `limits.max_pixels` pixels.
-    """
+    """The header of a valid image; raises `ImageError` for a damaged or dangerous one."""
     header = read_header(data, limits)
     check_body(data, header)
     return header
 
 
 def check_body(data: bytes, header: Header, *, decodes: bool = True) -> None:
-    """Decode what follows the header; raise `ImageError` for damage.
-
-    `decodes`: whether Pillow decodes what is no plain JPEG, or only opens it.
-    """
+    """Decode what follows the header, or, of what is no plain JPEG, open it; raise `ImageError`."""
     # libjpeg-turbo's own interface refuses subsamplings that libjpeg decodes.
     if header.format == "jpeg" and header.sampling != "other":
         with _failures("jpeg"):
@@ -167,9 +158,9 @@ def read_header(
 ) -> Header:
     """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse.
 
-    With `to_the_end=False` a JPEG whose first scan is its only one, as its header says, is not
-    searched behind that: a strict decoder stops there too and refuses one that is cut off. With
-    `rotate` the orientation is read, of other formats than JPEG.
+    With `to_the_end=False` a JPEG whose first scan is its only one is not searched behind that: a
+    strict decoder refuses one that is cut off. With `rotate` the orientation is read, of other
+    formats than JPEG.
     """
     if not data:
         raise ImageError("read", "empty file")
@@ -223,8 +214,7 @@ def _other_header(data: bytes, format: str, limits: Limits, rotate: bool) -> Hea
 
 
 def _orientation_of(image: Any, data: bytes) -> int:
-    """Of an opened image; a PNG is decoded first where its EXIF or XMP lies behind the pixels."""
-    if image.format == "PNG":
+    if image.format == "PNG":  # its EXIF or XMP may lie behind the pixels
         pixels = data.find(b"IDAT")
         if any(data.find(word, pixels) >= 0 for word in _PNG_EXIF):
             with _one_large if image.width * image.height > LARGE_PIXELS else nullcontext():
@@ -245,11 +235,7 @@ def _failures(format: str) -> Iterator[None]:
 
 
 def sha256(data: bytes) -> bytes:
-    """The digest of a file, 32 bytes.
-
-    hashlib releases the GIL for more bytes than `_HASHED_AT_ONCE`. To take it back costs a thread
-    more than the hash of a small file does: that one is hashed in pieces, and keeps the GIL.
-    """
+    """A digest of 32 bytes; of a small file with the GIL held: to take it back costs more."""
     if len(data) > _SMALL:
         return hashlib.sha256(data).digest()
     digest, view = hashlib.sha256(), memoryview(data)
@@ -262,13 +248,9 @@ def sha256(data: bytes) -> bytes:
 class Inspector:
     """Judges the bytes of one image before they are decoded.
 
-    As `validate` does, up to the body: that is judged by its only decoding, where the decoder is
-    strict; for the others by `check_body`, before.
-
-    Args:
-        draw: width, height and position to the augmentation of a training image.
-        hashes: whether its sha256 is noted.
-        rotate: whether its orientation is noted.
+    Its body is judged by its only decoding, where the decoder is strict; else by `check_body`.
+    `draw`: width, height and position to the augmentation of a training image. `hashes`, `rotate`:
+    whether its sha256 and its orientation are noted.
     """
 
     limits: Limits
@@ -287,11 +269,7 @@ class Inspector:
         admit_pixels(self.limits.max_pixels)
 
     def __call__(self, position: int, name: str, data: bytes | Picture) -> ImageInfo:
-        """What the bytes of the image with this id are.
-
-        Raises:
-            ImageError: they are no image, a damaged or a dangerous one.
-        """
+        """What the bytes of the image with this id are. Raises ImageError: no image, or damaged."""
         if isinstance(data, Picture):
             header = _header_of_picture(data, self.limits, self.rotate)
             return self._note(position, name, 0, header, header.orientation, "")
@@ -315,8 +293,8 @@ class Inspector:
     ) -> ImageInfo | None:
         """The same of an image whose header the native module has parsed (`_native.Header`).
 
-        None: it is over a limit, or nearly, or a PNG that may have EXIF; its bytes, `read(number)`,
-        are to be judged.
+        None: its bytes, `read(number)`, are to be judged: it is over a limit, or nearly, or a PNG
+        that may have EXIF.
         """
         n_bytes, orientation = found[1], found[8]
         header = self._header(found[3:], n_bytes.bit_length())

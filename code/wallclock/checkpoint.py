@@ -92,9 +92,8 @@ _Json = _Object
 def resolve(model: ModelSpec, pool: str) -> ModelSpec:
     """Fill in what is open (0, empty): `input_px`, `dim`, `mean`, `std`, the commit.
 
-    `pool`: one of `recipe.POOLS`; or auto: projection for models of images and text, else tower.
-    Raises `NoWeightsError` where the files cannot be had; `UserError` where they cannot be loaded,
-    or lack a size.
+    `pool`: one of `recipe.POOLS`, or auto. Raises `NoWeightsError` where the files cannot be had;
+    `UserError` where they cannot be loaded, or lack a size.
     """
     model, folder, config = _read(model)
     model = replace(model, pool=_default_pool(config) if pool == "auto" else pool)
@@ -141,17 +140,14 @@ def _default_pool(config: _Json) -> str:
 
 
 def _with_defaults(folder: Path, config: _Json) -> _Json:
-    """The configuration with the library's defaults. Raises as `library` does."""
+    """The configuration with the library's defaults."""
     with library(folder / CONFIG, _AGAIN) as transformers:
         loaded = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
         return {**config, **loaded.to_dict()}
 
 
 def _width_of_skeleton(folder: Path, input_px: int) -> int:
-    """The width that the network has, built without memory for its weights; 0 if it has none.
-
-    For configurations that have it nowhere, as MobileNet's.
-    """
+    """The network's width where no configuration has it, by one without weights; 0 for none."""
     torch = import_extra("torch", f"model {folder.name}", "embed")
     with library(folder / CONFIG, _AGAIN) as transformers, bounded():
         config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
@@ -163,10 +159,7 @@ def _width_of_skeleton(folder: Path, input_px: int) -> int:
 
 
 def folder_of(model: ModelSpec) -> Path:
-    """Where the model's configuration files are: its folder, or the hub's cache.
-
-    Raises `NoWeightsError` where they cannot be had; `UserError` for a folder that is not there.
-    """
+    """The folder of the model's configuration. Raises `NoWeightsError`; `UserError`: none there."""
     if model.path:
         folder = Path(os.path.realpath(os.path.expanduser(model.path)))
         if not folder.is_dir():
@@ -195,10 +188,7 @@ def weights_folder_of(model: ModelSpec) -> Path:
 
 
 def n_weights(folder: Path) -> int:
-    """How many numbers a folder's files of weights have, by their headers; 0 without any.
-
-    Raises UserError: a file is damaged.
-    """
+    """How many numbers a folder's files of weights have. Raises UserError: a file is damaged."""
     from safetensors import safe_open
 
     names = [_WEIGHTS] if (folder / _WEIGHTS).is_file() else _parts(folder)
@@ -222,7 +212,7 @@ def _parts(folder: Path) -> list[str]:
 
 
 def _read(model: ModelSpec) -> tuple[ModelSpec, Path, _Json]:
-    """The model with its resolved folder or commit, the folder of its files, and config.json."""
+    """The model with its folder or commit, the folder of its files, and config.json."""
     folder = folder_of(model)
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder}: no {CONFIG} in it; save_pretrained writes such a folder")
@@ -232,11 +222,7 @@ def _read(model: ModelSpec) -> tuple[ModelSpec, Path, _Json]:
 
 
 def _fetched(model: ModelSpec, needed: tuple[str, ...], optional: tuple[str, ...]) -> Path:
-    """The snapshot of a hub's model in the cache, with these files; asks the hub for the rest.
-
-    The library would ask a hub that does not answer six times, in 24 seconds: one request shows
-    whether there is one.
-    """
+    """The snapshot of a hub's model in the cache, with these files; asks the hub for the rest."""
     hub = import_extra("huggingface_hub", f"model {model.hub_id}", "embed")
     errors = import_extra("huggingface_hub.errors", f"model {model.hub_id}", "embed")
     failures = (errors.HfHubHTTPError, errors.HFValidationError, *_http_errors(), OSError)
@@ -245,6 +231,7 @@ def _fetched(model: ModelSpec, needed: tuple[str, ...], optional: tuple[str, ...
     is_commit = re.fullmatch("[0-9a-f]{40}", model.revision)
     is_local = bool(is_commit) and _is_cached(hub, model, needed, optional)
     if not is_local:
+        # The library would ask one that does not answer six times, in 24 seconds.
         try:
             url = hub.hf_hub_url(model.hub_id, needed[0], revision=model.revision)
             hub.get_hf_file_metadata(url, timeout=_PROBE_S)
@@ -348,10 +335,7 @@ def _statistics(config: _Json, preprocessor: _Json) -> Statistics:
 
 
 def channels(value: Any, name: str) -> tuple[float, ...]:
-    """A statistic of a processor's file; one number is that of all three channels.
-
-    Raises ValueError: it is something else, not finite, or a divisor that is not above 0.
-    """
+    """A processor's statistic, of three channels. Raises ValueError: none, or not above 0."""
     numbers = [value] * 3 if isinstance(value, int | float) else value
     are_numbers = isinstance(numbers, Sequence) and all(
         isinstance(number, int | float) for number in numbers

@@ -201,9 +201,5 @@ def active_nvtx() -> Nvtx | None:
 
 
 def collect_rarely() -> None:
-    """Let the garbage collector run less often, in a process that is this package's own.
-
-    Each image is a few objects that live for seconds, and hardly any is part of a cycle. At
-    Python's limit their number alone brings on collections that walk through every import.
-    """
+    """Collect garbage less often: images are many objects that live for seconds, without cycles."""
     gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])

@@ -63,7 +63,6 @@ class Setting:
     default: Any
     #: The text of its `Help`; empty without one.
     meaning: str
-    #: `0 to 1024`, or names with commas; empty where its type says all.
     allowed: str
 
 
@@ -78,10 +77,7 @@ def marked(cls: Any, mark: str) -> set[str]:
 
 
 def build(cls: type[T], values: Any, key: str) -> T:
-    """Return `cls(**values)` after checking each value against its field's annotation.
-
-    Raises UsageError: one line that names the setting (`key`, a dot, the field) and what it may be.
-    """
+    """`cls(**values)`, each value checked by its annotation. Raises UsageError, which names it."""
     hints = get_type_hints(cls, include_extras=True)
     if not isinstance(values, Mapping):
         raise UsageError(f"{key}={values}: it has settings of its own: {', '.join(hints)}")

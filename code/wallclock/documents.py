@@ -29,7 +29,7 @@ def read_file(path: Path, schema: Schema, fix: str) -> Mapping[str, Any]:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {first_line(error)}; {fix}") from error
+        raise UserError(f"{path} cannot be read: {first_line(error)}", fix) from error
     return parse(data, str(path), schema, fix)
 
 
@@ -38,14 +38,11 @@ def parse(data: bytes, where: str, schema: Schema, fix: str) -> Mapping[str, Any
     try:
         return load(data, schema)
     except ValueError as error:
-        raise UserError(f"{where} cannot be read: {first_line(error)}; {fix}") from error
+        raise UserError(f"{where} cannot be read: {first_line(error)}", fix) from error
 
 
 def load(data: bytes, schema: Schema) -> Mapping[str, Any]:
-    """The object of a JSON text, without fields that are null.
-
-    Raises ValueError: it is no object, too large, or a field is not what the schema says.
-    """
+    """A JSON text's object, without nulls. Raises ValueError: it is not what the schema says."""
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
     try:

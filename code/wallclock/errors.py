@@ -34,8 +34,9 @@ class UserError(Exception):
     status: int = 1
     most: int = 380
 
-    def __init__(self, message: object) -> None:
-        super().__init__(printable(str(message), self.most))
+    def __init__(self, message: object, cure: str = "") -> None:
+        self.reason, self.cure = str(message), cure
+        super().__init__(printable(f"{message}; {cure}" if cure else self.reason, self.most))
 
 
 class UsageError(UserError):
@@ -57,11 +58,7 @@ class NoWeightsError(UserError):
 
 
 class Unavailable(UserError):  # noqa: N818 - of the suite a result, not a fault
-    """A library, a provider or a device is missing.
-
-    A cell of the suite becomes a row with status `unavailable` and this reason, never with the
-    number of another method. The next run tries it again.
-    """
+    """A library, a provider or a device is missing: of a cell, a row with this as its reason."""
 
 
 def install_hint(extra: str) -> str:
@@ -77,10 +74,7 @@ def install_hint(extra: str) -> str:
 
 
 def import_extra(module: str, what: str, extra: str) -> Any:
-    """Import a library that only an extra of the wheel brings.
-
-    Raises UserError: it is not installed; one line that says what needs it, and the extra.
-    """
+    """Import a library that only an extra of the wheel brings. Raises UserError: what needs it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -107,8 +101,8 @@ class ImageError(Exception):
 class NotReachedError(ImageError):
     """An image that could not be had: the world's failure, which a later run may not meet again.
 
-    `unreached`: "one", where others were reached meanwhile; "all", where nothing was, for so long
-    that the reader gave up, and perhaps did not try it; "untried", of a host that had answered.
+    `unreached`: "one", where others were reached meanwhile; "all", where nothing was, until the
+    reader gave up; "untried", of a host that had answered.
     """
 
     def __init__(self, stage: str, reason: str, unreached: str = "one") -> None:
@@ -117,12 +111,7 @@ class NotReachedError(ImageError):
 
 
 def image_errors(stage: str, library: str, call: Callable[P, R]) -> Callable[P, R]:
-    """`call`, about one image, so that whatever it raises is that image's failure.
-
-    Libraries raise what they like for a damaged file: KeyError, IndexError, MemoryError. What
-    concerns the machine (no space, no descriptors left) passes unchanged and ends the run, as does
-    a `UserError`.
-    """
+    """`call`, whose errors become the image's; the machine's, and a `UserError`, end the run."""
 
     @wraps(call)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -150,10 +139,7 @@ def describe(failure: Mapping[str, str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message that is not empty, else the error's type; `printable`.
-
-    A line that ends with a colon has the next one with it.
-    """
+    """The first line of an error's message, with the next one behind a colon; else its type."""
     first, *rest = [*filter(None, map(str.strip, str(error).splitlines()))] or [
         type(error).__name__
     ]

@@ -1,16 +1,17 @@
-"""JSON for a person, digests, and atomic writes."""
+"""JSON for a person, digests, atomic writes, and the user's cache."""
 
 import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
-from wallclock.errors import UserError
+from wallclock.errors import VERSION, UserError
 
 
 def pretty_json(value: Any) -> str:
@@ -31,10 +32,7 @@ def disk_is_full(error: BaseException) -> bool:
 
 
 def why_unwritable(error: BaseException, path: Path) -> str:
-    """What keeps a file from being written, and what to do; empty: the error says nothing of that.
-
-    The disk is full, or the file is over the limit that the process has for one.
-    """
+    """Why a full disk, or a limit, keeps a file from being written, and what to do; or empty."""
     again = "and run the same command again"
     if disk_is_full(error):
         return f"no space left while writing {path}; free some {again}"
@@ -48,11 +46,8 @@ def why_unwritable(error: BaseException, path: Path) -> str:
 def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file next to `path` that replaces it when the block ends without an error.
 
-    Its mode is the umask's. A link at `path` is replaced, too, not followed.
-
-    A crash or a full disk leaves the old file or none, never a partial one. With `sync` the bytes
-    are on disk before the rename, which also survives a power cut; without, many small files that
-    can be made again cost no flush each.
+    A crash or a full disk leaves the old file or none. A link at `path` is replaced, too. With
+    `sync` the bytes are on disk before the rename; without, many small files cost no flush each.
 
     Raises UserError: the disk is full, or the file over the limit of a file's size.
     """
@@ -84,3 +79,32 @@ def write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write `data` to `path` atomically."""
     with atomic_open(path, "wb", sync=sync) as handle:
         handle.write(data)
+
+
+# --- the user's cache: what takes long to make, and depends on files and versions alone ----------
+
+
+def cache_folder(kind: str) -> Path:
+    """Where things of a kind are kept; it need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "wallclock" / kind
+
+
+def cache_key(depends: Any, libraries: Sequence[str]) -> str:
+    """Digest of what a thing depends on, as JSON, with this package's and libraries' versions."""
+    versions = {"wallclock": VERSION}
+    for name in libraries:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return hashlib.sha256(json.dumps([depends, versions], sort_keys=True).encode()).hexdigest()[:32]
+
+
+def cached(kind: str, depends: Any, libraries: Sequence[str], make: Callable[[], Any]) -> Any:
+    """What `make` returns, as JSON: from the cache, or made and kept there if it can be."""
+    path = cache_folder(kind) / f"{cache_key(depends, libraries)}.json"
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_bytes())
+    value = make()
+    with suppress(OSError):
+        write_text(path, json.dumps(value))
+    return value

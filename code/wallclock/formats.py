@@ -41,10 +41,7 @@ _HEIF = frozenset({b"mif1", b"msf1"})
 
 
 def sniff(head: bytes) -> str | None:
-    """The image format that a file's first `HEAD_BYTES` announce, or None.
-
-    One of jpeg, png, gif, webp, bmp, tiff, jp2 (JPEG 2000), avif, heic.
-    """
+    """jpeg, png, gif, webp, bmp, tiff, jp2, avif or heic, by the first `HEAD_BYTES`; or None."""
     match = _MAGIC.match(head)
     if match:
         return match.lastgroup
@@ -101,10 +98,7 @@ def declared_sizes(format: str, data: bytes, most: int = 10_000) -> Iterator[Siz
 
     Of a GIF the screen and the first frame; of a TIFF the first page and its tiles; of AVIF and
     HEIC every item, of AVIF its AV1 frames as well, of HEIC its grids. None for a JPEG, and where
-    the header is cut off: no library opens that.
-
-    Raises ImageError: a header of more than `most` parts, a camera's raw file, a JPEG 2000 of more
-    than four components, or a HEIC made of pictures that are made of others.
+    the header is cut off. Raises ImageError: it has more than `most` parts, or no library reads it.
     """
     find = _SIZES.get(format)
     if find is None:
@@ -116,10 +110,7 @@ def declared_sizes(format: str, data: bytes, most: int = 10_000) -> Iterator[Siz
 
 
 def coding_of(format: str, data: bytes) -> tuple[str, float]:
-    """Of a file of another format than JPEG, what decoding costs by; never raises.
-
-    The format, or `bmp rle`; and the bytes of a PNG's pixel, 0 for other formats.
-    """
+    """What decoding costs by: the format, or `bmp rle`; and the bytes of a PNG's pixel, else 0."""
     if format == "png" and len(data) > _PNG_COLOUR:
         return format, data[_PNG_COLOUR - 1] * _CHANNELS.get(data[_PNG_COLOUR], 1) / 8
     is_run_length = format == "bmp" and data[14:15] != b"\x0c" and data[30:31] in (b"\1", b"\2")

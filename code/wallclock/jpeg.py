@@ -86,10 +86,7 @@ def usual_segments(data: bytes, most: int) -> list[tuple[int, int, int]] | None:
 
 
 def bare(data: bytes) -> bytes:
-    """The JPEG without EXIF, XMP, profiles and comments, and without bytes between its segments.
-
-    The pixels and the conversion of their colours are the same.
-    """
+    """The JPEG without EXIF, XMP, profiles, comments and stray bytes; its pixels are the same."""
     kept = [data[:2]]
     for marker, at, start, end in segments(data):
         if marker == SOS:
@@ -105,10 +102,7 @@ def bare(data: bytes) -> bytes:
 
 
 def read_bare(read: Callable[[bytes], T], data: bytes, strip: Callable[[bytes], bytes] = bare) -> T:
-    """`read` a file, or the file without its metadata if `read` raises.
-
-    Libraries refuse a file for a bad profile, too, which nothing here applies.
-    """
+    """`read` a file; where it raises, without its metadata, of which nothing is applied here."""
     try:
         return read(data)
     except Exception:
@@ -157,10 +151,7 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
 
 
 def header_of(found: tuple[int, ...], limits: Limits) -> Header | None:
-    """The header that the native module has found; None: it is over a limit.
-
-    `found`: of `_native.Header`, from the width on.
-    """
+    """The header that the native module has `found`, from the width on; None: over a limit."""
     width, height, sof, components, luma, _, segments, scans, passes = found
     if segments > limits.max_segments or scans > limits.max_scans:
         return None

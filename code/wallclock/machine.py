@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from wallclock.errors import Unavailable, UserError, import_extra
-from wallclock.recipe import Recipe
 
 #: Major version of the CUDA that torch is built for → the oldest driver that runs it:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
@@ -51,10 +50,7 @@ def computes_bf16(root: Path = Path("/")) -> bool:
 
 
 def check_address_space() -> None:
-    """Raise UserError where `ulimit -v` leaves too little for torch's libraries and the threads.
-
-    A thread that cannot be started may leave the process hanging, which no signal would end.
-    """
+    """Raise UserError where `ulimit -v` is too little: a thread that cannot start may hang."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     needed = _LIBRARIES_BYTES + usable_cores() * _THREAD_BYTES
     if limit != resource.RLIM_INFINITY and limit < needed:
@@ -87,10 +83,7 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def swapped_bytes(root: Path = Path("/")) -> int:
-    """Bytes that this machine moved to and from swap since it started; 0 where nothing counts them.
-
-    The kernel counts the pages of all programs together. `root`: the folder that holds `proc`.
-    """
+    """Bytes to and from swap since the machine started, of all programs; 0: nothing counts."""
     counters = root / "proc/vmstat"
     lines = counters.read_text(encoding="ascii").splitlines() if counters.exists() else ()
     pages = sum(int(line.split()[1]) for line in lines if line.startswith(("pswpin ", "pswpout ")))
@@ -116,25 +109,6 @@ def busy_s(root: Path = Path("/")) -> float | None:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def set_threads(recipe: Recipe, *, uses_torch: bool) -> dict[str, int]:
-    """Set OpenCV to one thread and, if it runs, torch to the recipe's; return what they report.
-
-    OpenCV's own pool would otherwise resize one image on all cores, which flatters a serial run
-    and competes with the workers of a parallel one.
-    """
-    import cv2
-
-    cv2.setNumThreads(1)
-    counts = {"opencv_threads": cv2.getNumThreads()}
-    if uses_torch:
-        import torch
-
-        if recipe.torch_threads:
-            torch.set_num_threads(recipe.torch_threads)
-        counts["torch_threads"] = torch.get_num_threads()
-    return counts
-
-
 def nvml() -> Any:
     """The module pynvml. Raises UserError: it is not installed."""
     return import_extra("pynvml", "the GPUs of this machine", "embed")
@@ -142,10 +116,7 @@ def nvml() -> Any:
 
 @cache
 def gpus() -> list[dict[str, Any]]:
-    """Name, memory in GiB and driver of every NVIDIA GPU; empty where there is none.
-
-    Raises UserError: pynvml is not installed.
-    """
+    """Name, memory in GiB and driver of every NVIDIA GPU. Raises UserError: no pynvml."""
     with nvml_handles() as handles:
         return [
             {
@@ -214,10 +185,7 @@ def require_cuda(what: str = "device=cuda") -> None:
 
 @cache
 def libjpeg_turbo_version(path: str) -> str:
-    """The version in libjpeg-turbo's copyright string inside a compiled file, or 'unknown'.
-
-    The TurboJPEG 2 API does not report its version; every release has the string.
-    """
+    """The version in the copyright string of a compiled libjpeg-turbo, or 'unknown'."""
     match = None
     with suppress(OSError):
         text = re.compile(rb"libjpeg-turbo version (\d+\.\d+(?:\.\d+)?)")

@@ -83,10 +83,7 @@ def oriented_size(height: int, width: int, orientation: int) -> tuple[int, int]:
 
 
 def orient(pixels: "npt.NDArray[Any]", orientation: int) -> "npt.NDArray[Any]":
-    """Return a view of (h, w, c) pixels, any dtype, that is upright; as `ImageOps.exif_transpose`.
-
-    Its shape is (h, w, c), or (w, h, c) for the values 5 to 8; it shares memory with `pixels`.
-    """
+    """A view of (h, w, c) pixels that is upright, (w, h, c) for 5 to 8; as `exif_transpose`."""
     if orientation in _SIDEWAYS:
         pixels = pixels.swapaxes(0, 1)
     if orientation in _COLUMNS_REVERSED:

@@ -111,10 +111,7 @@ def _without_user(found: re.Match[str]) -> str:
 
 
 def printable(text: str, most: int = 200) -> str:
-    r"""Text from outside as one line of at most `most` characters, without secrets.
-
-    Control characters are `\x1b`; what is too long lacks its middle.
-    """
+    """Text from outside in one line of at most `most` characters, without secrets."""
     text = without_secrets(text)
     if len(text) > 2 * most:
         text = text[:most] + text[-most:]
@@ -131,10 +128,7 @@ def _escaped(letter: str) -> str:
 
 
 def text_of(path: str | os.PathLike[str]) -> str:
-    r"""A path as text: bytes that are not UTF-8 as \xNN.
-
-    A path that has such characters itself gets \x5c for their backslash: no two have one text.
-    """
+    r"""A path as text: no UTF-8 as \xNN, its own \xNN as \x5cxNN: no two have one text."""
     name = os.fspath(path)
     if "\\x" in name:
         name = _LOOKS_ESCAPED.sub(r"\\x5c", name)

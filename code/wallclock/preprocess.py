@@ -67,8 +67,8 @@ class Preprocess:
     def parse(cls, text: str, default_px: int = 224, *, sizes_differ: bool = False) -> "Preprocess":
         """From its text. What is left out is the default; `squash` alone is to `default_px`.
 
-        Raises UsageError: it is not understood; one line that says what it may be. Or the images
-        would differ in size, which only `sizes_differ` allows.
+        Raises UsageError: it is not understood, or images would differ in size, which only
+        `sizes_differ` allows.
         """
         values: dict[str, object] = {"size": (default_px, default_px)}
         for word in text.split(","):
@@ -149,18 +149,9 @@ def denominator_for(height: int, width: int, needed_height: float, needed_width:
 
 
 def preprocess_of(recipe: Recipe, px: int, *, sizes_differ: bool = False) -> Preprocess:
-    """What a recipe does to the geometry of an image for a network of `px` × `px` pixels.
-
-    Raises UsageError: `recipe.preprocess` is not understood, does not go with its other settings,
-    or makes images that differ in size, which only `sizes_differ` allows.
-    """
+    """What a recipe does to an image's geometry, for `px` × `px` pixels. Raises UsageError."""
     if recipe.preprocess == "squash":
         return Preprocess("squash", (px, px), None, recipe.interpolation)
-    if recipe.augment != "none":
-        raise UsageError(
-            f"recipe.preprocess={recipe.preprocess} goes without augmentation, "
-            "which crops by itself; set recipe.augment=none or recipe.preprocess=squash"
-        )
     return Preprocess.parse(recipe.preprocess, px, sizes_differ=sizes_differ)
 
 

@@ -31,11 +31,7 @@ def quiet(what: str) -> Iterator[Any]:
 
 @contextmanager
 def library(where: object, fix: str) -> Iterator[Any]:
-    """transformers, quiet, about one file or model; `fix`: what its user may do.
-
-    Raises UserError: whatever it raises, as one line; `Unavailable`: it
-    needs a library that is not installed.
-    """
+    """transformers, quiet, about one file or model; `fix`: what to do. Raises UserError."""
     try:
         with quiet(f"model {where}") as transformers:
             yield transformers
@@ -53,10 +49,7 @@ def library(where: object, fix: str) -> Iterator[Any]:
 
 @contextmanager
 def bounded(most_numbers: float = math.inf) -> Iterator[None]:
-    """Refuse a network that is too large, while it is built without memory for its weights.
-
-    Raises ValueError: it has more weights than `most_numbers`, or too many layers.
-    """
+    """Build a network without memory for weights; ValueError: over `most_numbers`, or layers."""
     import torch
     from torch.nn.modules import module as hooks
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-from wallclock import checkpoint, kept
+from wallclock import checkpoint
 from wallclock.errors import UserError, first_line, import_extra, reason_of
-from wallclock.files import sha256_file
+from wallclock.files import cached, sha256_file
 from wallclock.outside import printable
 from wallclock.preprocess import FILTERS, Preprocess, Size
 from wallclock.pretrained import quiet
@@ -56,8 +56,8 @@ _CONVNEXT_SQUASHES_FROM = 384
 class Processor:
     """The steps before the network: geometry, then `(pixels / 255 - mean) / std` for each channel.
 
-    `preprocess` rotates as EXIF says, as transformers' `load_image` does before the processor.
-    `mean`, `std`: of pixels in [0, 1], RGB; a rescale factor and offset are folded into them.
+    `preprocess` rotates, as transformers' `load_image` does before. `mean`, `std`: of pixels in
+    [0, 1], RGB; a rescale factor and offset are folded into them.
     """
 
     preprocess: Preprocess
@@ -72,8 +72,6 @@ class _RefusedError(Exception):
 def read_processor(model: ModelSpec) -> Processor:
     """What the model's image processor does, by the files in its folder or the hub's cache.
 
-    timm's checkpoints have their steps in config.json; the others in preprocessor_config.json or in
-    a part of processor_config.json. `preprocess.canvas` is the size that the processor makes.
     Raises UserError: there is no processor, or it does what a `Preprocess` cannot say exactly;
     `NoWeightsError` where the files cannot be had.
     """
@@ -99,7 +97,7 @@ def read_processor(model: ModelSpec) -> Processor:
         paths = (folder / name for name in names)
         depends = {path.name: sha256_file(path) for path in paths if path.is_file()}
         make = partial(_fields_of_transformers, folder, values)
-        text, mean, std = kept.remembered("processors", depends, ("transformers",), make)
+        text, mean, std = cached("processors", depends, ("transformers",), make)
         return Processor(Preprocess.parse(text, sizes_differ=True), tuple(mean), tuple(std))
     except UserError:
         raise
@@ -107,7 +105,7 @@ def read_processor(model: ModelSpec) -> Processor:
         reason = f"cannot be read: {reason_of(error)}".rstrip(".")
         reason = first_line(error) if isinstance(error, _RefusedError) else reason
         fix = "type preprocess=squash, or the steps: preprocess=shortest:256,crop:224x224,bicubic"
-        raise UserError(f"{model.path or model.hub_id}: {kind} {reason}; {fix}") from error
+        raise UserError(f"{model.path or model.hub_id}: {kind} {reason}", fix) from error
 
 
 def _check_class(values: _Values) -> None:
@@ -293,8 +291,7 @@ def _square(side: int) -> Size:
 def _of_timm(config: _Values) -> Processor:
     """timm's transform for evaluation, by a checkpoint's `pretrained_cfg`.
 
-    torchvision's crop rounds half a pixel to the even number, `Preprocess` rounds it down: where
-    the resized image has an odd number of pixels too many, the window may lie one pixel beside.
+    torchvision's crop rounds half a pixel to the even number, `Preprocess` rounds it down.
     """
     channels, height, width = config.get("input_size") or (3, 224, 224)
     share, mode = config.get("crop_pct") or 0.875, config.get("crop_mode") or "center"

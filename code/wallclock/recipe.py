@@ -13,11 +13,7 @@ from wallclock.constraints import NO_VECTOR, OneOf, Range
 from wallclock.errors import VERSION, UsageError
 from wallclock.outside import printable
 
-#: How stages overlap, how DataLoader's workers start, where training images are augmented, how the
-#: network is compiled.
-ENGINES = ("serial", "dataloader", "threads")
-START_METHODS = ("fork", "forkserver", "spawn")
-AUGMENT = ("none", "cpu", "device")
+#: How the network is compiled.
 COMPILERS = ("none", "compile", "cuda_graphs")
 #: Runtime of the forward pass → its dtypes.
 DTYPES: Mapping[str, tuple[str, ...]] = {
@@ -27,13 +23,6 @@ DTYPES: Mapping[str, tuple[str, ...]] = {
     "openvino": ("fp32", "bf16"),
 }
 RUNTIMES = tuple(DTYPES)
-#: Formats of vectors: the modules of `harness/sinks/`, in the order of tables.
-SINKS = (
-    "parquet",  # the default
-    "lmdb",
-    "npy",
-    "jsonl",
-)
 #: Resizer → its interpolations.
 INTERPOLATIONS: Mapping[str, tuple[str, ...]] = {
     "pil": ("nearest", "box", "bilinear", "bicubic", "lanczos"),
@@ -72,20 +61,12 @@ class Recipe:
     resizer: Annotated[str, OneOf(RESIZERS)] = "pil"
     #: One of `INTERPOLATIONS[resizer]`.
     interpolation: str = "bilinear"
-    engine: Annotated[str, OneOf(ENGINES)] = "serial"
-    #: Processes of DataLoader (0: the main process loads) or threads (0: one per core).
+    #: Threads that load; 0: one per core.
     workers: _Threads = 0
-    #: How DataLoader's workers start: fork is Linux's default before Python 3.14.
-    start_method: Annotated[str, OneOf(START_METHODS), NO_VECTOR] = "fork"
-    #: Batches that each DataLoader worker may have ready: 2 is torch's own default.
-    prefetch: Annotated[int, Range(1, 1024), NO_VECTOR] = 2
-    #: Whether batches wait for a GPU in page-locked memory; on a CPU none is.
-    pin_memory: Annotated[bool, NO_VECTOR] = True
     batch_size: Annotated[int, Range(1, 65_536)] = 32
     #: One of `DTYPES[runtime]`.
     dtype: str = "fp32"
     runtime: Annotated[str, OneOf(RUNTIMES)] = "pytorch"
-    sink: Annotated[str, OneOf(SINKS), NO_VECTOR] = "parquet"
     device: Annotated[str, OneOf(("cpu", "cuda"))] = "cpu"
     #: Intra-op threads of torch; 0 leaves torch's own choice (one per core).
     torch_threads: _Threads = 0
@@ -96,8 +77,6 @@ class Recipe:
     #: Where pixels become normalized floats: on the device, uint8 crosses the bus, a quarter of the
     #: bytes.
     normalize_on: Annotated[str, OneOf(("host", "device"))] = "host"
-    #: Of training images (`stages/augment.py`): in the workers, or on the device.
-    augment: Annotated[str, OneOf(AUGMENT)] = "none"
     #: The text of a `Preprocess`; squash alone: to the model's input, with `interpolation`, as the
     #: image is stored.
     preprocess: str = "squash"
@@ -106,8 +85,8 @@ class Recipe:
 
     @property
     def pins(self) -> bool:
-        """Whether its loader delivers page-locked batches; the serial engine delivers none."""
-        return self.pin_memory and self.device == "cuda" and self.engine != "serial"
+        """Whether its loader delivers page-locked batches."""
+        return self.device == "cuda"
 
 
 def by_pixels(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,12 +171,5 @@ class ModelSpec:
 
 #: As conf/recipe/fast.yaml has it.
 FAST = Recipe(
-    "fast",
-    "native",
-    "native",
-    engine="threads",
-    batch_size=64,
-    dtype="fp16",
-    dct_scale="auto",
-    normalize_on="device",
+    "fast", "native", "native", batch_size=64, dtype="fp16", dct_scale="auto", normalize_on="device"
 )

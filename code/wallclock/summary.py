@@ -25,10 +25,7 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Row-wise cosine similarity of two (n, d) arrays, float64 of shape (n,).
-
-    A row of zeros equals only another one: 1 for two of them, 0 for one.
-    """
+    """Row-wise cosines of two (n, d) arrays, float64 (n,); a row of zeros equals only another."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     lengths = np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1)
     norms = lengths[0] * lengths[1]

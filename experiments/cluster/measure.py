@@ -32,7 +32,7 @@ from harness.jobs import JobRun, run_job
 from harness.processes import ProcessTree
 from harness.protocols import fidelity, protocol
 from harness.protocols.protocol import Measurement, Progress
-from harness.spec import Cell
+from harness.spec import Cell, Recipe, from_fields
 from wallclock.job import JobSettings
 from wallclock.machine import usable_cores
 from wallclock.stages.decode import PixelArray
@@ -263,7 +263,8 @@ def _compared(system: System, task: Task, cell: Cell, manifest: Manifest) -> dic
     chosen = replace(manifest, items=tuple(manifest.valid[:n]))
     pictures: dict[int, PixelArray]
     if system.is_ours:
-        recipe = JobSettings(model="null").resolved_recipe("cpu")
+        ours = vars(JobSettings(model="null").resolved_recipe("cpu"))
+        recipe = from_fields(Recipe, {**ours, "engine": "threads"})
         made = fidelity.resized(recipe, cell.model, chosen, {})
         pictures = {at: made[item.id] for at, item in enumerate(chosen.items)}
     else:

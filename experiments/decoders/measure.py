@@ -13,14 +13,13 @@ import numpy as np
 from harness import decoders
 from harness.corpora import readers
 from harness.corpora.manifest import Item, failure_rows
-from harness.processes import gc_disabled
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.fidelity import Failures, of_each
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import ImageError, Unavailable
 from wallclock.fetch.reader import Reader
-from wallclock.machine import set_threads
 from wallclock.stages import decode as decode_stage
 
 #: With whose pixels those of the others are compared.

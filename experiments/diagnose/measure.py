@@ -13,12 +13,11 @@ from harness.corpora import readers
 from harness.corpora.copies import replaced, thumbnail
 from harness.corpora.manifest import failure_rows
 from harness.measures import psnr_db
-from harness.processes import gc_disabled
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import ImageError
-from wallclock.machine import set_threads
 from wallclock.stages.decode import make_image
 from wallclock.summary import median
 

@@ -5,6 +5,7 @@ rows and columns are cut off before: on its own 8 × 8 grid, a JPEG would become
 """
 
 import io
+import math
 import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +23,14 @@ from harness.corpora import readers
 from harness.corpora.manifest import Item, failure_rows
 from harness.digests import digest_of
 from harness.measures import psnr_db
-from harness.processes import gc_disabled
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import ImageError, image_errors
 from wallclock.fetch.reader import Reader
 from wallclock.files import write_bytes
-from wallclock.machine import set_threads
+from wallclock.preprocess import denominator_for
 from wallclock.stages import decode
 from wallclock.stages.decode import PixelArray
 from wallclock.summary import median
@@ -74,7 +75,7 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
         # Of all formats, Pillow would decode this one with a thread a core.
         AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     scaled = recipe.dct_scale == "auto"
-    scaling = decode.Scaling(cell.model.input_px, recipe.dct_margin) if scaled else None
+    side = cell.model.input_px * recipe.dct_margin if scaled else math.inf
     decoder = decode.make(recipe.decoder, scales=scaled)
     manifest = protocol.open_corpus(cell)
     unavailable: dict[str, str] = {}
@@ -85,7 +86,7 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     encodings = [key for key in cell.params["encodings"] if key not in unavailable]
     version = digest_of([PIL.__version__, ENCODINGS])[:12]
     folder = Path(cell.images.manifest).parent / f"formats-{version}"
-    encode = partial(_encode, folder, encodings, readers.make(manifest), scaling)
+    encode = partial(_encode, folder, encodings, readers.make(manifest), side)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         made = dict(zip(manifest.valid, pool.map(encode, manifest.valid), strict=True))
     pictures = {item.id: files for item, files in made.items() if isinstance(files, dict)}
@@ -135,14 +136,14 @@ def _time(
 
 
 def _encode(
-    folder: Path, encodings: Sequence[str], read: Reader, scaling: decode.Scaling | None, item: Item
+    folder: Path, encodings: Sequence[str], read: Reader, side: float, item: Item
 ) -> dict[str, _File] | ImageError:
     """The picture's files, of which those that are missing are written; or what went wrong."""
     decoder = decode.make("pil")
     pixels = None
     files = {}
     width, height = item.width - _CROP_PX, item.height - _CROP_PX
-    scale = scaling.denominator(width, height) if scaling else 1
+    scale = denominator_for(height, width, side, side)
     try:
         for key in encodings:
             path = folder / f"{item.sha256}-{key}"

@@ -39,7 +39,8 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.ladder.parts import CALLERS, DOWNLOADERS
-from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Recipe
+from harness.spec import Recipe
+from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec
 
 #: Threads that pull, requests that a queue holds, images ahead for each worker.
 _PULLERS = 3
@@ -288,7 +289,7 @@ def open_device(settings: RungSettings) -> Device:
     size = settings.batch_size
     if settings.recipe is None or settings.model is None:
         return Device(_mock_step(settings), settings.step_s(size))
-    from wallclock.infer import open_embedder
+    from wallclock.infer.network import open_embedder
 
     embedder = open_embedder(Recipe(**settings.recipe), ModelSpec(**settings.model))
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from harness import telemetry
 from harness.engines.pipeline import cache_of
+from harness.processes import set_threads
 from harness.protocols import protocol
 from harness.protocols.network import ForwardPass, first_batch, require_network, timed
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
-from wallclock.machine import set_threads
 from wallclock.stages import forward, transfer
 
 _PREFIX = "module::"

@@ -22,14 +22,14 @@ from harness.engines.inference import open_inference
 from harness.engines.loaders import open_threads
 from harness.engines.positions import CyclicPositions
 from harness.engines.writer import open_writer
-from harness.processes import gc_disabled
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import Unavailable, check_name
 from wallclock.loader.batch import Batch
 from wallclock.loader.prepare import in_place_stages
-from wallclock.machine import set_threads, usable_cores
+from wallclock.machine import usable_cores
 from wallclock.stages import transfer
 
 #: One iteration of a timed loop: processes some images and returns how many.
@@ -103,7 +103,7 @@ def _decoding(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> Step:
         in_memory = {item.id: reader(item) for item in items}
     batch = _noise(cell)
     if recipe.engine == "threads":
-        in_place = in_place_stages(recipe, model, reader)
+        in_place = in_place_stages(pipeline.loading_of(recipe, model), reader)
         destinations = [in_place.as_destination(row) for row in batch]
     else:
         load = pipeline.load_stages(recipe, model, manifest)

@@ -21,6 +21,7 @@ from harness.corpora.manifest import Manifest
 from harness.engines.pipeline import cache_of
 from harness.measures import NEIGHBOURS, neighbours_kept
 from harness.peers import import_or_unavailable
+from harness.processes import set_threads
 from harness.protocols import protocol
 from harness.protocols.network import (
     ForwardPass,
@@ -31,12 +32,11 @@ from harness.protocols.network import (
     timed,
 )
 from harness.protocols.protocol import Measurement, Progress, no_progress
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from wallclock.errors import Unavailable, check_name
-from wallclock.infer import Vectors
-from wallclock.machine import set_threads
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import forward, transfer
+from wallclock.stages.pixels import Vectors
 from wallclock.summary import cosine, median, unit_length
 
 #: A row's name → recipe.runtime, recipe.compile, and the device it needs.

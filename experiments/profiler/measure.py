@@ -13,13 +13,12 @@ from harness.corpora.manifest import Manifest
 from harness.engines import pipeline
 from harness.engines import serial as engine
 from harness.engines.pipeline import DeviceStages, LoadStages
-from harness.processes import gc_disabled
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.serial import warm_up
 from harness.spec import Cell
 from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler
-from wallclock.machine import set_threads
 
 #: Stages below this share of the wall time are too short for three clocks to agree on.
 _MIN_SHARE = 0.01

@@ -16,7 +16,8 @@ from itertools import product
 
 from experiments import common
 from experiments.common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from wallclock.recipe import SINKS, ModelSpec
+from harness.spec import SINKS
+from wallclock.recipe import ModelSpec
 
 RANK = 30
 QUICK = True

@@ -19,7 +19,8 @@ import urllib3
 
 from harness.corpora import pack, readers
 from harness.corpora.manifest import Item, Manifest
-from harness.processes import gc_disabled
+from harness.engines.pipeline import loading_of
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
@@ -27,7 +28,6 @@ from harness.testbed import serving
 from wallclock.errors import ImageError, Unavailable
 from wallclock.fetch.reader import Reader
 from wallclock.loader.prepare import in_place_stages
-from wallclock.machine import set_threads
 
 FINISHES = ("bytes", "tensor")
 #: Passes over evicted files at most: of few small ones each takes milliseconds, evicting longer.
@@ -192,7 +192,7 @@ def _finish(cell: Cell, manifest: Manifest, name: str) -> _Finish:
     """What follows the bytes of an image, for one thread."""
     if name == "bytes":
         return lambda item, data: None
-    stages = in_place_stages(cell.recipe, cell.model, readers.make(manifest))
+    stages = in_place_stages(loading_of(cell.recipe, cell.model), readers.make(manifest))
     row = np.empty((cell.model.input_px, cell.model.input_px, 3), np.uint8)
     destination = stages.as_destination(row)
 

@@ -19,19 +19,18 @@ from harness.engines import loaders
 from harness.engines.inference import TimedInference
 from harness.engines.positions import CyclicPositions
 from harness.engines.writer import Writer
-from harness.processes import gc_disabled
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.costs import timed_by_size
 from harness.protocols.loop import after, run_pass, steady
 from harness.protocols.network import require_network
 from harness.protocols.protocol import Measurement, Progress, no_progress
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from wallclock import machine
 from wallclock.clock import StageProfiler
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, Extras
-from wallclock.machine import set_threads
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import augment, normalize, transfer
 from wallclock.stages.augment import GREY, Augmentation, in_pixels, jitter_of
 

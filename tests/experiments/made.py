@@ -10,10 +10,10 @@ from hydra import compose, initialize_config_dir
 
 from harness.plan import Plan
 from harness.records import Record
-from harness.spec import IMAGE_SETS, Cell, Settings, Slice
+from harness.spec import IMAGE_SETS, Cell, Recipe, Settings, Slice
 from paper import settings
 from tests import making
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
 MODEL = ModelSpec("dinov2-small", "random")

@@ -18,7 +18,7 @@ from harness.corpora.manifest import Item
 from harness.protocols.costs import step
 from harness.protocols.protocol import no_progress
 from harness.records import Record
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from harness.table import read_table
 from paper import accuracy, diagnosis
 from tests.experiments import made
@@ -26,7 +26,7 @@ from tests.experiments.made import MS
 from tests.fixture_run import fixture_tables
 from wallclock.errors import UserError
 from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 # --- fixes ----------------------------------------------------------------------------------------
 

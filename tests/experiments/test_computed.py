@@ -11,10 +11,11 @@ from experiments.fleet import cells as fleet
 from experiments.limits import cells as limits
 from experiments.suite import cells as suite
 from harness.records import Record
+from harness.spec import Recipe
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 # --- analytic -------------------------------------------------------------------------------------
 

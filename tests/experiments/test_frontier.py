@@ -15,12 +15,11 @@ from harness import provenance
 from harness.engines import third_party
 from harness.plan import Plan
 from harness.records import Record
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from harness.table import cell_of, column
 from tests import making
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from wallclock.recipe import Recipe
 
 # --- frontier -------------------------------------------------------------------------------------
 

@@ -19,12 +19,12 @@ from experiments.train.measure import PARTS, Trainer, train, train_step
 from harness.protocols import protocol
 from harness.protocols.job import job
 from harness.protocols.protocol import no_progress, open_corpus
-from harness.spec import Cell, Slice
+from harness.spec import Cell, Recipe, Slice
 from tests.conftest import FORKS
 from tests.experiments import made
 from wallclock.errors import Unavailable, UserError
 from wallclock.loader.batch import Batch, Extras
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import augment
 
 # --- job ------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from experiments.ladder.measure import arrivals, check, count_late, ladder, redelivery
 from harness.protocols.protocol import no_progress
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from tests.devices import Device
 from tests.experiments import made
 from tests.families import FAMILIES
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 #: A device ten times as fast as the source's.
 MOCK = ModelSpec("null", weights="none", service_ms=1.4, service_ms_per_image=3.4)

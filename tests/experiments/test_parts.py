@@ -36,11 +36,11 @@ from harness.digests import sha256_bytes
 from harness.protocols import protocol
 from harness.protocols.protocol import no_progress
 from harness.protocols.storage import storage
-from harness.spec import Cell, Slice
+from harness.spec import Cell, Recipe, Slice
 from harness.testbed import serving
 from tests.harness.engines.conftest import manifest_in
 from wallclock.errors import ImageError, Unavailable, UserError
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import decode
 from wallclock.stages.decode import Decode, Decoder, PixelArray
 

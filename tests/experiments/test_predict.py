@@ -12,12 +12,13 @@ from experiments.predict import cells as predict
 from experiments.predict.accuracy import measured_bottleneck
 from experiments.predict.costs import Costs, Passes, step_recipes, workers_to_saturate
 from harness.records import Record
+from harness.spec import Recipe
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
 from wallclock.clock import STAGES
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 MOCK = ModelSpec("null", weights="none", service_ms=1.0)
 FLOATS = ("fp32", "fp16")

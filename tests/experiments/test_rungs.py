@@ -22,8 +22,9 @@ from experiments.ladder.rungs import (
     open_device,
     work_item,
 )
+from harness.spec import Recipe
 from harness.testbed.api import Queues
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.service.limits import max_queue_size
 
 # --- parts ----------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from experiments.layers.measure import calls_by_name
 from experiments.onnx import measure as protocol
 from harness.protocols.network import timed
-from harness.spec import Cell, Slice
+from harness.spec import Cell, Recipe, Slice
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable, UserError
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import forward
 from wallclock.stages.forward import networks
 

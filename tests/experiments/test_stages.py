@@ -23,7 +23,7 @@ from harness.decoders import DECODERS, NAMES
 from harness.engines.pipeline import null_stages
 from harness.protocols.protocol import no_progress
 from harness.records import Record
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from harness.table import read_table
 from tests import fake_cuda
 from tests.conftest import RunMain
@@ -33,7 +33,7 @@ from tests.fixture_run import fixture_records
 from tests.wallclock.test_clock import FakeClock
 from wallclock.clock import STAGES, StageProfiler
 from wallclock.errors import Unavailable
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 # --- serial ---------------------------------------------------------------------------------------
 

@@ -13,13 +13,12 @@ from experiments.scaling import cells as scaling
 from experiments.steps import cells as steps
 from experiments.workers import cells as workers
 from harness.records import Record
-from harness.spec import IMAGE_SETS, Cell
+from harness.spec import IMAGE_SETS, Cell, Recipe
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
 from tests.fixture_run import fixture_records
 from wallclock.errors import UserError
-from wallclock.recipe import Recipe
 
 
 def choices(recipe: Recipe) -> dict[str, Any]:

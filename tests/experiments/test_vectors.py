@@ -14,7 +14,7 @@ from experiments.serialization import cells as serialization
 from harness import peers
 from harness.plan import Plan
 from harness.records import Record
-from harness.spec import Cell
+from harness.spec import SINKS, Cell
 from harness.table import read_table, write_table
 from paper import claims
 from paper.cited import select
@@ -22,7 +22,6 @@ from paper.claims import CLAIMS
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records, fixture_tables
-from wallclock.recipe import SINKS
 
 # --- onnx -----------------------------------------------------------------------------------------
 

@@ -14,12 +14,12 @@ from harness import records
 from harness.engines import third_party
 from harness.progress import CellProgress, Estimator
 from harness.records import Record
+from harness.spec import Recipe
 from paper import settings
 from tests.conftest import ROOT
 from tests.experiments import made
 from wallclock import machine, progress
 from wallclock.progress import format_duration
-from wallclock.recipe import Recipe
 
 
 def cell(n: int = 100) -> Record:

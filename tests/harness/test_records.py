@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from harness import records
 from harness.records import Record
-from harness.spec import Cell, Slice
+from harness.spec import Cell, Recipe, Slice
 from tests.fixture_run import fixture_records
 from wallclock import files
 from wallclock.errors import UserError
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 CELL = Cell(
     "serial",

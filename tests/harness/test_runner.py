@@ -19,11 +19,11 @@ from harness import provenance, records, runner
 from harness.plan import Plan
 from harness.records import Record
 from harness.runner import Report
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from tests.experiments import made
 from wallclock.errors import UserError
 from wallclock.progress import bars
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 
 def measure(cells: Sequence[Cell], plan: Plan, expected: Sequence[Cell] = ()) -> tuple[Report, str]:

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import sinks
+from harness import sinks, spec
 from harness.sinks import lmdb as lmdb_sink
-from wallclock import recipe
 from wallclock.errors import UserError
 
 Vectors = npt.NDArray[np.float32]
@@ -165,4 +164,4 @@ def test_unknown_sink(tmp_path: Path) -> None:
 
 def test_every_module_is_a_sink() -> None:
     modules = {module.name for module in pkgutil.iter_modules(sinks.__path__)}
-    assert modules - {"sink"} == set(recipe.SINKS), "add its name to recipe.SINKS"
+    assert modules - {"sink"} == set(spec.SINKS), "add its name to spec.SINKS"

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from experiments import contents
-from harness.spec import Settings
+from harness.spec import Recipe, Settings
 from paper.settings import CONF, check_names, load, translate
 from tests.conftest import ROOT
 from wallclock import machine
 from wallclock.constraints import OneOf
 from wallclock.errors import UserError
-from wallclock.recipe import INTERPOLATIONS, Recipe
+from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import resize
 
 ALL = f"experiment=[{','.join(contents.ORDER)}]"

@@ -280,14 +280,17 @@ PROGRAM = """
 import json, sys, time
 from wallclock.check import Inspector
 from wallclock.errors import ImageError
+from wallclock.loader.loading import Loading
 from wallclock.loader.prepare import DecodeImage
 from wallclock.recipe import Limits, Recipe
 
 def status(word):
     return 1024 * int(open('/proc/self/status').read().partition(word)[2].split()[0])
 
-recipe = Recipe('r', 'simplejpeg', 'torch', engine='threads', dct_scale='auto')
-inspect, decode = Inspector(Limits(), 'simplejpeg'), DecodeImage(recipe, 224, reuse=True)
+recipe = Recipe('r', 'simplejpeg', 'torch', dct_scale='auto')
+inspect, decode = Inspector(Limits(), 'simplejpeg'), DecodeImage(
+    Loading.of(recipe, 224), reuse=True
+)
 
 def load(data):
     try:

@@ -16,11 +16,11 @@ from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
 from harness.engines.loaders import open_loader
 from harness.engines.positions import CyclicPositions
-from harness.spec import CorpusSpec
+from harness.spec import CorpusSpec, Recipe
 from tests import making
 from wallclock.check import validate
 from wallclock.errors import ImageError, image_errors
-from wallclock.recipe import Limits, ModelSpec, Recipe
+from wallclock.recipe import Limits, ModelSpec
 
 MODEL = ModelSpec("null", "none", input_px=32)
 JPEG = making.jpeg(96, 64)
@@ -79,7 +79,7 @@ def test_scans_are_limited_by_the_pixels_of_each() -> None:
 
 
 RECIPES = [
-    Recipe("serial", "turbojpeg", "opencv", "area", "serial"),
+    Recipe("serial", "turbojpeg", "opencv", "area", engine="serial"),
     Recipe("dataloader", "simplejpeg", "pil", engine="dataloader", workers=1),
     Recipe("threads", "simplejpeg", "torch", engine="threads", workers=2, dct_scale="auto"),
 ]

@@ -14,7 +14,8 @@ from harness.corpora.manifest import Item, Manifest
 from harness.spec import THUMBNAIL_PX
 from wallclock.errors import ImageError, image_errors
 from wallclock.files import write_bytes
-from wallclock.stages.decode import Scaling, make_image
+from wallclock.preprocess import denominator_for
+from wallclock.stages.decode import make_image
 
 KIND = "thumbnails"
 #: Images that are not so many times larger need no thumbnail.
@@ -24,12 +25,12 @@ _QUALITY = 90
 _MARGIN = 1.25
 
 _decode = make_image()
-_scaling = Scaling(THUMBNAIL_PX, _MARGIN)
+_SIDE = _MARGIN * THUMBNAIL_PX
 
 
 def _make(data: bytes) -> bytes:
     with Image.open(io.BytesIO(data)) as header:
-        scale = _scaling.denominator(*header.size)
+        scale = denominator_for(header.height, header.width, _SIDE, _SIDE)
     image = _decode(data, scale)
     scale = THUMBNAIL_PX / min(image.size)
     size = (round(image.width * scale), round(image.height * scale))

@@ -12,9 +12,10 @@ from torch.utils.data import DataLoader, Dataset
 from harness.corpora.manifest import Manifest
 from harness.engines.dataset import ImageDataset
 from harness.engines.positions import prefetched_batches
+from harness.processes import set_threads
+from harness.spec import Recipe
 from wallclock.loader.batch import Batch, Loader
-from wallclock.machine import set_threads
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import decode
 
 

@@ -15,9 +15,10 @@ from torch.utils.data import Dataset, get_worker_info
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.assemble import stack_shared
 from harness.engines.pipeline import LoadStages, load_stages, requested
+from harness.spec import Recipe
 from wallclock.errors import ImageError
 from wallclock.loader.batch import Batch, Extras, Marks
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages.augment import Augmentation, augmentation_of
 
 #: Stages of one image inside a worker, in order.

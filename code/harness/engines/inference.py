@@ -9,10 +9,12 @@ import numpy as np
 
 from harness.engines.event_clock import Anchor, EventClock
 from harness.engines.writer import Writer
+from harness.spec import Recipe
 from wallclock.clock import DEVICE_STAGES
-from wallclock.infer import CudaInference, Embedder, Put, Vectors, in_flight
+from wallclock.infer.inference import IN_FLIGHT, CudaInference, Put
+from wallclock.infer.network import Embedder
 from wallclock.loader.batch import Batch
-from wallclock.recipe import Recipe
+from wallclock.stages.pixels import Vectors
 
 #: Stage, start and duration; ns on the host's clock.
 Span: TypeAlias = tuple[str, int, int]
@@ -58,10 +60,10 @@ class TimedInference:
 
 
 def open_inference(embedder: Embedder, recipe: Recipe, writer: Writer) -> TimedInference:
-    """As the product's `open_inference`."""
+    """As the product's `open_inference`; only engine `threads` overlaps batches on a GPU."""
     if embedder.device != "cuda":
         return OnHost(embedder, writer)
-    return OnGpu(embedder, writer, in_flight(recipe))
+    return OnGpu(embedder, writer, IN_FLIGHT if recipe.engine == "threads" else 0)
 
 
 class OnHost(TimedInference):

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.corpora.manifest import Manifest
-from harness.engines.pipeline import ManifestFeed
+from harness.engines.pipeline import ManifestFeed, loading_of
+from harness.processes import set_threads
+from harness.spec import Recipe
 from wallclock.loader.batch import Batch, Loader
-from wallclock.loader.prepare import BuildInPlace, in_place_stages, loaded_size
-from wallclock.loader.threads import Buffers, ThreadLoader
-from wallclock.machine import set_threads
-from wallclock.recipe import ModelSpec, Recipe, Statistics
+from wallclock.loader.prepare import BuildInPlace, in_place_stages
+from wallclock.loader.threads import Buffers, ThreadLoader, worker_count
+from wallclock.recipe import ModelSpec, Statistics
 from wallclock.stages import normalize, transfer
 
 
@@ -71,12 +72,13 @@ def open_threads(
     """
     set_threads(recipe, uses_torch=False)
     feed = ManifestFeed(manifest, recipe, model)
-    return ThreadLoader(feed, recipe, model, positions, build, buffers_of(recipe, model))
+    loading, buffers = loading_of(recipe, model), buffers_of(recipe, model)
+    return ThreadLoader(feed, loading, worker_count(recipe), positions, build, buffers)
 
 
 def buffers_of(recipe: Recipe, model: ModelSpec) -> Buffers:
     """Float32 (3, h, w) where the host normalizes, else uint8 (h, w, 3)."""
-    px = loaded_size(recipe, model)
+    px = loading_of(recipe, model).geometry.canvas
     if recipe.normalize_on == "host":
         return Buffers((3, *px), np.float32, recipe.pins)
     return Buffers((*px, 3), np.uint8, recipe.pins)

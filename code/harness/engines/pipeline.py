@@ -10,24 +10,21 @@ import numpy as np
 from harness import sinks
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
+from harness.spec import Recipe
 from wallclock.errors import UserError, image_errors
 from wallclock.fetch.reader import Reader
-from wallclock.infer import Embedder, Vectors, not_finite, open_embedder, rows_not_finite
+from wallclock.infer.finite import not_finite, rows_not_finite
+from wallclock.infer.network import Embedder, open_embedder
 from wallclock.loader.batch import Failure
-from wallclock.loader.place import PlaceImage
-from wallclock.loader.prepare import (
-    Arrays,
-    DecodeImage,
-    InPlaceStages,
-    in_place_stages,
-    loaded_size,
-)
+from wallclock.loader.loading import Loading
+from wallclock.loader.prepare import Arrays, DecodeImage, InPlaceStages, in_place_stages
+from wallclock.loader.resizing import PlaceImage
 from wallclock.loader.threads import Feed
-from wallclock.preprocess import preprocess_of
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import augment, normalize, resize
 from wallclock.stages.augment import Augmentation, augmentation_of
 from wallclock.stages.decode import PixelArray
+from wallclock.stages.pixels import Vectors
 
 
 @dataclass(frozen=True)
@@ -111,12 +108,17 @@ class ManifestFeed(Feed):
         return self._item_at(position)
 
 
-def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
-    """Side of the square images that the loader delivers: larger where the device crops.
+def loading_of(recipe: Recipe, model: ModelSpec) -> Loading:
+    """How the product's loader takes an image to its row, or does so before the device crops it."""
+    px = augment.CANVAS_PX if recipe.augment == "device" else model.input_px
+    statistics = model.statistics if recipe.normalize_on == "host" else None
+    crops = recipe.augment == "cpu"
+    return replace(Loading.of(recipe, px), statistics=statistics, crops=crops)
 
-    Raises UserError: they are not square.
-    """
-    height, width = loaded_size(recipe, model)
+
+def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
+    """Side of the square images that the loader delivers. Raises UserError: they are no squares."""
+    height, width = loading_of(recipe, model).geometry.canvas
     if height != width:
         raise UserError(f"recipe.preprocess={recipe.preprocess}: only squares are measured")
     return height
@@ -124,9 +126,10 @@ def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
 
 def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
     """Bind the stages before the device. Raises as `in_place_stages` does."""
-    px = loaded_px(recipe, model)
-    decode_image = DecodeImage(recipe, px)
-    labels, resize_image = _resize_stage(recipe, px)
+    px, loading = loaded_px(recipe, model), loading_of(recipe, model)
+    # The decomposition times arrays between its stages.
+    decode_image = DecodeImage(loading, as_array=recipe.engine == "serial")
+    labels, resize_image = _resize_stage(recipe, loading, px)
     reader = readers.make(manifest)
     on_host = recipe.normalize_on == "host"
     return LoadStages(
@@ -141,11 +144,11 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
 
 
 def _resize_stage(
-    recipe: Recipe, px: int
+    recipe: Recipe, loading: Loading, px: int
 ) -> tuple[dict[str, str], Callable[[Item, PixelArray], PixelArray]]:
     """Labels of what resizes, and what makes a new array (px, px, 3) of decoded pixels."""
     if recipe.preprocess != "squash":
-        place = PlaceImage(preprocess_of(recipe, px), recipe.resizer)
+        place = PlaceImage(loading.geometry, recipe.resizer)
 
         def place_image(item: Item, pixels: PixelArray) -> PixelArray:
             row = np.empty((px, px, 3), np.uint8)
@@ -154,10 +157,9 @@ def _resize_stage(
 
         return place.labels | {"preprocess": recipe.preprocess}, place_image
     resizer = resize.make(recipe.resizer, recipe.interpolation, px)
-    crops = recipe.augment == "cpu"
 
     def resize_image(item: Item, pixels: PixelArray) -> PixelArray:
-        augmentation = augmentation_of(item) if crops else None
+        augmentation = augmentation_of(item) if loading.crops else None
         if augmentation:
             cropped = augment.crop(pixels, augmentation)
             return augment.finish(resizer.resize(cropped), augmentation)
@@ -167,11 +169,11 @@ def _resize_stage(
     return labels, image_errors("resize", resizer.name, resize_image)
 
 
-def free_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStages:
+def free_stages(loading: Loading, reader: Reader) -> InPlaceStages:
     """As `in_place_stages`, but decode and resize return at once: what the engine itself costs."""
     pixels = np.zeros((1, 1, 3), dtype=np.uint8)
     return replace(
-        in_place_stages(recipe, model, reader),
+        in_place_stages(loading, reader),
         decode=lambda item, data: pixels,
         resize_into=lambda item, pixels, row: None,
         at_once=None,
@@ -186,8 +188,10 @@ def cache_of(work: Path) -> Path:
 def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStages:
     """Bind the stages that take a batch, and the sink's file in a folder.
 
-    Raises as `open_embedder` does.
+    Raises UserError for augmented images, and as `open_embedder` does.
     """
+    if recipe.augment != "none":
+        raise UserError(f"recipe.augment={recipe.augment}: only training augments images")
     embedder = open_embedder(recipe, model, cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
     finite = _FiniteSink(sink.write, embedder.labels["dtype"])

@@ -1,9 +1,9 @@
 """Batches of positions, and how many of them a loader has loaded ahead of their turn."""
 
+from harness.spec import ENGINES, Recipe
 from wallclock.loader.order import LazyBatches
 from wallclock.loader.ring import buffers_for
 from wallclock.loader.threads import worker_count
-from wallclock.recipe import ENGINES, Recipe
 
 
 class CyclicPositions(LazyBatches):

@@ -11,12 +11,13 @@ from typing import Any
 
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import DeviceStages, LoadStages
+from harness.processes import set_threads
+from harness.spec import Recipe
 from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError, describe
 from wallclock.loader.batch import Batch, Failure, Loader
 from wallclock.loader.prepare import Arrays
-from wallclock.machine import set_threads
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 
 class SerialLoader(Loader):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns
 
-from wallclock.infer import Vectors
 from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.stages.pixels import Vectors
 
 #: Batches that may wait in the queue to the sink.
 QUEUE_DEPTH = 4

@@ -24,14 +24,14 @@ from harness.engines import assemble
 from harness.engines.dataloader import torch_loader
 from harness.engines.dataset import ImageDataset
 from harness.engines.pipeline import DeviceStages, device_stages, loaded_px
-from harness.processes import gc_disabled
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, Extras, Marks
-from wallclock.machine import set_threads, usable_cores
+from wallclock.machine import usable_cores
 
 _WARM_UP_BATCHES = 8
 #: Times `params.seconds` after which a pass over costly images ends before all are loaded.

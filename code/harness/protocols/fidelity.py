@@ -29,12 +29,12 @@ from PIL import Image
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import load_stages
 from harness.measures import psnr_db
+from harness.processes import set_threads
 from harness.protocols.protocol import Measurement, Progress, all_failed, open_corpus
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from wallclock.errors import ImageError, Unavailable, UserError, describe, image_errors
-from wallclock.machine import set_threads
 from wallclock.preprocess import Preprocess, preprocess_of
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages import forward, normalize, resize, transfer
 from wallclock.stages.decode import PixelArray
 from wallclock.summary import cosine, median, quantile

@@ -12,9 +12,10 @@ from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import load_stages
 from harness.processes import gc_disabled
 from harness.protocols.protocol import Progress
+from harness.spec import Recipe
 from wallclock.clock import Clock
 from wallclock.errors import Unavailable, UserError
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 #: Runs a batch, or waits for the device.
 ForwardPass = Callable[[], object]

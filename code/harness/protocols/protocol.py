@@ -16,11 +16,10 @@ import psutil
 from harness.corpora import manifest as manifests
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
-from harness.processes import ProcessTree
+from harness.processes import ProcessTree, set_threads
 from harness.protocols import registry
 from harness.spec import Cell
 from wallclock.errors import Unavailable, UserError, describe
-from wallclock.machine import set_threads
 
 #: Called with the number of images (or calls) done so far.
 Progress = Callable[[int], None]

@@ -17,12 +17,11 @@ from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
 from harness.engines import serial as engine
 from harness.engines.pipeline import DeviceStages, LoadStages
-from harness.processes import gc_disabled
+from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
 from wallclock.clock import StageProfiler
-from wallclock.machine import set_threads
 
 
 def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:

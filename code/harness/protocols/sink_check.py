@@ -17,7 +17,8 @@ import numpy as np
 from harness import sinks
 from harness.corpora.manifest import Manifest
 from harness.protocols import fidelity
-from wallclock.recipe import ModelSpec, Recipe
+from harness.spec import Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.summary import cosine
 
 #: Images whose vectors are compared: a network takes a tenth of a second for one on a CPU.

@@ -30,10 +30,10 @@ from harness.protocols import fidelity, protocol
 from harness.protocols.loop import PassResult, after, run_pass, steady
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
-from harness.spec import Cell
+from harness.spec import Cell, Recipe
 from wallclock.loader.batch import Loader
 from wallclock.machine import usable_cores
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages.decode import PixelArray
 
 #: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,

@@ -2,22 +2,22 @@
 
 The study compares them; a job of `wallclock embed` writes Parquet. Each format is a module of this
 package that defines `SINK`, a class with the interface of `Sink`; the module's docstring says what
-its file holds. `recipe.SINKS` lists their names.
+its file holds. `spec.SINKS` lists their names.
 """
 
 import os
 from importlib import import_module
 from pathlib import Path
 
+from harness import spec
 from harness.sinks.sink import ROW_GROUP, Sink, Vectors
-from wallclock import recipe
 from wallclock.errors import check_name
 
 __all__ = ["ROW_GROUP", "SINKS", "Sink", "Vectors", "make", "read", "sync_folder"]
 
 #: Name → the class that writes and reads `vectors.<name>`.
 SINKS: dict[str, type[Sink]] = {
-    name: import_module(f"{__name__}.{name}").SINK for name in recipe.SINKS
+    name: import_module(f"{__name__}.{name}").SINK for name in spec.SINKS
 }
 
 

@@ -20,8 +20,8 @@ class FolderListing:
     """The files under a folder, by their names relative to it.
 
     An iteration has the images, in the order of the names' bytes. When it has ended, `others` has
-    in the same order what was skipped: files that are no images or hidden, hidden folders (which
-    are not opened) and links to folders. `unreadable` has the folders that cannot be read.
+    what was skipped: files that are no images or hidden, hidden folders (which are not opened) and
+    links to folders. `unreadable` has the folders that cannot be read.
     """
 
     root: Path

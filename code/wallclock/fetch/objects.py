@@ -133,14 +133,7 @@ class Objects:
         return Request(url, max_bytes, sign(form.path + quoted))
 
     def object_of(self, answer: Answer, key: str) -> bytes:
-        """The body of an answer with an object.
-
-        Raises:
-            TransientError: throttled, the store's own failure, or corrupted.
-            PermanentError: there is no such object, or it is forbidden (ForbiddenError).
-            NoBucketError: there is no such bucket.
-            RefusedError: the credentials are refused, whatever is asked for.
-        """
+        """The body of an answer with an object. Raises RequestError: what another answer means."""
         if answer.status != 200:
             raise self._failure(answer, key)
         is_verified(answer)
@@ -220,10 +213,7 @@ def _lines(headers: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def is_verified(answer: Answer) -> bool:
-    """Whether the body is what its headers say; False: they have nothing that can be checked.
-
-    Raises TransientError: it is not.
-    """
+    """Whether the body is what its headers say; else TransientError. False: they say nothing."""
     headers, body = answer.headers, answer.body
     for name, check in _checks():
         # That of an object of several parts is made of their checksums, and has a hyphen.

@@ -56,9 +56,8 @@ class Tries:
 class Reach:
     """Whether hosts answer. Threads may share it.
 
-    Args:
-        give_up_s: seconds without any answer, from the first failure on.
-        most_tries: of a GET; 0: as many as the time allows.
+    `give_up_s`: seconds without any answer, from the first failure on. `most_tries`: of a GET; 0:
+    as many as the time allows.
     """
 
     def __init__(
@@ -104,10 +103,7 @@ class Reach:
                 self._is_said = False
 
     def is_doubtful(self) -> bool:
-        """Whether nothing answers any more; True once, until something does.
-
-        Perhaps all that is asked for is dead: then something that was alive can tell.
-        """
+        """Whether nothing answers any more; True once, until something does."""
         with self._lock:
             since = self._silent_since
             if self._is_doubted or since is None or self._clock() - since < _DOUBTED_AFTER_S:
@@ -116,11 +112,7 @@ class Reach:
             return True
 
     def failed(self, tries: Tries, error: TransientError) -> float:
-        """Seconds after which a GET is to be tried again.
-
-        Raises NotReachedError: it is given up; PermanentError: its host does not exist, while
-        others answer.
-        """
+        """Seconds until a GET is tried again. Raises NotReachedError, PermanentError: given up."""
         with self._lock:
             now, host = self._clock(), self._hosts[tries.host]
             tries.n += 1

@@ -39,10 +39,7 @@ def host_of(url: str) -> str:
 
 
 class Servers:
-    """What is asked of hosts and buckets, and what their answers mean.
-
-    `max_bytes`: of a body.
-    """
+    """What is asked of hosts and buckets, bodies of `max_bytes` at most, and what answers mean."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -89,10 +86,8 @@ class _Get:
 class Remote:
     """The GETs of a reader. Threads may share it.
 
-    Args:
-        limits: bytes of an image, and how URLs are asked for.
-        reach: when to try again.
-        expects_some: whether, where all that was asked for is forbidden, the credentials are wrong.
+    `limits`: bytes of an image, and how URLs are asked for. `reach`: when to try again.
+    `expects_some`: whether, where all that was asked for is forbidden, the credentials are wrong.
     """
 
     def __init__(self, limits: Limits, reach: Reach, expects_some: bool = True) -> None:
@@ -111,10 +106,7 @@ class Remote:
         self._witness: _Get | None = None
 
     def get(self, url: str) -> Future[bytes]:
-        """The bytes behind a URL; or ImageError, or UserError where credentials are refused.
-
-        CancelledError: it was stopped.
-        """
+        """The bytes behind a URL; or ImageError, CancelledError, UserError: refused credentials."""
         get = _Get(url, Tries(host_of(url)))
         self._open.add(get)
         if self._is_stopped:  # its thread may be waiting, and never come to it
@@ -239,10 +231,7 @@ class Remote:
 
 
 def unpacked(data: bytes, most: int) -> bytes:
-    """A body without gzip, in which some servers send it unasked.
-
-    Raises PermanentError: it is damaged, ends early, or has more than `most` bytes.
-    """
+    """A body without gzip, in which some servers send it unasked. Raises PermanentError."""
     if not data.startswith(b"\x1f\x8b"):
         return data
     try:

@@ -23,8 +23,7 @@ class RemoteFile(io.RawIOBase):
 
     Reading raises OSError: there is no such file, it was not reached for `limits.give_up_s`, or it
     has changed meanwhile; UserError: credentials are refused. At its end `address` says from where
-    it came; `etag` is its strong ETag, if it has one. `most_tries`: as of `Reach`. `ahead`: bytes
-    that are read ahead.
+    it came; `etag` is its strong ETag, if it has one. `ahead`: bytes that are read ahead.
     """
 
     address = etag = ""

@@ -42,8 +42,8 @@ class Request(NamedTuple):
 
     `headers`: lines. `redirects`: how many are followed; None: they are answers. `check`: raises
     PermanentError for a URL that may not be requested; also asked for the target of each redirect.
-    `take`: gets status, headers and a piece of the body, in the thread, without bounds, and may
-    wait; False: it is none of its. `total_s`: 0 for no bound.
+    `take`: gets status, headers and a piece of the body, in the thread, and may wait; False: it is
+    none of its. `total_s`: 0 for no bound.
     """
 
     url: str
@@ -59,10 +59,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a request, whole, and the address that it came from; empty: by a proxy.
-
-    `headers`: by their names in lower case.
-    """
+    """A whole answer, headers by small letters, and the address it came from; empty: a proxy's."""
 
     status: int
     headers: Mapping[str, str]

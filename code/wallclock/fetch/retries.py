@@ -19,10 +19,7 @@ JITTER = random.SystemRandom()
 
 
 class RequestError(Exception):
-    """A request that failed, and why, in one line.
-
-    `status`: of the HTTP answer, 0 without one. `retry_after_s`: not sooner, the server says.
-    """
+    """A request that failed. `status`: of the HTTP answer, 0 without one. `retry_after_s`: its."""
 
     def __init__(self, reason: str, status: int = 0, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -67,11 +64,7 @@ def status_error(status: int, retry_after_s: float) -> RequestError:
 
 
 def backoff_s(attempt: int) -> float:
-    """Seconds to wait after failed attempt `attempt`, counted from 0: random below a bound.
-
-    The bound doubles with each attempt ("full jitter", M. Brooker, "Exponential Backoff And
-    Jitter", AWS Architecture Blog, 2015).
-    """
+    """Seconds to wait after failed attempt `attempt`, from 0: random below a doubling bound."""
     return JITTER.uniform(0, min(_LONGEST_S, _FIRST_S * 2 ** min(attempt, 30)))
 
 
@@ -90,10 +83,7 @@ def pause_s(attempt: int, error: RequestError) -> float:
 
 
 def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
-    """Call until no `TransientError` is raised, `attempts` times at most, and back off in between.
-
-    `pause` waits for so many seconds; a true result means to give up.
-    """
+    """Call until no `TransientError` is raised, and back off; a true result of `pause`: give up."""
     for attempt in range(attempts - 1):
         try:
             return call()

@@ -98,21 +98,13 @@ def refusal(status: int, code: str) -> RequestError:
 
 
 class Client:
-    """boto3's client, which tries once, and requests that are tried again.
-
-    Attributes:
-        boto: boto3's client.
-        credentials: that its requests are signed with; None: they are not.
-    """
+    """boto3's client `boto`, which tries once, and requests that are tried again, signed or not."""
 
     def __init__(self, boto: Any, credentials: Any = None) -> None:
         self.boto, self.credentials = boto, credentials
 
     def call(self, action: str, **parameters: Any) -> Any:
-        """The answer to a request, its body read; after a transient failure it is sent again.
-
-        Raises RequestError: it was refused, or has failed each time.
-        """
+        """The answer to a request, its body read. Raises RequestError: it has failed each time."""
         return retry(partial(self._call_once, action, parameters), _ATTEMPTS)
 
     def _call_once(self, action: str, parameters: Mapping[str, Any]) -> Any:
@@ -135,12 +127,8 @@ class Client:
 def connect(purpose: str, connections: int = 10) -> Client:
     """A client with the user's credentials and settings, anonymous where there are none.
 
-    Args:
-        purpose: what the client is for, at the beginning of an error line.
-        connections: concurrent requests.
-
-    Raises:
-        UserError: boto3 is not installed, or the user's settings are wrong.
+    `purpose`: what it is for, in an error line. `connections`: concurrent requests.
+    Raises UserError: boto3 is not installed, or the user's settings are wrong.
     """
     try:
         import boto3
@@ -179,12 +167,7 @@ def _models() -> Any:
 
 
 def list_objects(call: Callable[..., Any], **parameters: Any) -> Iterator[Mapping[str, Any]]:
-    """`Key`, `ETag` and the rest of each object, in the order of the keys.
-
-    Args:
-        call: `Client.call`, or one that is called in the same way.
-        parameters: of ListObjectsV2, such as `Bucket` and `Prefix`.
-    """
+    """`Key`, `ETag` and the rest of each object, in the order of the keys; by `Client.call`."""
     token: dict[str, str] = {}
     while True:
         page = call("list_objects_v2", **parameters, **token)
@@ -197,9 +180,8 @@ def list_objects(call: Callable[..., Any], **parameters: Any) -> Iterator[Mappin
 def list_images(url: str, others: list[str]) -> Iterator[Mapping[str, Any]]:
     """The objects below `s3://bucket/prefix` that are images by their names' extensions.
 
-    Of the keys that are none, or are hidden below the prefix, those of files join `others`.
-
-    Raises SourceError: it names no bucket; UserError: the bucket cannot be listed.
+    Of the others, and of what is hidden, the keys join `others`. Raises SourceError: it names no
+    bucket; UserError: the bucket cannot be listed.
     """
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     if not bucket:

@@ -49,9 +49,7 @@ class SourceReader(Reader):
     """The bytes of a `Source`, `limits.max_bytes` at most, whatever kind it is of.
 
     URLs that were announced are fetched ahead: those that are late hold up few others. Without
-    `fetches_ahead`, they are fetched when they are read.
-
-    Calling it raises `ImageError` where they cannot be read, or are more.
+    `fetches_ahead`, they are fetched when they are read. Calling it raises `ImageError`.
     """
 
     layout = "sources"

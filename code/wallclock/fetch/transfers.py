@@ -40,13 +40,10 @@ _T = TypeVar("_T")
 class Transfers:
     """Connections that are shared with no others, and what is on its way over them.
 
-    Args:
-        connections: transfers at a time; others wait.
-        user_agent: that hosts are told.
-        refusal: why an address may not be connected to, empty if it may; asked before each
-            connection is made. None: any may, and the proxies of the environment are used.
-        loop: to run in; its thread alone may then ask. None: one in a thread of their own, which
-            takes the GIL from others for each answer.
+    `connections`: transfers at a time; others wait. `refusal`: why an address may not be connected
+    to, empty if it may; asked before each connection is made. None: any may, and the proxies of the
+    environment are used. `loop`: to run in; its thread alone may then ask. None: one in a thread of
+    their own, which takes the GIL from others for each answer.
     """
 
     def __init__(

@@ -24,10 +24,7 @@ def is_url(where: str) -> bool:
 
 
 def place_of(text: str) -> str:
-    """A path, or a URL with its scheme in small letters; `file://` becomes a path.
-
-    Blanks around a URL are left out, and nothing of it is encoded or decoded.
-    """
+    """A path, or a URL with its scheme in small letters, without blanks; `file://` is a path."""
     url = text.strip()
     if not is_url(url):
         return text
@@ -59,10 +56,7 @@ def sendable(url: str) -> str:
 
 
 def onward(url: str, location: str) -> str:
-    """Where a redirect goes. `location`: each byte of the header a character.
-
-    Browsers take UTF-8 that is not percent-encoded. Raises ValueError: it is no URL.
-    """
+    """Where a redirect goes; `location`: a character for each byte. Raises ValueError: no URL."""
     try:
         location = location.encode("latin-1").decode()
     except UnicodeError:

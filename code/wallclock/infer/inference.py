@@ -8,10 +8,9 @@ import numpy as np
 
 from wallclock.infer.network import Embedder
 from wallclock.loader.batch import Batch
-from wallclock.recipe import Recipe
 from wallclock.stages.pixels import Vectors
 
-#: Batches queued on a GPU at a time where the engine overlaps: one running, one behind it.
+#: Batches queued on a GPU at a time: one running, one behind it.
 IN_FLIGHT = 2
 
 #: Takes n ids and their (n, dim) vectors, which nobody modifies any more.
@@ -32,20 +31,11 @@ class Inference:
         """Wait for every batch."""
 
 
-def open_inference(embedder: Embedder, recipe: Recipe, put: Put) -> Inference:
-    """The inference step of a recipe's device."""
+def open_inference(embedder: Embedder, put: Put) -> Inference:
+    """The inference step of an embedder's device."""
     if embedder.device != "cuda":  # read back: a mock model stays on the host
         return HostInference(embedder, put)
-    return CudaInference(embedder, put, in_flight(recipe))
-
-
-def in_flight(recipe: Recipe) -> int:
-    """Batches that are queued on a GPU at a time.
-
-    Only engine `threads` overlaps them; the others wait for each batch's vectors, as the plain loop
-    around a DataLoader does.
-    """
-    return IN_FLIGHT if recipe.engine == "threads" else 0
+    return CudaInference(embedder, put, IN_FLIGHT)
 
 
 class HostInference(Inference):
@@ -58,11 +48,7 @@ class HostInference(Inference):
 
 
 class CudaInference(Inference):
-    """Copies in, forward passes and copies out each have a stream, so that they overlap.
-
-    A batch's buffer is free when its copy in is done, which `submit` waits for; the forward pass of
-    the batch before runs meanwhile.
-    """
+    """Copies in, passes and copies out in a stream each; a buffer is free once it is copied in."""
 
     #: Whether its events have times.
     timed = False

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import forward, normalize, transfer
 from wallclock.stages.pixels import PixelArray, Vectors
@@ -44,16 +43,9 @@ def open_embedder(
 ) -> Embedder:
     """Load the model and bind h2d, forward and d2h; `model.normalize` scales vectors to length 1.
 
-    Args:
-        cache: where exported graphs are kept; the runtime pytorch exports none.
-        sample: as `openvino.make` takes it.
-
-    Raises:
-        UserError: an unknown name, or weights that cannot be had; or vectors of augmented images.
-        Unavailable: a library or device that the recipe needs is not here.
+    `cache`: where exported graphs are kept. `sample`: as `openvino.make` takes it. Raises
+    UserError: weights that cannot be had; Unavailable: a library or device.
     """
-    if recipe.augment != "none":
-        raise UserError(f"recipe.augment={recipe.augment}: only training augments images")
     device = recipe.device if model.weights != "none" else "null"
     takes_arrays = device == "null" or recipe.runtime == "openvino"
     move = transfer.make("null" if takes_arrays else device)

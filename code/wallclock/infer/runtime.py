@@ -24,18 +24,13 @@ Say = Callable[[str], None]
 def open_fastest(
     recipe: Recipe, model: ModelSpec, say: Say, *, earns: bool, sample: Sample | None = None
 ) -> tuple[Recipe, Embedder]:
-    """The network by OpenVINO if it can be, else by torch; and the recipe with that runtime.
-
-    Args:
-        earns: whether the work is long enough to earn back a conversion, of seconds.
-        sample: as of `open_embedder`.
-    """
+    """The network by OpenVINO if the job earns its conversion, else by torch; and its recipe."""
     by_openvino = replace(recipe, runtime="openvino")
     if _can(recipe, model) and (earns or is_kept(model, by_openvino)):
         try:
             return by_openvino, open_announced(by_openvino, model, say, sample)
         except UserError as error:
-            say(f"{str(error).partition(';')[0]}: runtime=pytorch")
+            say(f"{error.reason}: runtime=pytorch")
     return recipe, open_announced(recipe, model, say)
 
 
@@ -63,10 +58,7 @@ def _can(recipe: Recipe, model: ModelSpec) -> bool:
 def gain_of_bf16(
     embedder: Embedder, recipe: Recipe, model: ModelSpec, images: PixelArray
 ) -> tuple[float, float] | None:
-    """How many times faster bf16 runs the network here, and its vectors' least cosine with FP32's.
-
-    None where the recipe is not FP32's on a CPU that has bf16, or the vectors are not close enough.
-    """
+    """How much faster bf16 runs here, and its least cosine with FP32's; None: not, or not close."""
     is_fp32 = embedder.device == "cpu" and recipe.dtype == "fp32"
     if not (is_fp32 and computes_bf16() and len(images) > 1):
         return None

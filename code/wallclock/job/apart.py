@@ -1,7 +1,5 @@
 """A Parquet or Arrow file from outside, read by a process of its own, which may die of it.
 
-Columns with the bytes of images stay where they are: the loader reads them, row by row.
-
 A few KB may stand for any number of values: by a dictionary, by runs, by pages that are packed. The
 process has limits for memory and time, and where a file ends it, that is an error like any other.
 """

@@ -13,16 +13,12 @@ Readers of Parquet folders skip names that begin with `_` or `.`: the folder is 
 
 The commit of a part is one rename, or in a bucket one conditional PUT, of its Parquet file
 (`stores/`). All else of it was written before, and counts only where that file exists:
-what a kill leaves is removed later. Failures are files of their own and not metadata of the Parquet
-file, so that they can be read with any tool.
+what a kill leaves is removed later.
 
 Every image is in one part. An edition (`growth.py`) is what a source has had that no earlier part
 has; its parts are numbered on. A part whose images have changed, were not reached or are to be
-removed is replaced at once, and only as it was when it was read.
-
-Two processes may hold the same part: an actor of a lost node, or of a killed driver, may still be
-at work. Each writes below a name of its own; the first one to publish a part is the one that
-counts.
+removed is replaced at once, and only as it was when it was read. Of two processes that write the
+same part, each below a name of its own, the first one to publish it counts.
 """
 
 import json
@@ -33,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,18 +81,8 @@ _RUNS = {"runs": Count}
 ABOUT, FAILURES, UNREACHED, CHECKSUMS = "_dataset.json", "_failures", "_unreached", "_checksums"
 
 
-class Recorded(NamedTuple):
-    """A file as it was written."""
-
-    bytes: int
-    sha256: str
-
-
 class DamagedPartError(UserError):
-    """A file of a part is not what was written.
-
-    `row_file`: of the part; `name`: the damaged file; `reason`: what is wrong with it.
-    """
+    """A file `name` of the part with this `row_file` is not what was written; `reason` says why."""
 
     def __init__(self, out: Path | str, row_file: str, name: str, reason: str) -> None:
         fix = f"remove {row_file}, and run the job of {out} again: it makes the part again"
@@ -142,19 +128,13 @@ class Dataset:
             return pq.read_metadata(self.store.open(name))
 
     def rows(self, number: int, columns: Sequence[str] = ROWS.names) -> Any:
-        """Columns of a part as an Arrow table, by default without the vectors.
-
-        Raises DamagedPartError: a page is not what its checksum says, or there is no such column.
-        """
+        """A part as an Arrow table, by default without vectors. Raises DamagedPartError."""
         name = self.row_file(number)
         with self.reading(number, name):
             return read_rows(self.store.open(name), columns)
 
     def vectors(self, number: int) -> Vectors:
-        """The (n, dim) float32 vectors of a part, in the order of its rows.
-
-        Raises DamagedPartError: the file is missing, or not what was written.
-        """
+        """The (n, dim) float32 vectors of a part, in its rows' order. Raises DamagedPartError."""
         with self.reading(number, self.row_file(number)):
             lists = self._whole(number, ["vector"])["vector"].combine_chunks()
             vectors: Vectors = lists.flatten().to_numpy().reshape(len(lists), lists.type.list_size)
@@ -173,17 +153,11 @@ class Dataset:
                 return read_rows(file, columns)
 
     def failures(self, number: int) -> list[_Object]:
-        """The images of a part without a vector: id, stage, reason, and of newer parts version.
-
-        Raises DamagedPartError.
-        """
+        """Of the images without a vector: id, stage, reason, version. Raises DamagedPartError."""
         return self._lines(number, FAILURES, _FAILURE)
 
     def unreached(self, number: int) -> list[_Object]:
-        """The images that a part did not reach: id, stage, reason, and in how many runs.
-
-        Raises DamagedPartError.
-        """
+        """Of those that were not reached, also in how many runs. Raises DamagedPartError."""
         return self._lines(number, UNREACHED, _FAILURE | _RUNS)
 
     def _lines(self, number: int, folder: str, schema: documents.Schema) -> list[_Object]:
@@ -198,11 +172,8 @@ class Dataset:
                     raise ValueError(f"a line has no {min(absent)}")
             return rows
 
-    def recorded(self, number: int) -> Mapping[str, Recorded]:
-        """What is recorded of a part's files, by name.
-
-        Raises DamagedPartError: that file is missing, or damaged itself.
-        """
+    def recorded(self, number: int) -> Mapping[str, _Object]:
+        """`bytes` and `sha256` of each of a part's files, by name. Raises DamagedPartError."""
         name = self._checksum_file(number)
         with self.reading(number, name), self._piece(number, name) as path:
             if path is None:
@@ -210,16 +181,16 @@ class Dataset:
             files = documents.load(path.read_bytes(), _CHECKSUMS)
             if self.row_file(number) not in files:
                 raise ValueError(f"it does not name {self.row_file(number)}")
-            return {
-                file: Recorded(about["bytes"], about["sha256"]) for file, about in files.items()
-            }
+            if any({*_CHECKSUMS} - about.keys() for about in files.values()):
+                raise ValueError(f"it lacks {' or '.join(_CHECKSUMS)} of a file")
+            return files
 
     def check_file(self, number: int, name: str, path: Path) -> None:
         """Raise DamagedPartError where a part's file, here at `path`, is not what was written."""
         recorded = self.recorded(number)
         if name not in recorded:
             raise self.damaged(number, name, "no checksum of it was recorded")
-        if sha256_file(path) != recorded[name].sha256:
+        if sha256_file(path) != recorded[name]["sha256"]:
             raise self.damaged(number, name, "its sha256 is not the recorded one")
 
     def damaged(self, number: int, name: str, reason: str) -> DamagedPartError:
@@ -232,20 +203,15 @@ class Dataset:
         return {part_number(name) for name in names if _PART.fullmatch(name)}
 
     def commit(self, number: int, part: Part) -> bool:
-        """Write a part; it is there to stay when this returns. False: one was there, and stays.
-
-        Raises UserError: the disk is full, or the bucket refuses it.
-        """
+        """Write a whole part; False: one was there, and stays. Raises UserError: it is refused."""
         with self._staged(number, part, table_of(part)) as work:
             return self.store.commit(work, self.row_file(number))
 
     def replace(self, number: int, ids: Any, part: Part) -> None:
         """Put what `part` says of these images, an Arrow column of ids, in the place of the rest.
 
-        A reader finds the part as it was, or as it is when this returns. What a part did not have
-        is not put into it.
-
-        Raises UserError as `commit` does; DamagedPartError: what stays is not what was written.
+        A reader finds the part as it was, or as it is when this returns. Raises UserError as
+        `commit` does; DamagedPartError: what stays is not what was written.
         """
         while True:
             tag = self.store.tag(self.row_file(number))
@@ -288,10 +254,6 @@ class Dataset:
             path.write_bytes(recorded)
             yield work
 
-    def remove_leftovers(self) -> None:
-        """Remove what a kill left."""
-        self.store.remove_leftovers()
-
     def describe(self, about: Mapping[str, Any], *, first: bool = False) -> None:
         """Write what it is. Raises UserError: it is the first time, and another job was first."""
         self.store.write(CONFIG, _CONFIG.encode())
@@ -314,10 +276,7 @@ class Dataset:
 
     @contextmanager
     def reading(self, number: int, name: str) -> Iterator[None]:
-        """Raise DamagedPartError where the block finds a part's file damaged.
-
-        Raises UserError: the machine cannot read it.
-        """
+        """Raise DamagedPartError where the block finds a file damaged; UserError: unreadable."""
         try:
             yield
         except UserError:
@@ -329,10 +288,7 @@ class Dataset:
 
 
 def open_existing(place: Store | str | Path) -> Dataset | None:
-    """The dataset in a place; None where nothing is.
-
-    Raises UserError: other files are there, or its description cannot be read.
-    """
+    """The dataset in a place; None: nothing is there. Raises UserError: other or damaged files."""
     store = at(place) if isinstance(place, str | Path) else place
     text = _read(store, ABOUT)
     if text is None:
@@ -385,9 +341,12 @@ def part_number(name: str) -> int:
 
 def _checksums_of(folder: Path) -> bytes:
     """The content of the file of checksums for all files below a folder, by relative name."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
     recorded = {
-        path.relative_to(folder).as_posix(): Recorded(path.stat().st_size, sha256_file(path))
-        for path in files
+        path.relative_to(folder).as_posix(): {
+            "bytes": path.stat().st_size,
+            "sha256": sha256_file(path),
+        }
+        for path in folder.rglob("*")
+        if path.is_file()
     }
-    return pretty_json({name: file._asdict() for name, file in recorded.items()}).encode()
+    return pretty_json(recorded).encode()

@@ -16,7 +16,6 @@ from wallclock.loader.threads import IMAGE_STAGES, worker_count
 from wallclock.machine import usable_cores
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
-from wallclock.preprocess import preprocess_of
 from wallclock.stages.pixels import PixelArray
 
 #: A smaller job is not estimated.
@@ -28,25 +27,24 @@ _MOST = 256
 _SECONDS = 0.1
 _BATCH = 8
 #: Seconds for which an image holds its process's interpreter lock, at most: this, with the native
-#: module and without, and a share of its loading. A 256 px image holds it 9 or 60 to 75 µs, an
-#: original of 4 ms that other decoders take 50 to 200 µs.
+#: module and without, and a share of its loading.
 _LOCKED_S, _LOCKED_IN_PYTHON_S, _LOCKED_SHARE = 9e-6, 70e-6, 0.02
 #: The share of the time for which a process's interpreter lock may be held before its threads wait.
 _MOST_LOCKED = 0.5
 
 
 def estimate(job: Job, plan: Plan, embedder: Embedder) -> Pipeline | None:
-    """The job's costs here; None for a small job, a stream, or a sample that cannot be read.
+    """The job's costs here, by one thread, so that no other competes with what a stage costs.
 
-    Raises UserError: the reader gave up, as the job's would.
-
-    One thread loads the sample: what a stage costs on a core, without others that compete for it.
+    None for a small job, a stream, or a sample that cannot be read. Raises UserError: the reader
+    gave up, as the job's would.
     """
     recipe, model = job.recipe, job.model
     if plan.size(*plan.missing) < LEAST or job.items.stream:
         return None
     batches = _sample(plan, recipe.batch_size)
-    options = LoaderOptions(model.input_px, replace(recipe, workers=1), job.limits, hashes=True)
+    one = replace(recipe, workers=1)
+    options = LoaderOptions.of(model.input_px, one, limits=job.limits, hashes=True)
     with open_loader(job.items, batches, options) as loader:
         times, forward, failures = _measure(loader, embedder)
     if given_up := [failure for failure in failures if failure.get("unreached") == "all"]:
@@ -68,10 +66,9 @@ def estimate(job: Job, plan: Plan, embedder: Embedder) -> Pipeline | None:
 
 def sample_images(job: Job, plan: Plan, n: int) -> PixelArray:
     """Up to n images of the job, uint8 (n, h, w, 3): fewer where some cannot be read."""
-    height, width = preprocess_of(job.recipe, job.model.input_px).canvas
-    images = [np.empty((0, height, width, 3), np.uint8)]
+    options = LoaderOptions.of(job.model.input_px, job.recipe, limits=job.limits)
+    images = [np.empty((0, *options.loading.geometry.canvas, 3), np.uint8)]
     if not job.items.stream:
-        options = LoaderOptions(job.model.input_px, job.recipe, job.limits)
         with open_loader(job.items, _sample(plan, job.recipe.batch_size), options) as loader:
             for batch in loader:
                 images.append(np.array(batch.images[: len(batch.ids)]))
@@ -81,10 +78,7 @@ def sample_images(job: Job, plan: Plan, n: int) -> PixelArray:
 
 
 def workers(measured: Pipeline) -> int:
-    """How many threads load: twice what the expected rate needs, so that the model has the rest.
-
-    From half of the cores to all; 0, which is all, where the model has a device of its own.
-    """
+    """How many threads load: twice what the rate needs, so that the model has the rest; 0: all."""
     if not measured.machine.shares_cores:
         return 0
     needed, most = ceil(2 * measured.costs.load_s * measured.rate()), measured.setup.workers

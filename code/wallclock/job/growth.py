@@ -6,12 +6,9 @@ it begins, before any of its parts is there. So the number of a part always mean
 whoever writes it, and a start after a kill goes on with the edition as it was.
 
 Where it cannot be the same any more, as the source has changed meanwhile or an earlier part was
-damaged, the parts that it lacks are closed: made without an image. A process that still works at
-one comes too late, or its part is there before, and then its images count. The next edition begins
-behind them.
-
-Images that have changed or were not reached are made anew in their own part, which is replaced at
-once. Those that are gone stay, until they are pruned.
+damaged, the parts that it lacks are closed: made without an image. Where a process that still works
+at one was first, its images count. The next edition begins behind them. Images that have changed or
+were not reached are made anew in their own part. Those that are gone stay, until they are pruned.
 """
 
 import json
@@ -79,10 +76,7 @@ class Growth:
         return sum(map(len, self.gone.values()))
 
     def begin(self, dataset: Dataset, empty: Part) -> None:
-        """Close the edition before and begin the next. `empty`: a part without an image.
-
-        Raises UserError: another process did the same.
-        """
+        """Close the edition before, by `empty` parts, and begin the next. Raises UserError."""
         came_first = [number for number in self.closed if not dataset.commit(number, empty)]
         new = self.edition
         if new and not came_first:
@@ -194,10 +188,7 @@ def _find(ids: Any, among: Any) -> npt.NDArray[np.int64]:
 def _to_be_made_anew(
     items: Items, known: _Known, rows: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """The positions of what has changed or was not reached.
-
-    Where no version is known, a vector stays; what has failed is tried again once there is one.
-    """
+    """What has changed or was not reached, by position; without a version, a vector stays."""
     at = np.flatnonzero(rows >= 0)
     now, before = items.versions.take(at), known.versions.take(rows[at])
     differs = pc.fill_null(pc.and_(pc.not_equal(now, before), pc.not_equal(now, "")), False)

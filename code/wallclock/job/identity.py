@@ -17,6 +17,9 @@ from wallclock.loader.shards import RANGE
 from wallclock.outside import printable
 from wallclock.recipe import ModelSpec, Recipe, by_pixels
 
+#: Fields of a recipe in older datasets; in every job they had the same value.
+_GONE = ("engine", "augment")
+
 
 def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict[str, Any]:
     """What does not depend on the list of images and on the digest of the weights, as JSON."""
@@ -30,10 +33,7 @@ def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict
 
 
 def check_same(dataset: Dataset, identity: Mapping[str, Any], model: str) -> None:
-    """Raise UserError, in one line, where there is a dataset of another model or recipe.
-
-    `model`: what a user calls this job's.
-    """
+    """Raise UserError where there is a dataset of another model, called `model`, or recipe."""
     if not dataset.about:
         return
     before = _completed(dataset)
@@ -50,10 +50,7 @@ def check_same(dataset: Dataset, identity: Mapping[str, Any], model: str) -> Non
 
 
 def check_source(dataset: Dataset, src: str, limit: int | None, carried: Any) -> None:
-    """Raise UserError, in one line, where a dataset is of another source, or of more of it.
-
-    `src`: a real path, or a URL without secrets. `carried`: Arrow's fields of other columns.
-    """
+    """Raise UserError where a dataset is of another source than `src`, or of more of it."""
     about = dataset.about
     if RANGE.sub("{}", about["source"]) != RANGE.sub("{}", src):  # more shards are the same source
         was, now = printable(about["source"]), printable(src)
@@ -76,11 +73,12 @@ def _completed(dataset: Dataset) -> dict[str, Any]:
     completed = {**defaults, **stored}
     for name in ("model", "recipe"):
         completed[name] = {**defaults[name], **stored[name]} if name in stored else {}
+    for name in _GONE:
+        completed["recipe"].pop(name, None)
     return completed
 
 
 def _of_vectors(chosen: Recipe | ModelSpec) -> dict[str, Any]:
-    """The fields that vectors depend on."""
     others = marked(type(chosen), NO_VECTOR)
     return {name: value for name, value in asdict(chosen).items() if name not in others}
 

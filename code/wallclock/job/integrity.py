@@ -1,7 +1,6 @@
 """Are the parts of a dataset what was written?
 
-Each start of a job looks at sizes and footers, which costs no reading of vectors; `verify` reads
-every byte. What is copied out of a part is checked when it is read.
+Each start of a job looks at sizes and footers; `verify` reads every byte.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from wallclock.job.columns import CARRIES
 from wallclock.job.dataset import DamagedPartError, Dataset
+from wallclock.job.items import CARRIES
 from wallclock.job.part import ROWS
 
 #: Parts that are checked at once: a bucket answers late, a file of a bucket is in memory.
@@ -19,18 +18,15 @@ _THREADS = 4
 
 
 def check_sizes(dataset: Dataset, number: int) -> None:
-    """Compare a part's sizes and columns with what they must be.
-
-    Raises DamagedPartError.
-    """
+    """Compare a part's sizes and columns with what they must be. Raises DamagedPartError."""
     row_file = dataset.row_file(number)
     recorded = dataset.recorded(number)
     for name in recorded:
         size = dataset.store.size(row_file, name)
         if size is None:
             raise dataset.damaged(number, name, "it is missing")
-        if size != recorded[name].bytes:
-            raise dataset.damaged(number, name, f"{size:,} of {recorded[name].bytes:,} bytes")
+        if size != recorded[name]["bytes"]:
+            raise dataset.damaged(number, name, f"{size:,} of {recorded[name]['bytes']:,} bytes")
     footer = dataset.footer(number)
     with dataset.reading(number, row_file):
         _check_columns(dataset, footer.schema.to_arrow_schema())

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import re
 import zlib
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from itertools import accumulate, islice
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -18,15 +20,15 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from wallclock.errors import SourceError, UserError, import_extra
+from wallclock.errors import VERSION, SourceError, UserError, import_extra
 from wallclock.fetch import folder
 from wallclock.fetch.s3 import list_images
 from wallclock.fetch.urls import REMOTE, is_url, place_of
 from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job.dataset import THREADS
 from wallclock.job.items import Items
-from wallclock.job.kept import kept
 from wallclock.job.lists import Listed, read_list
 from wallclock.job.records import PLACE, Rows, Stream, is_tar, list_tar, span_of, together
 from wallclock.job.stores import Store
@@ -46,17 +48,19 @@ _GZIP = b"\x1f\x8b"
 _FILES = 512
 #: Tars and tables behind URLs that are listed at a time.
 _REMOTE = 8
+#: A listing that OUT keeps, behind its sha256, while shards have the same names and versions.
+_KEPT, _ABOUT, _VERSION = "_listing", b"wallclock", "\0version"
+_SHA256 = sha256().digest_size
 
 
 def list_items(
     src: str, limit: int | None = None, limits: Limits | None = None, out: Store | None = None
 ) -> Items:
-    """List the images of a source, or the first `limit` of them; see the README for what it can be.
+    """List the images of a source, or the first `limit` of them.
 
-    `limits`: how a list behind a URL is asked for. `out`: where a listing may be kept.
-
-    Raises SourceError: there is none, it cannot be read, or an id is there twice; UserError: a URL
-    or a bucket that does not answer.
+    `limits`: how a list behind a URL is asked for. `out`: where a listing may be kept. Raises
+    SourceError: there is none, it cannot be read, or an id is there twice; UserError: a URL or a
+    bucket that does not answer.
     """
     src, limits = place_of(src), limits or Limits()
     scheme, path = urlsplit(src).scheme, _path(src)
@@ -121,10 +125,7 @@ def _ids_of_names(names: Any) -> Any:
 
 
 def version_of(path: bytes) -> str:
-    """Size and modification time, which rsync and git trust, too; empty where there is no file.
-
-    Of a URL what is public of it.
-    """
+    """Of a file size and modification time, of a URL what is public of it; else empty."""
     if b"://" in path and is_url(url := path.decode("utf-8", "backslashreplace")):
         return without_secrets(url)
     try:
@@ -221,19 +222,66 @@ def _joined(names: Sequence[str], shards: Sequence[Rows], limits: Limits) -> Ite
 
 
 def _kept(out: Store, names: Sequence[str], limits: Limits) -> Items | None:
-    def version(name: str) -> str:
-        if not is_url(name):
-            return version_of(os.fsencode(name))
-        if not name.startswith(("http://", "https://", "s3://")):
-            return ""
+    """What OUT has kept of these shards; None: nothing, or of others, or they have changed."""
+    try:
+        data = out.read(_KEPT)
+    except OSError:
+        return None
+    if sha256(data[_SHA256:]).digest() != data[:_SHA256]:
+        return None
+    table = pq.read_table(pa.BufferReader(data[_SHA256:]))
+    about = json.loads(table.schema.metadata[_ABOUT])
+    if about["shards"] != _named(names, limits):
+        return None
+    with ThreadPoolExecutor(THREADS) as pool:
+        if about["versions"] != [*pool.map(partial(_version_now, limits=limits), names)]:
+            return None
+    return Items(
+        table["id"],
+        table[PLACE],
+        table[_VERSION],
+        carried=table.drop_columns(["id", PLACE, _VERSION]).replace_schema_metadata(),
+        others=tuple(about["others"]),
+        faults=dict(about["faults"]),
+        stream=Stream(names, limits, about["versions"]),
+    )
+
+
+def _version_now(name: str, limits: Limits) -> str:
+    if not is_url(name):
+        return version_of(os.fsencode(name))
+    if name.startswith(REMOTE):
         from wallclock.fetch.remote_file import RemoteFile
 
         with suppress(OSError), closing(RemoteFile(name, limits, _TRIES, ahead=1)) as remote:
             remote.read(1)
             return remote.etag
-        return ""
+    return ""
 
-    return kept(out, names, limits, version)
+
+def keep(store: Store, items: Items) -> None:
+    """Keep in OUT what was listed of tars and tables, where all of them have a version."""
+    stream = items.stream
+    if not (stream and items.is_whole and all(stream.versions)):
+        return
+    about = {
+        "shards": _named(stream.names, stream.limits),
+        "versions": stream.versions,
+        "faults": [*items.faults.items()],
+        "others": items.others,
+    }
+    table = pa.table({"id": items.ids, PLACE: items.where, _VERSION: items.versions})
+    for name in items.carried.column_names:
+        table = table.append_column(items.carried.field(name), items.carried[name])
+    said = json.dumps(values_without_secrets(about)).encode()
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata({_ABOUT: said}), sink)
+    data = sink.getvalue().to_pybytes()
+    store.write(_KEPT, sha256(data).digest() + data)
+
+
+def _named(names: Sequence[str], limits: Limits) -> list[Any]:
+    return [VERSION, limits.max_bytes, *values_without_secrets(list(names))]
 
 
 def _of_shards(values: Sequence[str], sizes: Sequence[int]) -> Any:
@@ -247,10 +295,7 @@ def _of_shards(values: Sequence[str], sizes: Sequence[int]) -> Any:
 
 @contextmanager
 def _opened(src: str, limits: Limits) -> Iterator[tuple[BinaryIO, Any]]:
-    """The file of a list or table, and the `RemoteFile` that it came from, if any.
-
-    Raises SourceError: it is not there.
-    """
+    """The file of a list or table, and the `RemoteFile` that it came from. Raises SourceError."""
     if is_url(src):
         with TemporaryFile() as file:
             remote = _fetch(src, file, limits)
@@ -264,11 +309,7 @@ def _opened(src: str, limits: Limits) -> Iterator[tuple[BinaryIO, Any]]:
 
 
 def _open_list(src: str, path: Path) -> BinaryIO:
-    """The file of a list.
-
-    Raises SourceError: it is a device or a pipe, which may have no end, it cannot be read, or it is
-    an image.
-    """
+    """The file of a list. Raises SourceError: a device or a pipe may have no end."""
     if not path.is_file():
         raise SourceError(f"{src} is neither a folder nor a regular file; give a list as a file")
     try:
@@ -294,10 +335,7 @@ def _list(listed: Listed, root: bytes, origin: str | None) -> Items:
 
 
 def _place(text: str, root: bytes) -> bytes:
-    """A place of a list, in the system's bytes; a relative one is below the list's folder.
-
-    Empty: the list is behind the URL `root`, and may not name it.
-    """
+    """A place of a list, in bytes; empty: a list behind the URL `root` may not name it."""
     place = place_of(text)
     if b"://" not in root:
         is_whole = is_url(place) or place.startswith("/")
@@ -327,10 +365,7 @@ def _fetch(url: str, into: BinaryIO, limits: Limits) -> Any:
 
 
 def _bucket(src: str, limit: int | None) -> Items:
-    """The images below `s3://bucket/prefix`, by their names' extensions; their ids: the keys.
-
-    With a limit, they are listed until there are as many.
-    """
+    """The images below `s3://bucket/prefix`, by their names' extensions; their ids: the keys."""
     ids, etags, others = list[Any](), list[Any](), list[str]()
     for some in chunks(islice(list_images(src, others), limit)):
         ids.append(pa.array([item["Key"] for item in some], pa.string()))

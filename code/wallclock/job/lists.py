@@ -72,10 +72,7 @@ def read_list(src: str, name: str, file: BinaryIO, limit: int | None) -> Listed:
 
 
 def _read(extension: str, file: BinaryIO, limit: int | None) -> Any:
-    """The table in a file; further rows may follow the limit.
-
-    Parquet and Arrow are recognized by content, too.
-    """
+    """The table in a file; further rows may follow the limit."""
     head = file.read(_HEAD)
     file.seek(0)
     if head.startswith(b"PAR1") or extension in _PARQUET:
@@ -117,10 +114,7 @@ def _header(line: str) -> tuple[str, list[str]]:
 
 
 def _rows(lines: Iterator[str], is_table: bool) -> Iterator[dict[str, Any]]:
-    """A place a line, or the records below a header, which a text may have, too.
-
-    A column without a name, as pandas and Excel write, is left out.
-    """
+    """A place a line, or the records below a header; a column without a name is left out."""
     first = next(lines, "")
     lines = chain([first], lines)
     mark, found = _header(first)
@@ -255,10 +249,7 @@ def _listed(table: Any) -> Listed:
 
 
 def _as_text(table: Any, at: int) -> Any:
-    """A column as text, null where it is empty; what is not UTF-8 in it as \\xNN.
-
-    Raises ValueError: it cannot be text.
-    """
+    """A column as text, null where it is empty; what is not UTF-8 in it as \\xNN."""
     column = table[at]
     kind = column.type
     try:

@@ -35,10 +35,7 @@ _PIECE = 1024
 
 @dataclass
 class Part:
-    """One shard before it is committed: n rows in the list's order; vectors (n, dim) float32.
-
-    `carried`: the list's other columns, an Arrow table of n rows.
-    """
+    """One shard before its commit: n rows, vectors (n, dim) float32, the list's other columns."""
 
     rows: Mapping[str, Sequence[Any]]
     vectors: Vectors
@@ -56,27 +53,21 @@ class Part:
 def table_of(part: Part) -> Any:
     """The rows of a part, each with its vector."""
     table = pa.table(dict(part.rows), schema=ROWS)
-    table = table.add_column(1, "vector", _as_lists(part.vectors))
+    flat = pa.array(np.ascontiguousarray(part.vectors).reshape(-1))
+    kind = pa.list_(pa.field("element", flat.type, nullable=False), part.vectors.shape[1])
+    table = table.add_column(1, "vector", pa.FixedSizeListArray.from_arrays(flat, type=kind))
     for column, values in zip(part.carried.schema, part.carried.columns, strict=True):
         table = table.append_column(column, values)
     return table
 
 
-def _as_lists(vectors: Vectors) -> Any:
-    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
-    item = pa.field("element", flat.type, nullable=False)
-    return pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(item, vectors.shape[1]))
-
-
 def read_rows(file: Any, columns: Sequence[str] | None = None) -> Any:
-    """Columns of a row file, in pieces: of all rows that a footer claims Arrow would make room.
-
-    Raises ValueError, among others: they are not what was written.
-    """
+    """Columns of a row file. Raises ValueError, among others: they are not what was written."""
     with pq.ParquetFile(file, page_checksum_verification=True) as rows:
         names = rows.schema_arrow.names if columns is None else columns
         schema = pa.schema([rows.schema_arrow.field(name) for name in names])
         n, pieces = rows.metadata.num_rows, rows.iter_batches(_PIECE, columns=schema.names)
+        # In pieces: of all rows that a footer claims Arrow would make room.
         table = pa.Table.from_batches(islice(pieces, n // _PIECE + rows.num_row_groups + 1), schema)
     if len(table) != n:
         raise ValueError(f"it has {len(table):,} rows, its footer says {n:,}")

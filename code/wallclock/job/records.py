@@ -1,9 +1,8 @@
 """Images in tars and tables, as a job lists and reads them: a row for each record of the loader's.
 
-Of a local tar the headers are listed, and an image is read where it lies. What is compressed or
-behind a URL is read to its end to be listed; of a table, the columns beside its images are. Both
-are then streams: the loader's reader gives their images in the order of the job's positions. Behind
-the last good record of a damaged shard stands a row that is a failure and says why.
+Of a local tar the headers are listed, and an image is read where it lies. Other tars and tables are
+streams, read to their end to be listed: the loader's reader gives their images in the order of the
+job's positions. Behind the last good record of a damaged shard stands a row that says why.
 """
 
 import json
@@ -47,10 +46,7 @@ class Rows(NamedTuple):
 
 
 def list_tar(name: str, number: int, limit: int | None, limits: Limits) -> Rows:
-    """List a tar, the job's shard `number`, or its first `limit` records.
-
-    Raises UserError: it is not there, or was not reached.
-    """
+    """List a tar, shard `number`, or its first `limit` records. Raises UserError: not reached."""
     skipped, damaged, faults = list[str](), list[str](), dict[int, str]()
     try:
         opened = open_shard(name, limits)
@@ -94,10 +90,7 @@ def _row(record: Record, number: int, at: int) -> dict[str, Any]:
 
 
 def together(tables: Sequence[Any]) -> Any:
-    """Tables as one; of text, where a column is a number in one and a text in another.
-
-    Raises SourceError: their columns do not fit together.
-    """
+    """Tables as one; of text, where types differ. Raises SourceError: they do not fit together."""
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
@@ -122,20 +115,14 @@ def span_of(names: Sequence[str], place: str) -> Span:
 
 @dataclass(frozen=True)
 class Stream:
-    """Shards that are read from their start to their end.
-
-    `names`: their paths or URLs. `versions`: of each; empty where it is not known.
-    """
+    """Shards that are read from their start to their end: their paths or URLs, and versions."""
 
     names: Sequence[str]
     limits: Limits
     versions: Sequence[str] = ()
 
     def images(self, places: Iterable[str]) -> Iterator[Any]:
-        """The image at each place, `<number of the shard>@<row>`, as `Source.where`.
-
-        A shard is opened once where rows ascend. Raises UserError: credentials are refused.
-        """
+        """The image at each place, `<number of the shard>@<row>`; fast where rows ascend."""
         shard, at, images = -1, 0, iter(())
         for place in places:
             number, row = map(int, place.split("@"))

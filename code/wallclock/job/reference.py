@@ -126,8 +126,6 @@ def _open(data: bytes, *, rotate: bool) -> Any:
 
 
 def _mock(model: ModelSpec) -> Callable[[Any], Any]:
-    """The mock's vector: `dim` numbers from the middle of the pixels."""
-
     def embed(pixels: Any) -> Any:
         flat = pixels.reshape(-1)
         start = max(0, len(flat) - model.dim) // 2

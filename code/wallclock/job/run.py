@@ -1,10 +1,8 @@
 """A list of images → parts of vectors: the loop, from the loader over inference to the commits.
 
 Batches never cross the border of a shard, so that a vector's bits do not depend on where an earlier
-start was killed; the loader knows nothing of shards and keeps running across their borders. A shard
-is written in a thread of its own while the next one is filled: at most two are in memory.
-
-Images of a shard with equal bytes are embedded once: by their sha256, the others are copies.
+start was killed. A shard is written in a thread of its own while the next one is filled: at most
+two are in memory. Images of a shard with equal bytes are embedded once.
 """
 
 import time
@@ -15,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from wallclock.errors import UserError, describe
-from wallclock.fetch.sources import Source
 from wallclock.infer.finite import FiniteRows, not_finite
 from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
@@ -71,10 +68,7 @@ def _timed(tally: Tally, what: str) -> Iterator[None]:
 
 
 class Run:
-    """One pass over the shards of a plan. `processes`: that load.
-
-    `sure`: the shards that are committed even if nothing of them can be read; None: all.
-    """
+    """One pass over a plan's shards. `sure`: those committed even if nothing of them was read."""
 
     def __init__(
         self, job: Job, plan: Plan, processes: int = 1, sure: Collection[int] | None = None
@@ -90,28 +84,22 @@ class Run:
     def loader(self) -> LendingLoader:
         """The loader of the plan's batches; to be entered before CUDA starts."""
         job = self._job
-        options = LoaderOptions(job.model.input_px, job.recipe, job.limits, hashes=True)
+        options = LoaderOptions.of(job.model.input_px, job.recipe, limits=job.limits, hashes=True)
         if not job.items.stream:
             return open_loader(job.items, self._plan, options, self._processes)
         order = PlannedOrder(self._plan.batch_size, 0, 0, 0, 1, drop_last=False, plan=self._plan)
-        loader, _ = open_stream(self._read_all, order, options, Place(0, 0), 1)
+        positions = (position for batch in self._plan for position in batch)
+        loader, _ = open_stream(lambda _: job.items.read(positions), order, options, Place(0, 0), 1)
         return loader
 
-    def _read_all(self, _start: Place) -> Iterator[Source]:
-        """The images of the plan, in its order."""
-        return self._job.items.read(position for batch in self._plan for position in batch)
-
     def run(self, loader: Loader, embedder: Embedder, progress: Progress) -> Tally:
-        """Embed and commit; returns when all is on the disk, or the reader has given up.
-
-        Raises UserError: more images failed than may, or the disk is full.
-        """
+        """Embed and commit until all is on the disk, or the reader gave up. Raises UserError."""
         tally, began, cpu_began = self.tally, time.perf_counter(), time.thread_time()
         job, plan, n = self._job, self._plan, len(self._job.items)
         done = n - plan.size(*plan.missing)
         self._dtype = embedder.labels["dtype"]
         self._finite = FiniteRows(self._dtype)
-        inference = open_inference(embedder, job.recipe, self._arrived)
+        inference = open_inference(embedder, self._arrived)
         with ExitStack() as stack:
             pool = ThreadPoolExecutor(1, "commit")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)

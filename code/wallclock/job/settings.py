@@ -35,8 +35,6 @@ Normalize = Annotated[bool, Help("scale vectors to length 1")]
 Device = Annotated[
     str, OneOf(("auto", "cpu", "cuda")), Help("where the network runs; auto: a GPU if there is one")
 ]
-
-
 Runtime = Annotated[
     str,
     OneOf(("auto", "pytorch", "openvino")),
@@ -58,10 +56,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class JobSettings:
-    """One job. What changes its vectors is in `identity`; the rest may change between two starts.
-
-    docs/embed.md explains what does not fit into a line.
-    """
+    """One job. Of these, `identity` has what changes its vectors; the rest may change."""
 
     model: Annotated[str, Help("hub id (owner/name), a folder, or null: the mock")] = (
         "facebook/dinov2-small"
@@ -100,10 +95,7 @@ class JobSettings:
     cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT; empty: none")] = ""
 
     def resolved_device(self) -> str:
-        """cpu or cuda. Raises UsageError: a GPU that is not here.
-
-        The mock computes on the host, beside any GPU: it gets one only where it is asked for.
-        """
+        """cpu or cuda; the mock's is the host. Raises UsageError: a GPU that is not here."""
         if self.model == MOCK and self.device == "auto":
             return "cpu"
         gpus = machine.gpus() if self.device != "cpu" else []
@@ -118,10 +110,7 @@ class JobSettings:
         return Limits(user_agent=self.user_agent, give_up_s=self.give_up_s, origin=origin)
 
     def resolved_recipe(self, device: str) -> Recipe:
-        """The recipe with its device, batch, precision and runtime; `auto` is pytorch.
-
-        Raises UsageError: OpenVINO cannot run it.
-        """
+        """The recipe; `runtime=auto` is pytorch. Raises UsageError: OpenVINO cannot run it."""
         recipe = RECIPES[self.recipe]
         # A CPU emulates FP16.
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
@@ -143,7 +132,8 @@ class JobSettings:
     def resolved(self, device: str) -> Resolved:
         """The recipe and the model, with what the model's own image processor says.
 
-        Raises as `resolved_model` and `read_processor` do.
+        Raises `NoWeightsError` where the model's files are neither here nor on a hub that answers;
+        `UsageError` for no such model, or settings that it cannot have.
         """
         recipe, model = self.resolved_recipe(device), self.resolved_model()
         notes = [RANDOM] if model.weights == "random" else []
@@ -153,9 +143,8 @@ class JobSettings:
         except UserError as error:
             if self.preprocess == "auto":
                 raise
-            reason, _, _ = str(error).partition(";")
             assumed = f"mean {list(model.mean)} and std {list(model.std)} are assumed"
-            notes.insert(0, f"{reason}: {assumed}")
+            notes.insert(0, f"{error.reason}: {assumed}")
         if processor is not None:
             model = replace(model, mean=processor.mean, std=processor.std)
         recipe = replace(recipe, preprocess=self._geometry(model, processor))
@@ -165,16 +154,11 @@ class JobSettings:
         """The text of a `Preprocess`; with `auto` that of the model's own processor, if any."""
         if self.preprocess == "auto":
             return str(processor.preprocess) if processor else "squash"
-        if self.preprocess == "squash":
-            return "squash"
-        return str(Preprocess.parse(self.preprocess, model.input_px))
+        is_plain = self.preprocess == "squash"
+        return "squash" if is_plain else str(Preprocess.parse(self.preprocess, model.input_px))
 
     def resolved_model(self) -> ModelSpec:
-        """The model with its input size, width, pooling and pixel statistics.
-
-        Raises `NoWeightsError` where its files are neither here nor on a hub that answers;
-        `UsageError` for no such model, or settings that it cannot have.
-        """
+        """The model with its input size, width, pooling and pixel statistics."""
         if self.model == MOCK:
             return self._mock()
         if self.service_ms:

@@ -24,10 +24,8 @@ class Shard:
 
     A row is embedded, or a copy of another row (`twins`). What is neither has failed. So has, of
     those that are to have a vector (`kept`), the one whose vector is not finite, and its copies
-    (`dropped`).
-
-    `runs`: by position, how many runs have not reached an image before. `gave_up`: whether the
-    reader did, before it had tried all of its images.
+    (`dropped`). `runs`: by position, how many runs have not reached an image before. `gave_up`:
+    whether the reader did, before it had tried all of its images.
     """
 
     number: int
@@ -77,14 +75,12 @@ class Shard:
         return len(failures) - len(unreached)
 
     def count_runs(self, items: Items) -> int:
-        """Of what was not reached, note in how many runs; how many have failed for that.
-
-        A run in which the reader gave up counts for none.
-        """
+        """Of what was not reached, note in how many runs; returns how many have failed for that."""
         left, ids = list[Mapping[str, Any]](), items.ids[self.first : self.last]
         for failure in self.unreached:
             position = self.first + pc.index(ids, failure["id"]).as_py()
             is_tried = failure["unreached"] != "untried"
+            # A run in which the reader gave up counts for none.
             runs = self.runs.get(position, 0) + (is_tried and not self.gave_up)
             row = {name: failure[name] for name in ("id", "stage", "reason")}
             if runs < RUNS:

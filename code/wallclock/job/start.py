@@ -15,17 +15,16 @@ from rich.console import Console
 from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.fetch.urls import is_url, place_of
-from wallclock.job import columns, integrity
+from wallclock.job import integrity
 from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing
 from wallclock.job.growth import Growth, find_growth
 from wallclock.job.identity import check_same, check_source, identity_of
-from wallclock.job.items import Items
-from wallclock.job.kept import keep
-from wallclock.job.listing import list_items
+from wallclock.job.items import CARRIED, Items, check_columns, describe_columns
+from wallclock.job.listing import keep, list_items
 from wallclock.job.part import ROWS, Part
-from wallclock.job.place.process import ThisProcess, print_line
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
+from wallclock.job.runner.process import ThisProcess, print_line
 from wallclock.job.settings import RANDOM, JobSettings, Resolved
 from wallclock.job.stores import at
 from wallclock.job.versions import changes, described, versions
@@ -34,9 +33,9 @@ from wallclock.outside import printable, text_of, without_secrets
 from wallclock.progress import format_duration, format_rate
 
 if TYPE_CHECKING:
-    from wallclock.job.place.cluster import Cluster
+    from wallclock.job.runner.cluster import Cluster
 
-_Place: TypeAlias = "ThisProcess | Cluster"
+_Runner: TypeAlias = "ThisProcess | Cluster"
 #: Of a source without a vector, the images that the last line shows.
 _SHOWN = 2
 #: Images among which one of another host is looked for.
@@ -45,11 +44,10 @@ _LOOKED_AT = 32
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a start of a job did.
+    """What a start of a job did. While an image was not reached, the dataset is not complete.
 
     `counts`: vectors, failures, images that were not reached, skipped files, parts, and of all
-    images those that are gone from the source; earlier starts included. While any was not reached,
-    the dataset is not complete: run the job again.
+    images those that are gone from the source; earlier starts included.
     """
 
     out: Path | str
@@ -112,7 +110,7 @@ def embed(
     if not settings.cluster:
         here = nullcontext(ThisProcess(settings, console))
         return _run(str(src), out, settings, here, console)
-    from wallclock.job.place import cluster
+    from wallclock.job.runner import cluster
 
     cluster.check(settings.cluster)
     return _run(str(src), out, settings, cluster.connected(settings, console), console)
@@ -122,13 +120,13 @@ def _run(
     src: str,
     out: str | Path,
     settings: JobSettings,
-    opening: AbstractContextManager[_Place],
+    opening: AbstractContextManager[_Runner],
     console: Console,
 ) -> Outcome:
     """List the images and open OUT; then, where the job runs, embed them."""
     store = at(out)
     items = list_items(src, settings.limit, settings.limits(), store)
-    columns.check(items)
+    check_columns(items)
     _print_others(items, console)
     if settings.prune and not items.is_whole:
         why = "with limit= it is not known" if settings.limit else "not all of SRC can be read"
@@ -141,16 +139,21 @@ def _run(
             early, _ = _identity(settings, settings.resolved("cpu"), items)
             del early["recipe"]
             check_same(dataset, early, settings.model)
-        with opening as place:
-            return _run_there(place, src, items, dataset, settings, console)
+        with opening as runner:
+            return _run_there(runner, src, items, dataset, settings, console)
 
 
 def _run_there(
-    place: _Place, src: str, items: Items, dataset: Dataset, settings: JobSettings, console: Console
+    runner: _Runner,
+    src: str,
+    items: Items,
+    dataset: Dataset,
+    settings: JobSettings,
+    console: Console,
 ) -> Outcome:
     """Find what is missing, and embed it."""
     say = partial(print_line, console)
-    resolved = settings.resolved(place.device)
+    resolved = settings.resolved(runner.device)
     if settings.runtime == "auto" and dataset.about:  # the first start has decided
         before = dataset.about["identity"].get("recipe", {}).get("runtime", "pytorch")
         resolved = replace(resolved, recipe=replace(resolved.recipe, runtime=before))
@@ -167,7 +170,7 @@ def _run_there(
     nothing_to_prune = not (settings.prune and counts.get("gone"))
     if is_complete and about.get("listing") == listing and nothing_to_prune:
         return _with_vectors(Outcome(dataset.out, counts, Tally()), items, dataset)
-    dataset.remove_leftovers()
+    dataset.store.remove_leftovers()
     growth = find_growth(dataset, items, settings.shard)
     if growth.changed or growth.gone or (growth.edition and growth.edition.first):
         removed = ", and removed" if settings.prune and growth.gone else ""
@@ -180,7 +183,7 @@ def _run_there(
     else:
         if changed := changes(dataset, versions()):
             say(changed)
-        job, weights, labels = place.prepare(job, plan)
+        job, weights, labels = runner.prepare(job, plan)
         recipe = identity_of(settings, job.recipe, job.model)["recipe"]
         identity = {**identity, "recipe": recipe, "weights": weights}
         check_same(dataset, identity, settings.model)
@@ -188,19 +191,16 @@ def _run_there(
     about = {**about, "listing": listing}
     dataset.describe({**about, "complete": False}, first=not dataset.about)
     keep(dataset.store, items)
-    outcome = _embed_missing(place, job, plan, growth, about, prune=settings.prune)
+    outcome = _embed_missing(runner, job, plan, growth, about, prune=settings.prune)
     return _with_vectors(outcome, items, dataset)
 
 
 def _identity(
     settings: JobSettings, resolved: Resolved, items: Items
 ) -> tuple[dict[str, Any], str]:
-    """What the job's vectors depend on, but the weights, which are opened later.
-
-    Also the digest of all that the source has.
-    """
-    carried = columns.described(items)
-    listing = items.digest() + carried.pop(columns.CARRIED)
+    """What the vectors depend on, but the weights, and the digest of all that the source has."""
+    carried = describe_columns(items)
+    listing = items.digest() + carried.pop(CARRIED)
     return carried | identity_of(settings, resolved.recipe, resolved.model), listing
 
 
@@ -222,10 +222,7 @@ def _job(
 
 
 def _known(dataset: Dataset, items: Items) -> str:
-    """The URL of an image that an earlier run has read; empty where the images have none.
-
-    Where there is none, of another host than the first image's: that one may be gone.
-    """
+    """The URL of an image that an earlier run has read, else of another host than the first's."""
     if items.stream:
         return ""
     rng = random.SystemRandom()  # of the next run another one
@@ -242,17 +239,16 @@ def _known(dataset: Dataset, items: Items) -> str:
 
 
 def _embed_missing(
-    place: _Place, job: Job, plan: Plan, growth: Growth, about: Mapping[str, Any], *, prune: bool
+    runner: _Runner, job: Job, plan: Plan, growth: Growth, about: Mapping[str, Any], *, prune: bool
 ) -> Outcome:
-    """Run the plan, prune, and describe the dataset."""
     dataset, empty = job.dataset, Part.empty(job.model.dim, job.items.carried)
     growth.begin(dataset, empty)
     swapped = swapped_bytes()
-    tally, expected = place.run(job, plan) if plan.missing else (Tally(), None)
+    tally, expected = runner.run(job, plan) if plan.missing else (Tally(), None)
     swapped = swapped_bytes() - swapped
     if prune:
         growth.prune(dataset, empty)
-    dataset.remove_leftovers()  # also what other processes left meanwhile
+    dataset.store.remove_leftovers()  # also what other processes left meanwhile
     counts = {**dataset.counts(), "skipped": len(job.items.others)}
     counts |= {"unreached": _count_unreached(job, growth), "gone": 0 if prune else growth.n_gone}
     dataset.describe({**about, "complete": not counts["unreached"], "counts": counts})
@@ -291,7 +287,6 @@ def _with_vectors(outcome: Outcome, items: Items, dataset: Dataset) -> Outcome:
 
 
 def _print_others(items: Items, console: Console) -> None:
-    """Print what is skipped beside the images of the source: at most three names."""
     if not items.others:
         return
     n, names = len(items.others), ", ".join(printable(name, 80) for name in items.others[:3])

@@ -43,10 +43,8 @@ def _bytes_of(array: Any) -> bytes:
 
 
 def repeated(column: Any) -> Any:
-    """The texts that are there more than once, `values`, and how often, `counts`; None is none.
-
-    Only a column that is not sorted is counted, in a hash table of Arrow's.
-    """
+    """The texts that are there more than once, `values`, and how often, `counts`; None is none."""
+    # Only a column that is not sorted is counted, in a hash table of Arrow's.
     is_sorted = pc.all(pc.less(column[:-1], column[1:])).as_py() is not False
     counts = pc.value_counts(column[:0] if is_sorted else column)
     return counts.filter(pc.greater(counts.field("counts"), 1))
@@ -87,10 +85,7 @@ def _without_secrets(column: Any, suspect: str) -> Any:
 
 
 def public_ids(ids: Any, where: Any) -> Any:
-    """As `public`; of ids that would become equal, those that have lost something get a digest.
-
-    An id that is the path in `where`, or its end, is no URL.
-    """
+    """As `public`; ids that would become equal get a digest; one that is its path is no URL."""
     shown = public(ids)
     changed = pc.not_equal(shown, ids)
     if not pc.any(changed).as_py():

@@ -1,11 +1,10 @@
 """`wallclock verify OUT [SRC] [n=64]`: are the vectors there, of the right images, and right?
 
 Every byte of the dataset is compared with the recorded checksums (`integrity.py`). A random sample
-is embedded again by a plain loop, one image at a time: Pillow, the model's own image processor and
-its own class, in FP32 (`reference.py`). A vector must be as near to that of its own image as the
-job's precision and decoder allow, and no nearer to another one's. Two figures say how near: the
-cosine, and the cosine of the vectors less their mean. Many models give all pictures nearly one
-direction, so that the first stays high where pixels are wrong.
+is embedded again by a plain loop in FP32 (`reference.py`). A vector must be as near to that of its
+own image as the job's precision and decoder allow, and no nearer to another one's. Many models give
+all pictures nearly one direction, so that its cosine stays high where pixels are wrong: so does not
+the cosine of the vectors less their mean.
 """
 
 import hashlib
@@ -76,12 +75,8 @@ class Verdict:
 def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
     """Check a complete dataset.
 
-    Args:
-        src: of its job, where OUT does not have all of it: passwords and signatures are left out.
-        values: the fields of `VerifySettings`.
-
-    Raises:
-        UserError: there is no complete dataset, or its images or model cannot be had.
+    `src`: of its job, where OUT does not have all of it. `values`: the fields of `VerifySettings`.
+    Raises UserError: there is no complete dataset, or its images or model cannot be had.
     """
     chosen = build(VerifySettings, values, "")
     dataset = open_existing(out)
@@ -166,7 +161,6 @@ def _limits_of(dataset: Dataset) -> tuple[float, float, float]:
 
 
 def _summary(damaged: Sequence[DamagedPartError]) -> tuple[str, ...]:
-    """The first damaged parts, each with its reason and what to do, and how many more there are."""
     first = [str(fault) for fault in damaged[:_NAMED]]
     left = len(damaged) - _NAMED
     return (*first, f"{left:,} more parts are damaged") if left > 0 else tuple(first)
@@ -192,10 +186,7 @@ def _stored(
 def _embedded_again(
     dataset: Dataset, settings: JobSettings, items: Items, ids: Any
 ) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, str], str]:
-    """Vector and sha256 by id, of those that are still in the source and that Pillow decodes.
-
-    Also what prepared their pixels.
-    """
+    """Vector and sha256 by id, of those that Pillow decodes; and what prepared their pixels."""
     identity = dataset.about["identity"]
     at = sorted(pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist())
     resolved = settings.resolved("cpu")

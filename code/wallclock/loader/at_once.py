@@ -1,9 +1,8 @@
 """Loads many images at once by the native module: two calls for all of them, without the GIL.
 
-Files are read and their headers parsed; then Python, which has limits, geometry and what is drawn,
-says of each what is to be made of it; then they are decoded and resized, and Python turns or stores
-those that need it. Any other image is left to the stages of `prepare`: other formats, a JPEG that
-the module does not take, that is over a limit, or cannot be read. They fail as they always have.
+Files are read and their headers parsed; Python says of each what is to be made of it; then they are
+decoded and resized. Any other image is left to the stages of `prepare`: other formats, a JPEG that
+the module does not take, that is over a limit, or cannot be read.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,22 +73,14 @@ class Rows(Protocol):
 
 
 class Way(NamedTuple):
-    """How an image is loaded: a `_native.Plan`, and the shape of what `Rows.finish` takes.
-
-    Without a shape the plan makes the row itself.
-    """
+    """How an image is loaded: a `_native.Plan`; without a shape, it makes the row itself."""
 
     plan: Any
     shape: Shape | None
 
 
 class Ways:
-    """How the native module loads images: by their sizes, or by what was drawn for each.
-
-    Args:
-        preprocess: the geometry of images of which nothing was drawn.
-        choose_scale: denominator of the scale that suffices.
-    """
+    """How the native module loads images: by their sizes, or by what was drawn for each."""
 
     def __init__(
         self, rows: Rows, preprocess: Preprocess, choose_scale: Callable[[Image], int]
@@ -166,9 +157,8 @@ class _Part:
 class AtOnce:
     """What one thread loads many images with.
 
-    Args:
-        read: an image's bytes, where the reader names no place of it. Raises ImageError.
-        decode: decodes what the module does not take.
+    `read`: an image's bytes, where the reader names no place of it; raises ImageError. `decode`:
+    decodes what the module does not take.
     """
 
     def __init__(
@@ -198,8 +188,7 @@ class AtOnce:
     ) -> list[Result]:
         """Load some images of a chunk, from the one at offset `start` on; at least one.
 
-        `rows`: of the chunk's buffer. Returns what became of each; `chunk.items` then has what each
-        of them is that was inspected.
+        `rows`: of the chunk's buffer. `chunk.items` then has what each that was inspected is.
         """
         began = perf_counter_ns()
         part = _Part(chunk, start, self._n, rows)

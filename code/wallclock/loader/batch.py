@@ -28,11 +28,10 @@ Failure: TypeAlias = dict[str, str]
 
 @dataclass
 class Marks:
-    """When the stages of consecutive images ran in one worker.
+    """When the stages of consecutive images ran in one worker, of which `lane` is the name.
 
-    `lane` names the worker. `marks`: for each image, one after another, ns on the machine's
-    monotonic clock: the start of each stage, then the end of the last one. A plain list, because
-    the worker that fills it has the GIL; only who reads `times` pays for an array.
+    `marks`: for each image, one after another, ns on the machine's monotonic clock: the start of
+    each stage, then the end of the last. A plain list: only who reads `times` pays for an array.
     """
 
     lane: str
@@ -49,11 +48,8 @@ class Marks:
 class Extras:
     """What a job, a training or a measurement takes from a batch beside its images.
 
-    `marks`: when the stages ran. `labels`: what loaded the images, as the process that did so
-    reports it: decoder, resizer, layout. `augmentations`: of training images, one for each row.
-
-    `infos`: of sources, whose files are inspected when they are loaded, what each row's file is.
-    `given`: the user's items, where the feed keeps them, one for each row.
+    `marks`: when the stages ran. `labels`: what loaded the images, read back. For each row
+    `augmentations`, `infos` (what a file is, where it was inspected), `given` (the user's item).
     `fallbacks`: how many JPEGs and PNGs the native module left to another decoder.
     """
 
@@ -102,10 +98,7 @@ class Batch(Generic[ImagesT]):
         return [parse_item(item).label for item in self.items]
 
     def to(self, device: Any) -> "Batch[ImagesT]":
-        """The batch with its images on a device of torch's, which they have reached on return.
-
-        Called by Lightning and Accelerate. Raises UserError: the images are numpy arrays.
-        """
+        """The batch with its images on a device of torch's, as Lightning and Accelerate call it."""
         images: Any = self.images
         tensors = images if isinstance(images, list) else [images]  # a list: of their own sizes
         if not all(hasattr(tensor, "to") for tensor in tensors):

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from wallclock.check import Inspector
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import SourceReader
-from wallclock.loader.images import geometry_of
 from wallclock.loader.items import as_source
+from wallclock.loader.loading import loading_for
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
-from wallclock.preprocess import Preprocess, Size, preprocess_of
-from wallclock.recipe import FAST, Limits, ModelSpec
+from wallclock.preprocess import Preprocess, Size
+from wallclock.recipe import Limits
 
 _of_thread = threading.local()
 
@@ -60,7 +60,7 @@ def loader_for(
 
     It can be pickled, so that worker processes take it. Arguments as those of `decode`.
     """
-    geometry_of(FAST, size, preprocess)  # raises here, not in a worker
+    _ = loading_for(size, preprocess).geometry.canvas  # raises here, not in a worker
     return partial(_load, size=size, preprocess=preprocess)
 
 
@@ -97,8 +97,7 @@ def _reader(_process: int) -> SourceReader:
 
 
 def _make_tools(process: int, size: Any, preprocess: str | Preprocess) -> _Tools:
-    recipe, side = geometry_of(FAST, size, preprocess)
-    limits, geometry, reader = Limits(), preprocess_of(recipe, side), _reader(process)
-    inspector = Inspector(limits, recipe.decoder, rotate=geometry.rotate)
-    model = ModelSpec("decode", "none", input_px=side)
-    return _Tools(inspector, in_place_stages(recipe, model, reader), geometry.canvas)
+    loading = loading_for(size, preprocess)
+    canvas, rotate = loading.geometry.canvas, loading.geometry.rotate
+    inspector = Inspector(Limits(), loading.decoder, rotate=rotate)
+    return _Tools(inspector, in_place_stages(loading, _reader(process)), canvas)

@@ -33,13 +33,9 @@ def deliver(
 ) -> Iterator[Delivery]:
     """The batches that have an image, with the failures of those that have none.
 
-    Args:
-        loaded: all batches, in order.
-        release: takes back the buffer of a batch without an image.
-        repeats: deliver as many as were loaded.
-
-    Raises UserError: at the end, if none had an image. An error of `loaded` comes behind its
-    batches.
+    `release` takes back the buffer of a batch without an image. `repeats`: deliver as many as were
+    loaded. Raises UserError: at the end, if none had an image; an error of `loaded` comes behind
+    its batches.
     """
     base: Delivery | None = None
     group: list[Delivery] = []  # it, and the batches without an image around it

@@ -32,7 +32,7 @@ class Epochs(Generic[T]):
         self.collate_fn, self.prefetch_factor = _unchanged, None
 
     def __repr__(self) -> str:
-        return f"<Epochs: {self.images.plan!r}, next: epoch {self.images.epoch}>"
+        return f"<Epochs: {self.images.schedule!r}, next: epoch {self.images.epoch}>"
 
     def __len__(self) -> int:
         """Batches of one iteration. Raises TypeError: of a stream."""
@@ -60,7 +60,7 @@ class Epochs(Generic[T]):
         """By its type, Lightning knows whether the first batches are the same in every epoch."""
         from torch.utils.data import SequentialSampler
 
-        return None if self.images.plan.order.shuffle else SequentialSampler(())
+        return None if self.images.schedule.order.shuffle else SequentialSampler(())
 
     def set_epoch(self, epoch: int) -> None:
         """See `Images`."""
@@ -103,7 +103,7 @@ class _Dataset:
         self._epochs = epochs
 
     def __len__(self) -> int:
-        return self._epochs.images.plan.order.n  # type: ignore[return-value] # None raises TypeError
+        return self._epochs.images.schedule.order.n  # type: ignore[return-value] # None raises TypeError
 
     def __getitems__(self, take: Callable[[], T]) -> T:
         return take()

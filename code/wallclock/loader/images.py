@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Unpack, overload
 
@@ -10,25 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock import machine
-from wallclock.constraints import build
-from wallclock.errors import UserError, check_name
+from wallclock.errors import UserError
 from wallclock.fetch.urls import is_url
 from wallclock.loader.items import FolderItems, ListedItems, iterate, undecoded
-from wallclock.loader.iteration import Images, Plan, open_listed, open_stream
+from wallclock.loader.iteration import Images, Schedule, open_listed, open_stream
+from wallclock.loader.loading import Loading, loading_for
 from wallclock.loader.opener import LoaderOptions, lender_of
 from wallclock.loader.order import Order, Place
 from wallclock.loader.output import Output, Workers, whole_number
 from wallclock.loader.shards import Shards, UrlItems, shards_of
 from wallclock.loader.stream import StreamOrder
-from wallclock.preprocess import Preprocess, preprocess_of, size_pair
-from wallclock.recipe import FAST, Limits, Recipe
+from wallclock.preprocess import Preprocess
+from wallclock.recipe import Limits
 from wallclock.stages.augment import Augment
 
 if TYPE_CHECKING:
     import torch
-
-#: Names of recipes.
-RECIPES = ("fast",)
 
 
 class OpenOptions(TypedDict, total=False):
@@ -180,17 +177,16 @@ def open_images(
         a reference to it exists. Images that keep their sizes are a list of arrays.
 
     Raises:
-        Unavailable: the recipe needs a library that is not installed.
+        Unavailable: a library that is needed is not installed.
         UserError: there is no such folder, no image, no label, a setting is out of range, or `size`
             and `preprocess` differ. Processes are to share open files, a stream or page-locked
             memory. What a transform draws cannot be drawn again, or what it returns does not fit.
     """
     kind = Output.parse(output) if isinstance(output, str) else output
     crew = workers if isinstance(workers, Workers) else Workers(workers)
-    whole_number("batch", batch, 1)
+    whole_number("batch", batch, 1, 65_536)
     whole_number("seed", seed, 0)
-    recipe, side = _recipe(crew, kind, augment, batch, preprocess, size)
-    options = _options(crew, kind, augment, seed, recipe, side)
+    options = _options(crew, kind, augment, seed, batch, loading_for(size, preprocess))
     rank, world_size = _ranks(shard)
     epochs = whole_number("epochs", epochs, 1)
     listed = _listed(items, labels)
@@ -200,97 +196,44 @@ def open_images(
             _check_processes(crew, kind.pins or "an open file, with one position,")
         order = Order(len(listed), batch, bool(shuffle), seed, rank, world_size, drop_last)
         opens = partial(open_listed, listed, order, options, crew.processes)
-        return Images(Plan(listed, order, epochs, opens), partial(lender_of, options))
+        return Images(Schedule(listed, order, epochs, opens), partial(lender_of, options))
     _check_processes(crew, "a stream")
     n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
     names, _ = shards_of(items)
     stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, bool(names))
     open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size), crew.limits)
     opens = partial(open_stream, open_epoch, stream_order, options)
-    return Images(Plan(names, stream_order, epochs, opens), partial(lender_of, options))
+    return Images(Schedule(names, stream_order, epochs, opens), partial(lender_of, options))
 
 
 def _options(
-    crew: Workers, output: Output, augment: bool | Augment, seed: int, recipe: Recipe, side: int
+    crew: Workers, output: Output, augment: bool | Augment, seed: int, batch: int, loading: Loading
 ) -> LoaderOptions:
-    """What the loader is opened with. Raises as `open_images`."""
+    """All that was asked for. Raises as `open_images`."""
     drawn = augment if isinstance(augment, Augment) else Augment()
-    options = LoaderOptions(side, recipe, crew.limits, seed, augment=drawn, output=output)
-    options.check(crew)
+    options = LoaderOptions(
+        replace(
+            loading,
+            statistics=(output.mean, output.std)
+            if output.floats_on_host(drawn.transform)
+            else None,
+            mode=output.channels,
+            crops=bool(augment) and drawn.draws_pixels,
+        ),
+        batch,
+        crew.threads or machine.usable_cores(),
+        crew.limits,
+        seed,
+        augment=drawn,
+        pins=bool(output.pins),
+        output=output,
+    )
+    options.check(crew.processes)
     if output.pins:
         machine.require_cuda(output.pins)
     is_lent = output.device == "cpu" and not options.keeps_sizes
     # One more than the consumer holds waits until its successor is loaded (`delivery.py`).
     return replace(options, spare=1 + (output.hold if is_lent else 0))
-
-
-def _recipe(
-    crew: Workers,
-    output: Output,
-    augment: bool | Augment,
-    batch: int,
-    preprocess: str | Preprocess,
-    size: int | tuple[int, int] | None,
-) -> tuple[Recipe, int]:
-    """The recipe with all that was asked for, and the side that `squash` alone means."""
-    recipe = crew.recipe
-    if isinstance(recipe, str):
-        check_name(recipe, RECIPES, "recipe")
-        recipe = FAST
-    transform, augments = None, augment
-    if isinstance(augment, Augment):
-        transform, augments = augment.transform, augment.draws_pixels
-    changes: dict[str, Any] = {
-        "batch_size": batch,
-        "workers": crew.threads,
-        "device": "cuda" if output.pins else "cpu",
-        "augment": "cpu" if augments else "none",
-        "normalize_on": "host" if output.floats_on_host(transform) else "device",
-        "engine": "threads",
-        "pin_memory": bool(output.pins),
-    }
-    # Checked as a configuration's settings are.
-    recipe = build(Recipe, asdict(recipe) | changes, "")
-    return geometry_of(recipe, size, preprocess, sizes_differ=True)
-
-
-def geometry_of(
-    recipe: Recipe,
-    size: int | tuple[int, int] | None,
-    preprocess: str | Preprocess,
-    *,
-    sizes_differ: bool = False,
-) -> tuple[Recipe, int]:
-    """The recipe with this geometry, and the side that `squash` alone means.
-
-    Raises UserError: one of them is not understood, or they differ; or images would differ in size,
-    which only `sizes_differ` allows.
-    """
-    height, width = (224, 224) if size is None else size_pair(size, "size")
-    text = _geometry(preprocess, recipe, None if size is None else (height, width))
-    recipe = replace(recipe, preprocess=text)
-    preprocess_of(recipe, height, sizes_differ=sizes_differ)  # raises here, not at the first image
-    return recipe, height
-
-
-def _geometry(preprocess: str | Preprocess, recipe: Recipe, size: tuple[int, int] | None) -> str:
-    """The text of the geometry: the argument's, or the recipe's where that is `squash`.
-
-    Raises UserError: it is not understood, or `size` says something else.
-    """
-    text = recipe.preprocess if preprocess == "squash" else str(preprocess)
-    if text == "squash":
-        if size is None or size[0] == size[1]:
-            return text
-        text = f"squash:{size[0]}x{size[1]},bilinear"
-    geometry = Preprocess.parse(text, sizes_differ=True)
-    if size is not None and not (geometry.one_size and geometry.canvas == size):
-        made = "each image's own size"
-        if geometry.one_size:
-            height, width = geometry.canvas
-            made = f"{height} × {width} pixels"
-        raise UserError(f"size={size}, but preprocess={geometry} makes {made}; leave out size")
-    return str(geometry)
 
 
 def _ranks(shard: Any) -> tuple[int, int]:
@@ -330,10 +273,7 @@ def _listed(items: Any, labels: str | None) -> ListedItems | None:
 def _epochs_of(
     items: Any, epochs: int, shuffle: bool, seed: int, ranks: tuple[int, int], limits: Limits
 ) -> Callable[[Place], Iterable[Any]]:
-    """What gives the items of an epoch, from a place on.
-
-    Raises UserError: they can be had for one epoch only.
-    """
+    """What gives the items of an epoch, from a place on. Raises UserError: of one epoch only."""
     names, read = shards_of(items)
     if read is not None:
         return Shards(names, partial(read, limits=limits), shuffle, seed, *ranks)

@@ -38,8 +38,7 @@ class Record(dict[str, Any]):
     """A sample of a tar, or a row of a table.
 
     `file`: where it lies. `failure`: why it has no image; empty: it has one. `skipped`: what lies
-    between it and the record before, or behind the last one, and is no part of a record. `behind`:
-    the shard that it lies in and the row after it.
+    before it, or behind the last one, and is no record. `behind`: its shard, and the row after it.
     """
 
     behind = 0, 0
@@ -193,10 +192,7 @@ class _Labelled(Sequence[tuple[str, int]]):
 class ListedItems(Sequence[Source]):
     """Items with random access, as sources that are made when they are asked for.
 
-    Args:
-        items: whatever has a length and takes an index.
-        keeps: whether an item is kept with its source, so that no second access is needed for it.
-
+    `keeps`: whether an item is kept with its source, so that no second access is needed for it.
     Raises UserError: none of the first items is of a kind that is read.
     """
 
@@ -231,9 +227,7 @@ class FolderItems(ListedItems):
 
     With `labels`, an item is a pair of its name and the number of its class, the subfolder that it
     lies in; `classes` has their names, sorted. `skipped`: what is no image, is hidden, or is in no
-    class.
-
-    Raises UserError: there is no such folder, or no image in it.
+    class. Raises UserError: there is no such folder, or no image in it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, labels: bool = False) -> None:
@@ -267,9 +261,8 @@ class FolderItems(ListedItems):
 def undecoded(dataset: Any) -> Any:
     """A dataset of Hugging Face whose image columns give bytes and paths, not decoded images.
 
-    One with a transform of the user's own is as it was, which takes decoded images; so is a column
-    with a mode, to which `datasets` converts.
-    Raises UserError: it is all splits of a dataset.
+    One with a transform of the user's own stays, which takes decoded images; so does a column with
+    a mode, to which `datasets` converts. Raises UserError: it is all splits of a dataset.
     """
     if isinstance(dataset, Mapping) and hasattr(dataset, "cast_column"):
         names = ", ".join(map(repr, dataset))
@@ -288,10 +281,7 @@ def undecoded(dataset: Any) -> Any:
 
 
 def iterate(items: Any, epoch: int = 0) -> Iterator[Any]:
-    """The items of a stream, from its start; of one that is told its epoch, as datasets' is, that.
-
-    Raises UserError: it cannot be iterated.
-    """
+    """The items of a stream from its start, told its epoch. Raises UserError: it is none."""
     if hasattr(items, "set_epoch"):
         items.set_epoch(epoch)
     try:

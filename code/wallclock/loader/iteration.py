@@ -1,4 +1,4 @@
-"""`Images`: the iterator that `open_images` returns, and the two plans of what comes in it."""
+"""`Images`: the iterator that `open_images` returns, and the two schedules of what comes in it."""
 
 import os
 import threading
@@ -20,14 +20,14 @@ from wallclock.loader.order import Order, Place
 from wallclock.loader.ring import buffers_for
 from wallclock.loader.saved import digest_of, loaded, saved
 from wallclock.loader.stream import StreamedBatches, StreamOrder
-from wallclock.loader.threads import LendingLoader, worker_count
+from wallclock.loader.threads import LendingLoader
 
 #: Opens a loader of the batches from a place to an epoch; and what says, behind each, the place.
 Open: TypeAlias = Callable[[Place, int], tuple[LendingLoader, Callable[[], Place]]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """Which batches come: what all iterations over the same items have in common.
 
     `items`: `ListedItems`, or of a stream the names of its files, if it has some.
@@ -73,7 +73,7 @@ def open_stream(
     end: int,
 ) -> tuple[LendingLoader, Callable[[], Place]]:
     """`Open`, of an iterable; `open_epoch`: see `StreamedBatches`."""
-    ahead = buffers_for(worker_count(options.recipe), order.batch_size) * order.batch_size
+    ahead = buffers_for(options.threads, order.batch_size) * order.batch_size
     batches = StreamedBatches(open_epoch, order, place, end, ahead)
     return open_loader(batches, batches, options), lambda: batches.place
 
@@ -86,8 +86,8 @@ class Images(Generic[ImagesT]):
     middle of an epoch, with the batches that would have followed.
     """
 
-    def __init__(self, plan: Plan, make_lender: Callable[[], Lender]) -> None:
-        self.plan, self._make_lender = plan, make_lender
+    def __init__(self, schedule: Schedule, make_lender: Callable[[], Lender]) -> None:
+        self.schedule, self._make_lender = schedule, make_lender
         #: The epoch of the last batch, from 0, or the one that was set.
         self.epoch = 0
         #: Whether the last batch is the iteration's last.
@@ -99,11 +99,11 @@ class Images(Generic[ImagesT]):
         self._lock, self._loops = threading.Lock(), dict[int, object]()
 
     def __repr__(self) -> str:
-        return f"<Images: {self.plan!r}>"
+        return f"<Images: {self.schedule!r}>"
 
     def __len__(self) -> int:
         """Batches of one iteration: of all its epochs. Raises TypeError: of a stream."""
-        n = self.plan.length()
+        n = self.schedule.length()
         if n is None:
             raise TypeError("a stream has no length")
         return n
@@ -111,14 +111,11 @@ class Images(Generic[ImagesT]):
     @property
     def classes(self) -> Sequence[str]:
         """Names of the classes whose numbers are labels, of `labels="folder"`."""
-        classes: Sequence[str] = getattr(self.plan.items, "classes", ())
+        classes: Sequence[str] = getattr(self.schedule.items, "classes", ())
         return classes
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin the next iteration with this epoch, from 0, as a DistributedSampler is told.
-
-        Behind `load_state_dict`, the epoch of the state resumes where it was.
-        """
+        """Begin the next iteration with this epoch; the one of a loaded state goes on."""
         self._close()
         if not (self._resumes and self._at.epoch == epoch):
             self._begin(epoch)
@@ -130,12 +127,12 @@ class Images(Generic[ImagesT]):
         self.epoch = self._at.epoch
 
     def _begin(self, epoch: int) -> None:
-        self._at, self._end = Place(epoch, 0), epoch + self.plan.epochs
+        self._at, self._end = Place(epoch, 0), epoch + self.schedule.epochs
         self._resumes = self._exhausted = False
 
     def copy(self, skip: int = 0) -> "Images[ImagesT]":
         """Another iteration, from `skip` batches behind here; closed with this one."""
-        copy: Images[ImagesT] = Images(self.plan, self._make_lender)
+        copy: Images[ImagesT] = Images(self.schedule, self._make_lender)
         copy._at = self._at._replace(batches=self._at.batches + skip)
         copy._end, copy._resumes, copy.epoch = self._end, self._resumes, self._at.epoch
         self._copies.add(copy)
@@ -148,10 +145,7 @@ class Images(Generic[ImagesT]):
         self.close()
 
     def __iter__(self) -> Iterator[Batch[ImagesT]]:
-        """Go on: mid-epoch where the last iteration was left there, else with the next epochs.
-
-        Raises UserError: another loop of the same thread has taken batches of this one.
-        """
+        """Go on: mid-epoch where the last iteration was left there, else with the next epochs."""
         thread, loop = threading.get_ident(), object()
         self._loops[thread], self._exhausted = loop, False
         while self._loops[thread] is loop:
@@ -164,11 +158,10 @@ class Images(Generic[ImagesT]):
     def __next__(self) -> Batch[ImagesT]:
         """The next batch; starts the threads or processes if none run.
 
-        Raises UserError: more batches are held than `Output.hold` allows; or no image of a whole
-        iteration could be read.
+        Raises UserError: more batches are held than `Output.hold` allows; or none had an image.
         """
         with self._lock:
-            if self._exhausted or self.plan.length() == 0:
+            if self._exhausted or self.schedule.length() == 0:
                 raise StopIteration
             try:
                 return self._take(self._loader or self._open())
@@ -185,7 +178,7 @@ class Images(Generic[ImagesT]):
                 loader.release(number)
         delivery = next(self._deliveries)
         batch = delivery.batch
-        items = batch.extras.given or [self.plan.items.given[at] for at in batch.positions]
+        items = batch.extras.given or [self.schedule.items.given[at] for at in batch.positions]
         images = self._lender.lend(batch.images, delivery.number)
         self._at, self._resumes = delivery.behind, False
         self.epoch, self.is_last = delivery.before.epoch, delivery.is_last
@@ -208,27 +201,23 @@ class Images(Generic[ImagesT]):
 
     def state_dict(self) -> dict[str, Any]:
         """Which batch comes next, and of which images in which order."""
-        return saved(self._at, self._end, self.plan.order, self.plan.digest)
+        return saved(self._at, self._end, self.schedule.order, self.schedule.digest)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind the last batch of the iteration that `state_dict` describes.
-
-        Raises:
-            UserError: that one was over other images, or in another order.
-        """
-        at, end = loaded(state, self.plan.order, self.plan.digest)
+        """Go on behind the last batch of a state. Raises UserError: it is of other images."""
+        at, end = loaded(state, self.schedule.order, self.schedule.digest)
         self._close()
         self._at, self._end, self.epoch = at, end, at.epoch
         self._resumes, self._exhausted = True, False
 
     def _open(self) -> LendingLoader:
         self._lender = self._make_lender()
-        loader, place = self.plan.open(self._at, self._end)
+        loader, place = self.schedule.open(self._at, self._end)
         self._loader, self._process = loader.__enter__(), os.getpid()
         self._unclosed = weakref.finalize(self, _abandoned, loader, self._process)
-        order = self.plan.order
+        order = self.schedule.order
         repeats = order.drop_last and order.world_size > 1
-        skipped = () if order.rank else getattr(self.plan.items, "skipped", ())
+        skipped = () if order.rank else getattr(self.schedule.items, "skipped", ())
         taken = _taken(loader, self._at, place, skipped)
         self._deliveries = deliver(taken, loader.release, repeats)
         for passed in islice(self._deliveries, self._at.skip):

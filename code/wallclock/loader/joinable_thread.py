@@ -11,7 +11,7 @@ class JoinableThread:
     """A daemon thread.
 
     Ctrl-C can interrupt `Thread.start` when the thread is about to run and has no identity yet;
-    `Thread.join` then claims that it was never started, and the thread is left behind.
+    `Thread.join` then claims that it was never started.
     """
 
     def __init__(self, run: Callable[[], None], name: str) -> None:

@@ -1,9 +1,8 @@
 """How the images of a batch leave a buffer of the ring, and when the buffer goes back.
 
-On the host, batches stay valid as long as somebody holds them: their memory is lent, not copied.
-The images are an array over the buffer. numpy keeps the owner of an array's memory alive for the
-array, for its views, and for what torch or DLPack make of it; the owner is a `Lease`, and once the
-last of them is gone, the buffer goes back. A batch that is copied to a device, or whose images are
+On the host, the images are an array over the buffer. numpy keeps the owner of an array's memory
+alive for the array, for its views, and for what torch or DLPack make of it; the owner is a `Lease`,
+and once the last of them is gone, the buffer goes back. A batch that is copied to a device, or has
 arrays of their own, is the consumer's anyway.
 """
 
@@ -49,9 +48,8 @@ class Lease:
 class Leases(Lender):
     """The buffers of one loader that are lent.
 
-    Args:
-        hold: batches that may be held when the next one is requested.
-        convert: an array to what the consumer gets, over the same memory.
+    `hold`: batches that may be held when the next one is requested. `convert`: an array to what the
+    consumer gets, over the same memory.
     """
 
     def __init__(self, hold: int, convert: Callable[[npt.NDArray[Any]], Any]) -> None:
@@ -76,11 +74,7 @@ class Leases(Lender):
 
 
 class OwnArrays(Lender):
-    """Rows that hold an array each: the consumer gets a list of them, the buffer comes back.
-
-    Args:
-        convert: an array to what the consumer gets.
-    """
+    """Rows that hold an array each: the consumer gets a list of them, as `convert` makes them."""
 
     def __init__(self, convert: Callable[[npt.NDArray[Any]], Any]) -> None:
         self._convert = convert
@@ -100,11 +94,7 @@ class OwnArrays(Lender):
 
 
 class DeviceCopies(Lender):
-    """Each batch is copied to a device; its buffer comes back once that is done.
-
-    Args:
-        copy: queues the copy of an array (`stages.transfer.StreamCopy`).
-    """
+    """Each batch is copied to a device by `copy`; its buffer comes back once that is done."""
 
     def __init__(self, copy: Callable[[Any], tuple[Any, Any]]) -> None:
         self._copy = copy

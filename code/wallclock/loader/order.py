@@ -42,10 +42,8 @@ class Place(NamedTuple):
 class LazyBatches(Sequence[Sequence[int]]):
     """Batches that are computed when they are indexed; slices, too.
 
-    Args:
-        batch: the positions of the batch of a number.
-        numbers: of these batches, in order.
-        batch_size: the most images of a batch, so that no caller reads all of them to find it.
+    `batch`: the positions of the batch of a number. `numbers`: of these batches, in order.
+    `batch_size`: the most images of a batch, so that no caller reads all of them to find it.
     """
 
     def __init__(

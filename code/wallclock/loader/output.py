@@ -1,6 +1,7 @@
 """What a batch's images are, and which threads and processes make them."""
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Annotated, Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 
 from wallclock.constraints import OneOf, build
 from wallclock.errors import UserError, check_name, import_extra
-from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, Limits, Recipe
+from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, Limits
 from wallclock.stages.decode import MODES
 
 DTYPES = ("uint8", "float32", "float16", "bfloat16")
@@ -107,24 +108,24 @@ class Output:
 class Workers:
     """Who makes the batches.
 
-    `threads`: 0 is one per core. `processes`: among which the threads are divided. For small
-    images, where threads compete for the GIL, take as many as cores. They are forked when an
-    iteration starts. `recipe`: `fast`, or a `wallclock.recipe.Recipe`. `limits`: above which an
-    image is not decoded.
+    `threads`: 0 is one per core. `processes`: among which the threads are divided, forked when an
+    iteration starts. For small images, where threads compete for the GIL, take as many as cores.
+    `limits`: above which an image is not decoded.
     """
 
     threads: int = 0
     processes: int = 1
-    recipe: str | Recipe = "fast"
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        whole_number("workers", self.threads, 0)
+        whole_number("workers", self.threads, 0, 1024)
         whole_number("processes", self.processes, 1)
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """The value. Raises UserError: it is no whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UserError(f"{name}={value!r}: give a whole number of at least {least}")
-    return value
+def whole_number(name: str, value: Any, least: int, most: float = inf) -> int:
+    """The value. Raises UserError: it is no whole number from `least` to `most`."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:
+        bounds = f"of at least {least}" + (f" and at most {most}" if most < inf else "")
+        raise UserError(f"{name}={value!r}: give a whole number {bounds}")
+    return int(value)

@@ -39,13 +39,9 @@ _END_S = 2.0
 class ForkedLoader(LendingLoader):
     """The processes, and the memory and a pipe of each.
 
-    Args:
-        open_threads: a loader of these batches, with so many threads and this memory; the lock is
-            held while a large picture is decoded: one at a time in all processes.
-        batches: positions of the images, one list a batch; it is indexed in the processes.
-        batch_size: the most images of a batch.
-        buffers: what an image is, and how many batches the consumer may hold beside the latest.
-        processes, workers: how many, and the threads of all of them.
+    `open_threads`: a loader of these batches, with so many threads and this memory; the lock is
+    held while a large picture is decoded: one at a time in all processes. `buffers`: what an image
+    is, and how many batches the consumer may hold beside the latest. `workers`: threads of all.
 
     Iterating raises whatever a process raised; UserError: one was killed.
     """

@@ -25,10 +25,9 @@ class Chunk:
     """A part of one batch: positions of images, and the first row of the buffer that takes them.
 
     The image at `positions[i]` has row `first + i`. A worker fills in the rest: `items` (the images
-    at `positions`), `kept` (offsets into both of images that loaded), `given` (by the user, one for
-    each position, where the feed keeps them), `failures`, `fallbacks` (JPEGs of them that the
-    native module left to another decoder), `marks` (ns, of one image after another: the start of
-    each stage, then the end) and `worker`.
+    at `positions`), `kept` (offsets into both of images that loaded), `given` (by the user, where
+    the feed keeps them), `failures`, `fallbacks` (`Extras`), `marks` (ns, of one image after
+    another: the start of each stage, then the end) and `worker`.
     """
 
     batch: int
@@ -70,13 +69,9 @@ def buffers_for(workers: int, batch_size: int) -> int:
 class Ring:
     """Which batches are open, and whether the next one in order is complete.
 
-    Args:
-        buffers: n arrays of batch_size rows.
-        batches: the positions of every batch, in order; none longer than a buffer.
-        most_open: batches that are open at a time, whatever the consumer holds; 0: as many as there
-            are buffers.
-        make_buffer: makes one more, where the consumer has all the others.
-        chunk: images of a task at most.
+    `buffers`: n arrays of batch_size rows. `most_open`: batches that are open at a time, whatever
+    the consumer holds; 0: as many as there are buffers. `make_buffer`: makes one more, where the
+    consumer has all the others. `chunk`: images of a task at most.
     """
 
     def __init__(
@@ -100,10 +95,7 @@ class Ring:
         self._done: dict[int, list[Chunk]] = {}
 
     def open(self) -> list[Chunk]:
-        """The chunks of every batch for which there is a free buffer.
-
-        Waits for the next batch of a stream only where no other one is open.
-        """
+        """The chunks of every batch that has a free buffer; waits for a stream if none is open."""
         chunks: list[Chunk] = []
         while self._opened - self._next < self._most_open and self._has_buffer():
             if not self._has_upcoming():
@@ -138,9 +130,7 @@ class Ring:
         return self._ended and self._upcoming is None and self._next == self._opened
 
     def take(self) -> list[Chunk] | None:
-        """The chunks of the next batch in order, if all of them are finished; its buffer is the
-        caller's.
-        """
+        """The next batch's chunks in order, if all are finished; its buffer is the caller's."""
         if self._pending.get(self._next, 1):
             return None
         del self._pending[self._next]
@@ -165,10 +155,7 @@ class Ring:
 
 
 def compact(rows: npt.NDArray[Any], chunks: Sequence[Chunk]) -> int:
-    """Close the gaps that failed images left, in place; return how many rows are left.
-
-    Chunks are in the order of their rows. Nothing is copied up to the first failure.
-    """
+    """Close the gaps of failed images, in place; returns how many rows are left."""
     filled = 0
     for chunk in chunks:
         if filled == chunk.first and len(chunk.kept) == len(chunk.positions):

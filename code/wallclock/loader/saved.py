@@ -39,10 +39,7 @@ def loaded(state: Any, ours: Order | StreamOrder, data: str) -> tuple[Place, int
 
 
 def digest_of(items: ListedItems | Sequence[str]) -> str:
-    """Of the ids in their order; empty where an item would have to be loaded to have its id.
-
-    Of a dataset of Hugging Face, its fingerprint. An item without an id has its position.
-    """
+    """A digest of the ids in order; empty where an item would have to be loaded for its id."""
     if isinstance(items, ListedItems):
         if items.keeps:
             return str(getattr(items.given, "_fingerprint", ""))

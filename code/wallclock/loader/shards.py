@@ -52,9 +52,7 @@ class Shards:
     """Files that each hold many items, divided among ranks.
 
     `names`: paths or URLs. `read`: the items of one from a row on; it adds to a list what it skips
-    before each.
-
-    Raises UserError: there are fewer files than ranks.
+    before each. Raises UserError: there are fewer files than ranks.
     """
 
     names: Sequence[str]
@@ -70,10 +68,7 @@ class Shards:
             raise UserError(f"{n} shards for {self.world_size} ranks: {fix}")
 
     def __call__(self, start: Place) -> Iterator[Any]:
-        """The items of this rank's files, in the order of the epoch; None for those before `start`.
-
-        Raises UserError: no item.
-        """
+        """This rank's items in the epoch's order; None: before `start`. Raises UserError."""
         names = list(self.names)
         if self.shuffle:
             Random((self.seed << 40) | start.epoch).shuffle(names)
@@ -116,9 +111,8 @@ def read_tar(
     """The samples of a tar that have an image, in its order, from number `first` on; see `tars`.
 
     A member of more than `limits.max_bytes` is its sample's failure. `opened`: by `open_shard`.
-    `lists`: of a local tar that is not compressed, images are given as a `tars.Span`.
-
-    Raises UserError: it cannot be opened, or is damaged; it names it, and its last good member.
+    `lists`: of a local tar that is not compressed, images are given as a `tars.Span`. Raises
+    UserError: it cannot be opened, or is damaged; it names it, and its last good member.
     """
     members: TarMembers | None = None
     try:
@@ -161,10 +155,8 @@ def read_table(
 ) -> Iterator[Record]:
     """The rows of a Parquet or Arrow table, from row `first` on, one of whose columns is the image.
 
-    Those are `items.IMAGE_KEYS`, in capitals or not: bytes, a path, or as datasets stores an image.
     A table behind a URL names no file of this machine, and is copied into a temporary file.
-
-    Raises UserError: it cannot be read, or has no such column; it names the file.
+    Raises UserError: it cannot be read, or has no column of `items.IMAGE_KEYS`; it names the file.
     """
     numbers, is_arrow = count(first), name.lower().endswith((".arrow", ".feather"))
     read = _arrow_rows if is_arrow else _parquet_rows
@@ -192,10 +184,7 @@ def read_table(
 
 
 def _parquet_rows(file: Any, first: int, opened: ExitStack) -> Iterator[Any]:
-    """Record batches of a Parquet table from a row on; whole row groups are passed over unread.
-
-    `file`: its path, or a file that can seek.
-    """
+    """Record batches of a Parquet table from a row on; whole row groups are passed over unread."""
     parquet = import_extra("pyarrow.parquet", "a table", "embed")
     size = os.path.getsize(file) if isinstance(file, str) else file.seek(0, os.SEEK_END)
     # Read piece by piece: by default Arrow reads whole row groups ahead, and keeps them. Of a
@@ -283,10 +272,7 @@ def shards_of(items: Any) -> tuple[list[str], Callable[..., Iterator[Any]] | Non
 
 
 class UrlItems(ListedItems):
-    """The images below a URL, by their extensions; their ids are their URLs.
-
-    Raises UserError: it cannot be listed, or has no image there.
-    """
+    """The images below a URL, by their extensions; their ids are their URLs. Raises UserError."""
 
     def __init__(self, url: str) -> None:
         if not url.startswith("s3://"):

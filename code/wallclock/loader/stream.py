@@ -1,10 +1,9 @@
 """Items of an iterable, read ahead by a thread: for what has no length and no random access.
 
 The thread numbers the items of an epoch, passes them through the shuffle buffer, takes every
-`world_size`-th of them, and makes batches. It reads at most two batches' worth of items before the
-first batch is taken, later as many as the ring has rows. What it does depends on the items, on the
-seed and on the epoch alone. An iteration goes on in the middle by passing over what was taken; of
-tars and tables that is not read, but for the shard or row group in which it goes on.
+`world_size`-th of them, and makes batches. What it does depends on the items, on the seed and on
+the epoch alone. An iteration goes on in the middle by passing over what was taken; of tars and
+tables that is not read, but for the shard or row group in which it goes on.
 """
 
 import queue
@@ -54,8 +53,7 @@ class StreamOrder:
     def batches(self, items: Iterable[Any], epoch: int) -> Iterator[list[tuple[int, Any]]]:
         """The batches of one epoch: positions and items.
 
-        With `drop_last`, a batch comes once every rank has one of the same number: ranks then have
-        the same number of batches, unless they have streams of their own.
+        With `drop_last`, a batch comes once every rank has one of the same number.
         """
         numbered = enumerate(items)
         shuffled = self._shuffled(numbered, epoch) if self.shuffle else numbered
@@ -94,15 +92,11 @@ class _End(NamedTuple):
 
 
 class StreamedBatches(BatchSource):
-    """The batches of a stream, made by a thread.
+    """The batches of a stream, made by a thread, from `first` on to the epoch before `end`.
 
-    Args:
-        open_epoch: the items of an epoch; those before the place's `items` are not looked at.
-        first: where to begin.
-        end: the epoch before which to stop.
-        ahead: items that are read ahead at most, once the first batch is taken.
-
-    Iterating raises whatever the user's iterable raised, behind the batches before it.
+    `open_epoch`: the items of an epoch; those before the place's `items` are not looked at.
+    `ahead`: items that are read ahead at most, once the first batch is taken. Iterating raises
+    whatever the user's iterable raised, behind the batches before it.
     """
 
     def __init__(

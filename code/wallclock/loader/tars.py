@@ -74,9 +74,7 @@ class TarMembers:
     `file`: gives as many bytes as it is asked for, until it ends. `most`: bytes of a member.
     `descriptor`: of the file, where links to earlier members are read; None: nowhere. `spans`: the
     path of the file, of which only headers and texts are read. (tarfile takes damage for the end,
-    and headers of any length.)
-
-    Iterating, once, raises TarError or ValueError: it is damaged, or ends early.
+    and headers of any length.) Iterating raises TarError or ValueError: it is damaged.
     """
 
     file: BinaryIO
@@ -233,10 +231,7 @@ class _Part(NamedTuple):
 
 
 def read_samples(tar: str, members: Iterable[Member], skipped: list[str]) -> Iterator[Record]:
-    """The samples that have an image; the names of what is skipped before them go to `skipped`.
-
-    What `members` raises comes behind the last of them.
-    """
+    """The samples that have an image; `skipped` gets what is skipped; damage comes last."""
     parts: list[_Part] = []
     damage: list[Exception] = []
     for path, content in _until_damage(members, damage):

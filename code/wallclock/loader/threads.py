@@ -1,11 +1,10 @@
 """Engine `threads`: worker threads decode and resize straight into batch buffers that are reused.
 
-The libraries release the GIL while they work, so threads share what processes would have to copy:
-a batch is never pickled, moved or collated. Queues written in C are all that the threads share,
-and a lock around pictures so large that two of them decoded would matter.
+The libraries release the GIL while they work: a batch is never pickled, moved or collated. Queues
+written in C are all that the threads share, and a lock around very large pictures.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
@@ -24,11 +23,12 @@ from wallclock.loader.at_once import Left, Result, Times
 from wallclock.loader.batch import Batch, Extras, Loader, Marks
 from wallclock.loader.items import Record
 from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.loader.loading import Loading
 from wallclock.loader.order import BatchSource, ClosedError, largest_batch
 from wallclock.loader.prepare import BuildInPlace, InPlaceStages, one_large, unlimited
 from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 from wallclock.machine import usable_cores
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import Recipe
 from wallclock.stages.augment import augmentation_of
 from wallclock.stages.decode import webp
 from wallclock.stages.decode.native import fallbacks
@@ -42,8 +42,8 @@ IMAGE_STAGES = ("read", "decode", "resize")
 class Feed:
     """What a loader of threads loads: n images by position, of which `item_at` says what to read.
 
-    Where it has an `inspector`, an item is not known before that has seen its bytes.
-    Where it `keeps`, its items have what the user `given`, which is delivered (`Extras.given`).
+    With an `inspector`, an item is not known before that has seen its bytes. Where it `keeps`, its
+    items have what the user `given`, which is delivered (`Extras.given`).
     """
 
     inspector: Inspector | None = None
@@ -89,18 +89,8 @@ class Buffers:
         return memory.numpy().view(self.dtype).reshape(shape)
 
 
-def _described(labels: Mapping[str, str]) -> str:
-    """What decodes and what resizes; the filter is in the text of a geometry."""
-    geometry = labels["preprocess"]
-    how = labels["interpolation"] if geometry == Recipe.preprocess else geometry
-    return f"{labels['decoder']}, {labels['resizer']} {how}"
-
-
 class LendingLoader(Loader):
-    """A loader that lends its buffers (`take`); iterating gives each back for the next one.
-
-    A context manager, which ends what it has started.
-    """
+    """A context manager that lends its buffers (`take`); iterating gives each back for the next."""
 
     engine = "threads"
     burst = 1
@@ -123,8 +113,7 @@ class LendingLoader(Loader):
     def take(self) -> tuple[int, Batch]:
         """The next batch, and the number of its buffer, which is the caller's until `release`.
 
-        Blocks until a batch is complete: for ever where the caller holds all buffers. Raises
-        StopIteration.
+        Blocks forever where the caller holds all buffers. Raises StopIteration.
         """
         raise NotImplementedError
 
@@ -144,14 +133,9 @@ class LendingLoader(Loader):
 class ThreadLoader(LendingLoader):
     """The threads, the ring, and the two queues between them.
 
-    Args:
-        feed: what is loaded.
-        batches: positions of the images, one list a batch; past the end they start over.
-        build: binds each thread's stages; raises as `in_place_stages` does.
-        buffers: the ring's memory.
-        one_large: held while a large picture is decoded; by default this process's lock.
-
-    Iterating raises whatever a worker raised, with the worker's traceback.
+    `feed`: what is loaded. `batches`: positions of the images; past the end they start over.
+    `build`: binds each thread's stages; raises as `in_place_stages` does. `one_large`: held while a
+    large picture is decoded. Iterating raises whatever a worker raised.
     """
 
     version = "wallclock threads"
@@ -159,18 +143,17 @@ class ThreadLoader(LendingLoader):
     def __init__(
         self,
         feed: Feed,
-        recipe: Recipe,
-        model: ModelSpec,
+        loading: Loading,
+        threads: int,
         batches: Sequence[Sequence[int]] | BatchSource,
         build: BuildInPlace,
         buffers: Buffers,
         one_large: AbstractContextManager[Any] = one_large,
     ) -> None:
         self._feed, self._reader = feed, feed.reader
-        self._augments = recipe.augment != "none"
-        n_workers, size = worker_count(recipe), largest_batch(batches)
-        made = buffers.made or [buffers.make(size) for _ in range(buffers_for(n_workers, size))]
-        stages = [build(recipe, model, self._reader) for _ in range(n_workers)]
+        size = largest_batch(batches)
+        made = buffers.made or [buffers.make(size) for _ in range(buffers_for(threads, size))]
+        stages = [build(loading, self._reader) for _ in range(threads)]
         as_destination = stages[0].as_destination
         self._labels = stages[0].labels
         rows: list[_Rows] = []
@@ -190,7 +173,7 @@ class ThreadLoader(LendingLoader):
         # with one more in turn, the ring would outgrow the cache that it fits into.
         n_held = buffers.spare if buffers.made else min(buffers.spare, 1)
         grows = buffers.spare and not buffers.made
-        maker, images = make_buffer if grows else None, chunk_size(n_workers, size)
+        maker, images = make_buffer if grows else None, chunk_size(threads, size)
         self._ring = Ring(made, batches, len(made) - n_held, maker, images)
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
@@ -201,9 +184,10 @@ class ThreadLoader(LendingLoader):
         ]
         self.workers = len(self._workers)
         self.prefetched = len(self._ring.buffers)
-        self.settings = (
-            f"{self.workers} threads; {_described(self._labels)}, {self._ring.buffers[0].dtype}"
-        )
+        labels, dtype = self._labels, self._ring.buffers[0].dtype
+        how = labels["interpolation" if labels["preprocess"] == "squash" else "preprocess"]
+        tools = f"{labels['decoder']}, {labels['resizer']} {how}"
+        self.settings = f"{self.workers} threads; {tools}, {dtype}"
 
     def __enter__(self) -> Self:
         try:
@@ -259,11 +243,12 @@ class ThreadLoader(LendingLoader):
         buffer = self._ring.buffers[chunks[0].buffer]
         count, n = compact(buffer, chunks), self._feed.n
         items = [chunk.items[offset] for chunk in chunks for offset in chunk.kept]
-        augmentations = map(augmentation_of, items) if self._augments else ()
+        are_drawn = bool(items) and augmentation_of(items[0]) is not None
+        drawn = [made for made in map(augmentation_of, items) if made] if are_drawn else ()
         extras = Extras(
             marks=[Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.marks) for chunk in chunks],
             labels={**self._labels, **webp.label()},
-            augmentations=[augmentation for augmentation in augmentations if augmentation],
+            augmentations=drawn,
             infos=items if self._feed.inspector else (),
             given=[chunk.given[offset] for chunk in chunks for offset in chunk.kept]
             if self._feed.keeps

@@ -1,9 +1,8 @@
 """A function of the user's own, called in a worker for each image, between resize and row.
 
 What it draws belongs to (seed, epoch, position), whichever worker calls it. A parameter `rng` gets
-a generator of the image's own. A function without one may use the global generators of random,
-numpy and torch. Those belong to a process, not to a thread: they are seeded for each image where
-one thread is all that loads in a process, and refused elsewhere.
+a generator of the image's own. The global generators of random, numpy and torch belong to a
+process: they are seeded for each image where one thread is all that loads in it, else refused.
 """
 
 import inspect
@@ -27,11 +26,8 @@ from wallclock.stages.pixels import PixelArray, copied
 class Transform:
     """Calls the function, and writes what it returns into a row.
 
-    Args:
-        augment: the function, and what it takes.
-        size: height and width of what it has to return.
-        mode: of `decode.MODES`, of what it takes and returns.
-        floats: whether it returns floats (c, h, w), and not uint8.
+    `size`: height and width of what it has to return. `mode`: of `decode.MODES`, of what it takes
+    and returns. `floats`: whether it returns floats (c, h, w), and not uint8.
     """
 
     def __init__(self, augment: Augment, size: tuple[int, int], mode: str, floats: bool) -> None:
@@ -44,11 +40,7 @@ class Transform:
         self._tensor_shape = (channels, *size)
 
     def __call__(self, image: Any, pixels: PixelArray, row: npt.NDArray[Any]) -> None:
-        """Transform pixels, uint8 (h, w, c), into a row.
-
-        Raises whatever the function raises, with the image's id; UserError: what it returns has
-        another type or shape.
-        """
+        """Transform pixels, uint8 (h, w, c), into a row. Raises whatever the function raises."""
         try:
             made = self._call(self._adapt(pixels), image.augmentation)
         except ImageError:
@@ -112,7 +104,6 @@ def check_draws(augment: Augment, threads: int, processes: int) -> None:
 def _bind_draws(
     transform: Callable[..., Any], draws: bool
 ) -> Callable[[Any, Augmentation | None], Any]:
-    """The function, of an image and of what was drawn for it."""
     if takes_rng(transform):
 
         def call_with_rng(pixels: Any, drawn: Augmentation | None) -> Any:

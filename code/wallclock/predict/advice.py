@@ -53,9 +53,9 @@ class Job:
     with the cores to itself; `main`, what the main thread does beside all of these.
 
     `workers`: 0 where the main thread loads. `model_cores`: of the loaders' cores, those that the
-    model takes; 0 without a model on them. `saved_by_loader_s`: of `main`, what it would at most
-    not do if others loaded the images, or loaded them faster. `loader`: what this package's own
-    loader decodes and resizes with. `source`: where the images lie: `files`, `zip` or `urls`.
+    model takes. `saved_by_loader_s`: of `main`, what it would at most not do if others loaded the
+    images. `loader`: what this package's own loader decodes and resizes with. `source`: where the
+    images lie: `files`, `zip` or `urls`.
     """
 
     seconds: Mapping[str, float]
@@ -93,11 +93,7 @@ class Job:
         return replace(self, seconds=changed)
 
     def img_per_s(self) -> float:
-        """The pipeline model's rate; infinite where nothing but waits costs anything.
-
-        The main thread waits for a device as long as it works: streams that overlap copies and
-        passes are not assumed.
-        """
+        """The pipeline model's rate, without streams; infinite where nothing but waits costs."""
         if self.load_s + self.of("h2d", "model", "main") <= 0:
             return inf
         costs = StageCosts(
@@ -122,8 +118,8 @@ class Fix:
 
     `title`: what to do, with a place for a number. `cost`: what it takes. `stages`: whose time it
     shortens. `applies`, `apply`: whether a job has what it changes, and the job with it, at an end
-    of the interval; of a fix without them, the costs can only be measured. `new_files`: whether it
-    takes a pass over all images; `is_short`: whether it changes a line or two.
+    of the interval; without them, the costs can only be measured. `new_files`: whether it takes a
+    pass over all images; `is_short`: whether it changes a line or two.
     """
 
     name: str

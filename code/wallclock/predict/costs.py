@@ -8,7 +8,9 @@ from itertools import pairwise
 from typing import Self
 
 from wallclock.clock import LOADING_STAGES, STAGES
-from wallclock.recipe import ENGINES
+
+#: How a job's loading and its forward pass overlap.
+ENGINES = ("serial", "dataloader", "threads")
 
 
 def check(name: str, value: float, *, above_zero: bool = False) -> None:
@@ -49,11 +51,7 @@ class StageCosts(_Checked):
 
     @classmethod
     def from_samples(cls, samples: Mapping[str, Sequence[int]], n_images: int) -> Self:
-        """From a serial pass's samples: stage → nanoseconds of each call; absent stages cost 0.
-
-        Raises:
-            ValueError: no image.
-        """
+        """From a serial pass: stage → nanoseconds of each call; absent stages cost 0."""
         check("n_images", n_images, above_zero=True)
         names = set(STAGES) - {"forward"}
         seconds = {f"{name}_s": sum(samples.get(name, ())) / 1e9 / n_images for name in names}
@@ -72,10 +70,7 @@ class StageCosts(_Checked):
 
 @dataclass(frozen=True)
 class StepTime(_Checked):
-    """Seconds of a batch: a fixed part, and a part for each image.
-
-    `variation`: standard deviation over mean of one batch's time.
-    """
+    """Seconds of a batch: fixed, and for each image; `variation`: deviation over mean of one."""
 
     fixed_s: float = 0.0
     per_image_s: float = 0.0
@@ -87,14 +82,10 @@ class StepTime(_Checked):
 
     @classmethod
     def fit(cls, points: Iterable[tuple[int, float]]) -> Self:
-        """Fixed part and slope from (batch size, seconds of a batch).
+        """Fixed part and slope from (batch size, seconds of a batch). Raises ValueError: no point.
 
-        Least squares of the relative error, so that a batch of one counts as much as one of 256;
-        neither part may be negative. Points of a single batch size cannot separate the two: all is
-        then per image.
-
-        Raises:
-            ValueError: no point, an empty batch, or a time that is not a finite number above 0.
+        Least squares of the relative error; neither part may be negative. Points of a single batch
+        size cannot separate the two: all is then per image.
         """
         measured = list(points)
         if not measured:
@@ -120,10 +111,7 @@ class StepTime(_Checked):
 
 @dataclass(frozen=True)
 class BatchTransfer:
-    """IPC cost of a batch from a loader's process to the main one, in core seconds.
-
-    `worker`: sending it; `main`: mapping it, and the engine's own bookkeeping.
-    """
+    """Core seconds of a batch between processes: `worker` sends it, `main` maps it."""
 
     worker: StepTime = StepTime()
     main: StepTime = StepTime()
@@ -133,15 +121,13 @@ class BatchTransfer:
 class Machine:
     """Where it runs.
 
-    `cores`: usable ones. `storage_bytes_per_s`: None where the images are in memory (a warm page
-    cache). `shares_cores`: the forward pass runs on the very cores that loading needs (device=cpu),
-    on `forward_cores` of them. `contention`: (busy processes, factor): how much more core time
-    loading costs with that many processes loading concurrently than in a serial pass. Straight
-    lines between, flat beyond. `gpu`: the device is one. Engine `threads` then has a
-    stream for each of h2d, forward and d2h; with others the host spins while it waits for them.
+    `cores`: usable. `storage_bytes_per_s`: None where the images are in memory. `shares_cores`: the
+    forward pass runs on the very cores that loading needs (device=cpu), on `forward_cores` of
+    them. `contention`: (busy processes, factor): how much more core time loading costs with that
+    many processes loading than in a serial pass. Straight lines between, flat beyond. `gpu`: the
+    device is one: with engine `threads`, h2d, forward and d2h overlap.
 
-    Raises:
-        ValueError: no core; a bandwidth or factor that is zero, negative, infinite or NaN.
+    Raises ValueError: no core; a bandwidth or factor that is not a finite number above 0.
     """
 
     cores: int
@@ -170,11 +156,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class JobSetup:
-    """How the job is run. `depth`: batches each worker may have ready (`prefetch_factor`).
-
-    Raises:
-        ValueError: an unknown engine, a negative count, an empty batch, or workers without a queue.
-    """
+    """How the job is run. `depth`: batches ahead of each worker. Raises ValueError: impossible."""
 
     workers: int = 0
     batch_size: int = 32

@@ -24,9 +24,6 @@ def reach(*parts: float) -> float:
     """The factor by which independent relative errors reach up and down together; 1 for none.
 
     The logarithms of factors add up like independent errors, by the root of their squares' sum.
-
-    Raises:
-        ValueError: an error that is negative, infinite or NaN.
     """
     for part in parts:
         check("relative error", part)
@@ -50,15 +47,8 @@ class Gain:
 def gain(before: Sequence[float], after: Sequence[float], error: float = GAIN_ERROR) -> Gain:
     """What a change gains, from rates that passes apart in time predict without and with it.
 
-    Pass by pass: what slows a whole pass down, as another process does, is in both of its rates.
-
-    Args:
-        before: images per second of each pass.
-        after: of the same passes.
-        error: relative, of the model.
-
-    Raises:
-        ValueError: no pass, or not as many of both.
+    `before`, `after`: images per second, pass by pass: what slows a whole pass down is in both of
+    its rates. `error`: relative, of the model. Raises ValueError: no pass, or not as many of both.
     """
     ratios = [new / old for old, new in zip(before, after, strict=True)]
     if not ratios:

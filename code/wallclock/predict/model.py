@@ -32,10 +32,9 @@ RESOURCES = {
 class Prediction:
     """The expected throughput of a pipeline in the steady state.
 
-    `low` and `high`: as far as the costs' spread and earlier errors reach (`intervals`).
-    `bottleneck`: one of RESOURCES; `transform` is CPU work before the device, `main` the main
-    process's own work. `accelerator_utilization`: 0 to 1. `supply`: images per second of each
-    resource alone. `accelerator_bound`: the speedup of an accelerator that took no time.
+    `low` and `high`: as far as the costs' spread and earlier errors reach. `bottleneck`: one of
+    RESOURCES. `accelerator_utilization`: 0 to 1. `supply`: the rate of each resource alone.
+    `accelerator_bound`: the speedup of an accelerator that took no time.
     """
 
     img_per_s: float
@@ -62,14 +61,7 @@ class Pipeline:
     batch_transfer: BatchTransfer = field(default_factory=BatchTransfer)
 
     def predict(self, spread: float = 0.0) -> Prediction:
-        """Throughput in the steady state.
-
-        Args:
-            spread: how far the measured costs' passes lie apart, relative: 0.1 for a tenth.
-
-        Raises:
-            ValueError: nothing costs anything, or a negative spread.
-        """
+        """Throughput in the steady state; `spread`: how far passes lie apart, 0.1 for a tenth."""
         rate = self.rate()
         factor = reach(RATE_ERROR, spread)
         return Prediction(
@@ -97,11 +89,7 @@ class Pipeline:
         return {**loading, "forward": self._forward_s}
 
     def rate(self) -> float:
-        """Images per second.
-
-        Raises:
-            ValueError: nothing costs anything.
-        """
+        """Images per second. Raises ValueError: nothing costs anything."""
         if not self._costs_something:
             raise ValueError("no stage costs anything: nothing sets the pace")
         if not self.setup.overlaps:
@@ -215,13 +203,10 @@ class Pipeline:
         return rate / self.costs.image_bytes if rate and self.costs.image_bytes else inf
 
     def _transform_supply(self) -> float:
-        """The loaders' rate: one core each, while there is one.
-
-        A DataLoader worker sends a finished batch in a thread of its own, while it loads the next
-        one: the longer of the two sets its pace, both use cores.
-        """
+        """The loaders' rate: one core each, while there is one."""
         if not self.setup.overlaps:
             return _inverse(self._load_s + self.costs.wait_s)
+        # A DataLoader worker sends a batch in a thread of its own, while it loads the next one.
         longer = self._worker_s
         if not longer:
             return inf

@@ -1,15 +1,10 @@
 """What it costs to decode and to resize an image, relative to how a program does it now.
 
 The constants are fitted to tables of the reference run (data/reference/amd-epyc-2-cores, two AMD
-EPYC cores), which a test compares with them:
-
-- formats.csv: JPEG of three qualities at full and at 1/8 size, baseline and progressive, by Pillow,
-  OpenCV and libjpeg-turbo's own interface;
-- decoder-comparison.csv: Pillow over libjpeg-turbo's own interface, which is a cost per pixel;
-- benchmarks/decode.csv: the scales between; `fitted` has the native module and the resizes.
-
-Only ratios of these costs are used: a trace brings the seconds, on its machine. Other formats count
-as JPEGs, which decode faster: a change of them gains more than is predicted.
+EPYC cores), which a test compares with them: formats.csv, decoder-comparison.csv and
+benchmarks/decode.csv; `fitted` has the native module and the resizes. Only ratios of these costs
+are used: a trace brings the seconds, on its machine. Other formats count as JPEGs, which decode
+faster: a change of them gains more than is predicted.
 """
 
 from collections.abc import Iterable

@@ -15,12 +15,7 @@ _STEPS_UNTIL_RETRIAL = 100
 
 
 class BatchPolicy:
-    """Chooses batch sizes from 1, 2, 4 … up to `most`.
-
-    Args:
-        most: the largest batch; a device's memory limits it.
-        max_wait_s: how long the oldest row waits for others.
-    """
+    """Chooses batch sizes from 1, 2, 4 … up to `most`; a row waits up to `max_wait_s`."""
 
     def __init__(self, most: int, max_wait_s: float) -> None:
         self.max_wait_s = max_wait_s
@@ -36,10 +31,7 @@ class BatchPolicy:
         return self._sizes[self._at]
 
     def take(self, waiting: int, waited_s: float, more: bool) -> int:
-        """How many of the rows that wait go now; 0: wait for others.
-
-        `waited_s`: of the oldest one. `more`: whether others are on their way.
-        """
+        """How many rows that wait, the oldest for `waited_s`, go now; 0: wait for `more`."""
         if waiting >= self.size:
             return self.size
         return 0 if more and waited_s < self.max_wait_s else waiting

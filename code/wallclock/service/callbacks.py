@@ -32,10 +32,7 @@ _TARGET = re.compile(r"/(?!/)[!\"$-\[\]-~]*")
 
 
 class CallbackSender(HttpClient):
-    """POSTs; see `HttpClient`. `clock`: Unix seconds, of signatures.
-
-    Callbacks are signed if the environment variable `WALLCLOCK_CALLBACK_SECRET` is set.
-    """
+    """POSTs, signed if `WALLCLOCK_CALLBACK_SECRET` is set. `clock`: Unix seconds, of signatures."""
 
     stage = "callback"
 
@@ -66,9 +63,8 @@ class CallbackSender(HttpClient):
 def signed_url(url: str) -> str:
     """The form of a callback's URL that a signature covers: `scheme://host[:port]/path[?query]`.
 
-    Scheme and host are in lower case, a host's name in its ASCII form (IDNA); the scheme's default
-    port is left out; path and query are as in the request line, with `/` for no path. User name,
-    password and fragment, which are not sent, are left out. Raises ValueError: not a URL.
+    Scheme and host are in lower case, a host's name in its ASCII form (IDNA); without the scheme's
+    default port, user name, password and fragment. Raises ValueError: not a URL.
     """
     parts = urlsplit(sendable(url))
     if not parts.hostname:

@@ -32,9 +32,9 @@ PORTS = {"http": 80, "https": 443}
 
 
 def check(url: str, ports: frozenset[int]) -> None:
-    """Check a URL that is to be requested. `ports`: the permitted ones; empty for all.
+    """Raise PermanentError for a URL that may not be requested; `ports`: permitted, empty: all.
 
-    Raises PermanentError: it may not be; the reason does not repeat it, as it may have a password.
+    The reason does not repeat it, as it may have a password.
     """
     if len(url) > _MAX_LENGTH:
         raise PermanentError(f"the URL is longer than {_MAX_LENGTH} characters")
@@ -64,10 +64,8 @@ def _refusal(address: str) -> str:
 class HttpClient:
     """A pool of connections, as an async context manager; any number of tasks may share it.
 
-    Args:
-        connections: requests at a time.
-        allow_private: whether any address and port may be requested.
-        pause: between two tries, in seconds; a true result: try no more.
+    `allow_private`: whether any address and port may be requested. `pause`: between two tries, in
+    seconds; a true result: try no more.
     """
 
     stage: ClassVar[str]

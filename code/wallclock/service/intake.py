@@ -43,11 +43,7 @@ class Item:
 
 
 class Intake:
-    """Messages of an open queue.
-
-    Args:
-        settings: of these, `wait_s` and `retry_s`.
-    """
+    """Messages of an open queue."""
 
     def __init__(
         self,
@@ -288,10 +284,7 @@ class Intake:
             await asyncio.sleep(0.01)
 
     async def give_back(self, limit_s: float) -> int:
-        """Return all that is held, and wait for the calls on their way up to `limit_s`.
-
-        The number of messages that are left; they are delivered again after their timeout.
-        """
+        """Return all that is held, and wait up to `limit_s`; how many messages are left."""
         self.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):

@@ -38,12 +38,7 @@ class Lease:
 
 
 class Leases:
-    """The messages that are held, by id, and the ids that were settled last.
-
-    Args:
-        visibility_s: for how long a delivery or an extension hides a message.
-        remembered: of how many settled messages the id is kept.
-    """
+    """The messages that are held, by id, for `visibility_s`; and the ids that were settled last."""
 
     def __init__(
         self,
@@ -64,9 +59,8 @@ class Leases:
     ) -> tuple[Literal["new", "held", "settled"], Lease]:
         """Take a delivery of a call that was sent at `asked_s`.
 
-        `held`: the message was delivered again though it is held (its time ran out at the queue,
-        and no other process took it); the lease goes on with the newer receipt handle. `settled`:
-        its result was delivered and it was not deleted in time; the lease serves to delete it.
+        `held`: it was delivered again though it is held; the lease goes on with the newer receipt
+        handle. `settled`: its result was delivered and it was not deleted in time.
         """
         lease = self._held.get(message.id)
         if lease is None:
@@ -83,10 +77,7 @@ class Leases:
         lease.extend_at_s = asked_s + self.visibility_s * _EXTENDED_AFTER
 
     def due(self) -> list[Lease]:
-        """The leases to extend now, the most urgent first.
-
-        One whose call fails or is not answered is due again, half of that interval later.
-        """
+        """The leases to extend now, the most urgent first; due again half of the interval later."""
         now = self._clock()
         due = [lease for lease in self._held.values() if lease.extend_at_s <= now]
         for lease in due:
@@ -104,10 +95,8 @@ class Leases:
             self._renew(lease, asked_s)
 
     def refused(self, lease: Lease, handle: str) -> bool:
-        """The queue has refused an extension for good: whether that loses the lease.
-
-        It does not if the message was received again meanwhile, with a newer handle.
-        """
+        """The queue has refused an extension for good: whether that loses the lease."""
+        # It does not if the message was received again meanwhile, with a newer handle.
         if handle != lease.message.handle or self._held.get(lease.message.id) is not lease:
             return False
         self.give_up(lease)

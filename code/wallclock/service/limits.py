@@ -21,12 +21,7 @@ def max_queue_size(visibility_s: float, requests_per_s: float) -> int:
 
 
 class Bound:
-    """The number of messages that may be held, in all buffers together.
-
-    Args:
-        least: what one batch and all connections need, held before a rate is known.
-        most: the limit of the settings.
-    """
+    """The number of messages that may be held; `least`: one batch and all connections."""
 
     def __init__(
         self,

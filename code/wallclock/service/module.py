@@ -29,10 +29,7 @@ class ItemError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a message asks for: `{"id"?, "url", "callback_url", "parameters"?}`.
-
-    `id` is the message's own id where it has none.
-    """
+    """`{"id"?, "url", "callback_url", "parameters"?}` of a message; without an id, its own."""
 
     id: str
     url: str
@@ -41,10 +38,7 @@ class Request:
 
     @classmethod
     def parse(cls, message_id: str, body: str) -> "Request":
-        """The request in a message's body; keys that are not the service's are ignored.
-
-        Raises ItemError: stage parse, permanent.
-        """
+        """The request in a message's body; other keys are ignored. Raises ItemError, permanent."""
         try:
             given = orjson.loads(body)
         except orjson.JSONDecodeError as error:
@@ -92,10 +86,7 @@ class Module(ABC):
 
 
 def takes_parameters(module: Module) -> bool:
-    """Whether `process` has the argument `parameters`.
-
-    Raises UserError: it cannot be called with a batch, or with a batch and parameters.
-    """
+    """Whether `process` has the argument `parameters`. Raises UserError: it takes no batch."""
     try:
         signature = inspect.signature(module.process)
         takes = "parameters" in signature.parameters

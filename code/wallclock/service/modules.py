@@ -26,9 +26,9 @@ from wallclock.job.settings import (
     Runtime,
     Weights,
 )
+from wallclock.loader.loading import Loading
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
-from wallclock.preprocess import preprocess_of
-from wallclock.recipe import FAST, Limits, ModelSpec
+from wallclock.recipe import FAST, Limits
 from wallclock.service.logs import event
 from wallclock.service.module import Module, Request
 
@@ -58,9 +58,9 @@ class Pixels(Module):
         ] = "squash",
     ) -> None:
         limits = build(Limits, {"max_pixels": max_pixels}, "")
-        self._size = check(_Side, size, "size")
-        self._recipe = replace(FAST, preprocess=preprocess)
-        geometry = preprocess_of(self._recipe, self._size)
+        recipe = replace(FAST, preprocess=preprocess)
+        self._loading = Loading.of(recipe, check(_Side, size, "size"))
+        geometry = self._loading.geometry
         self._canvas = geometry.canvas
         self._reader = SourceReader(limits, fetches_ahead=False)
         self._inspect = Inspector(limits, FAST.decoder, rotate=geometry.rotate)
@@ -78,8 +78,7 @@ class Pixels(Module):
     def _stages(self) -> InPlaceStages:
         """This thread's own: they reuse buffers."""
         if not hasattr(self._of_thread, "stages"):
-            square = ModelSpec("pixels", "none", input_px=self._size)
-            self._of_thread.stages = in_place_stages(self._recipe, square, self._reader)
+            self._of_thread.stages = in_place_stages(self._loading, self._reader)
         stages: InPlaceStages = self._of_thread.stages
         return stages
 
@@ -87,12 +86,8 @@ class Pixels(Module):
 class Embedding(Pixels):
     """Vectors, normalized and computed on the device.
 
-    Args:
-        model: a hub id, a folder; or null: no network, every result is [].
-        batch: the most images that `process` gets.
-        max_pixels: as of `Pixels`; the others: as of `wallclock embed`.
-
-    Raises UserError: a model or device that is not here, or as `Pixels` does.
+    `model`: a hub id, a folder; or null: no network, every result is []. `batch`: the most images
+    that `process` gets. The others: as of `wallclock embed`. Raises UserError.
     """
 
     def __init__(

@@ -152,10 +152,7 @@ def parameters_of(module: "type[Module]") -> Mapping[str, inspect.Parameter]:
 
 
 def describe_module(module: "type[Module]") -> list[Setting]:
-    """The settings of a module, but those that it shares with the service.
-
-    A parameter has a meaning where its annotation has a `Help`.
-    """
+    """The settings of a module, but those that it shares with the service."""
     shared = {item.name for item in fields(ServiceSettings)}
     return [
         describe_setting(name, parameter.annotation, parameter.default)

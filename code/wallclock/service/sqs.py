@@ -71,10 +71,7 @@ class QueueRefusal(QueueError):  # noqa: N818 - a decision
 class Queue:
     """One queue. Call `open` first, in the event loop, and `close` at the end.
 
-    Args:
-        url: its URL; the host is the endpoint.
-        visibility_s: for how long a delivery hides a message; 0: as the queue's attribute says.
-
+    `visibility_s`: for how long a delivery hides a message; 0: as the queue's attribute says.
     Raises UsageError: it is no queue's URL; UserError: there are no credentials.
     """
 
@@ -100,10 +97,7 @@ class Queue:
         return aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, proxy=proxy)
 
     async def open(self) -> None:
-        """Read the queue's visibility timeout and where its dead letters go.
-
-        Raises UserError: no such queue, it cannot be reached, or it has no dead-letter queue.
-        """
+        """Read visibility timeout and dead-letter queue. Raises UserError: none, or no queue."""
         try:
             answer = await self._call("GetQueueAttributes", AttributeNames=["All"])
             attributes = answer.get("Attributes", {})
@@ -146,10 +140,7 @@ class Queue:
         ]
 
     async def delete(self, handles: Sequence[str]) -> list[bool | None]:
-        """Delete up to ten. Per handle: True, None (try again), False (refused for good).
-
-        Raises QueueError: the whole call failed.
-        """
+        """Delete up to ten. Per handle: True, None (try again), False (refused). Or QueueError."""
         return await self._batch("DeleteMessageBatch", [{"ReceiptHandle": h} for h in handles])
 
     async def hide(self, changes: Sequence[tuple[str, int]]) -> list[bool | None]:
@@ -257,12 +248,7 @@ def _error(action: str, status: int, answer: bytes) -> QueueError:
 
 
 class Grouped(Generic[T]):
-    """Collects entries and hands them on in tens, or after a few milliseconds.
-
-    Args:
-        action: a batch call about up to ten entries; tries again itself, and never raises.
-        wait_s: from the first entry until a group is sent though it is not full.
-    """
+    """Hands entries on in tens, or `wait_s` after the first; `action` tries again, never raises."""
 
     def __init__(self, action: Callable[[list[T]], Awaitable[None]], wait_s: float = 0.01) -> None:
         self._action, self._wait_s = action, wait_s

@@ -49,10 +49,7 @@ class Worker:
         (self._at_once if self._stopping.is_set() else self._stopping).set()
 
     async def run(self) -> int:
-        """Serve until `stop`; the number of messages that could not be settled or returned.
-
-        Those are delivered again after their visibility timeout. Raises UserError: no such queue.
-        """
+        """Serve until `stop`; how many messages were not settled or returned. Raises UserError."""
         queue, settings, metrics = self._queue, self._settings, self._metrics
         async with AsyncExitStack() as stack:
             stack.push_async_callback(queue.close)
@@ -137,10 +134,7 @@ class Worker:
 async def _answering(
     host: str, port: int, registry: CollectorRegistry, checks: Mapping[str, Callable[[], str]]
 ) -> AsyncIterator[None]:
-    """Answer HTTP while the block runs: /metrics for Prometheus, and health checks; port 0: do not.
-
-    `checks`: path → what is wrong, empty for nothing. Raises UserError: the port is taken.
-    """
+    """Answer HTTP meanwhile: /metrics, and `checks` by path; port 0: not. Raises UserError."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/metrics":
@@ -170,13 +164,7 @@ def serve(words: Sequence[str]) -> int:
     """Serve a queue until SIGTERM or SIGINT; 0, or 128 + the signal if messages were not returned.
 
     1: the queue refuses to be served any longer; the log says why. A second signal returns what is
-    held at once.
-
-    Args:
-        words: the queue's URL, and settings as they are typed.
-
-    Raises:
-        UserError: a setting, a model or a queue that is not there.
+    held at once. `words`: as typed. Raises UserError: a setting, a model or a queue.
     """
     sys.path.insert(0, os.getcwd())  # where a user's module is
     url, settings, make_module = read(words)

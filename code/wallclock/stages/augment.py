@@ -1,15 +1,13 @@
 """Stage `augment`: random resized crop, horizontal flip and colour jitter of training images.
 
-`draw` alone draws the parameters, from a seed of the image's own: independent of workers, of the
-order of batches, and of where they are applied. In a worker, `crop` cuts the decoded image before
-it is resized, and `finish` flips and jitters the uint8 result. Where a device augments, workers
-resize whole images to `CANVAS_PX`.
+`draw` alone draws the parameters, from a seed of the image's own. In a worker, `crop` cuts the
+decoded image before it is resized, and `finish` flips and jitters the uint8 result. Where a device
+augments, workers resize whole images to `CANVAS_PX`.
 
-The crop is torchvision's `RandomResizedCrop` (pytorch/vision, torchvision/transforms/transforms.py,
-`get_params`), the "Inception" crop of Szegedy et al., "Going Deeper with Convolutions" (2015),
-section 6. The jitter has the factors and the grey of torchvision's `ColorJitter`, always in the
-order brightness, contrast, saturation, where torchvision shuffles them. Each of the three is affine
-in RGB, so that together they are one matrix and one offset; values are clamped once, at the end.
+The crop is torchvision's `RandomResizedCrop`, the "Inception" crop of Szegedy et al., "Going Deeper
+with Convolutions" (2015), section 6. The jitter has the factors and the grey of its `ColorJitter`,
+always in the order brightness, contrast, saturation: each is affine in RGB, so that together they
+are one matrix and one offset; values are clamped once, at the end.
 """
 
 import math
@@ -115,10 +113,7 @@ class Augment:
 
 
 class Augmentation(NamedTuple):
-    """What happens to one image. The crop is in shares of its width and height.
-
-    `key`: of run, epoch and image, from which a transform's generators are seeded.
-    """
+    """What happens to one image: a crop in shares of its sides; `key` seeds a transform's draws."""
 
     left: float
     top: float
@@ -149,12 +144,7 @@ def augmentation_of(image: Any) -> Augmentation | None:
 def draw(
     width: int, height: int, seed: int, epoch: int, index: int, limits: Augment = Augment()
 ) -> Augmentation:
-    """The parameters of image `index` in this epoch of the run with this seed.
-
-    Args:
-        width: of the image in its file, in pixels; likewise `height`.
-        limits: from what they are drawn.
-    """
+    """The parameters of image `index`, of this size in its file, in an epoch of a seed's run."""
     # The three in bits of their own: no two images of a run share a generator's state.
     key = (seed << 80) | (epoch << 40) | index
     if not limits.draws_pixels:
@@ -169,11 +159,7 @@ def draw(
 
 
 def draw_box(width: int, height: int, rng: Random, limits: Augment = Augment()) -> Box:
-    """A random resized crop: area and log ratio uniform; after ten misses the largest central one.
-
-    Of an image whose own ratio lies within the limits, the central crop is the whole image. Without
-    a scale, all crops are.
-    """
+    """A random resized crop, area and log ratio uniform; after ten misses the central one."""
     if limits.scale is None or limits.ratio is None:
         return 0, 0, width, height
     low, high = (math.log(ratio) for ratio in limits.ratio)

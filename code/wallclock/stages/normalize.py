@@ -13,10 +13,7 @@ _SCALE = np.float32(1 / 255)
 
 
 def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[PixelArray], FloatArray]:
-    """A model's normalizer: uint8 (h, w, c) → contiguous float32 (c, h, w).
-
-    (pixel / 255 - mean) / std, for each channel.
-    """
+    """(pixel / 255 - mean) / std by channel: uint8 (h, w, c) → contiguous float32 (c, h, w)."""
     means, deviations = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
 
     def to_float_chw(pixels: PixelArray) -> FloatArray:
@@ -29,10 +26,7 @@ def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[PixelArray], 
 def make_lookup(
     mean: Sequence[float], std: Sequence[float]
 ) -> Callable[[PixelArray, npt.NDArray[Any]], None]:
-    """The same values, written into a row (c, h, w) of the types that `store` has.
-
-    A channel has 256 values: to look them up takes less time than to compute each pixel.
-    """
+    """The same values, looked up, into a row (c, h, w) of a type of `store`: 256 a channel."""
     table = lru_cache(partial(levels, mean, std))
 
     def write(pixels: PixelArray, row: npt.NDArray[Any]) -> None:
@@ -53,10 +47,7 @@ def levels(mean: Sequence[float], std: Sequence[float], dtype: np.dtype[Any]) ->
 
 
 def store(values: FloatArray, row: npt.NDArray[Any]) -> None:
-    """Write float32 values into a row of float32 or float16, or into uint16 as bfloat16.
-
-    bfloat16 is the upper half of a float32, here rounded to the nearest, ties to even.
-    """
+    """Write float32 into float32, float16, or uint16 as bfloat16: the upper half, rounded."""
     if row.dtype != np.uint16:
         row[...] = values
         return

@@ -1,13 +1,9 @@
 """Stage `resize`: an RGB array to a fixed size, by filters that antialias.
 
-`resize` does not keep the aspect ratio: the paper's jobs squash to the model's square input.
-`resize_window` makes only a part of a larger result, as a crop needs it. torch has Pillow's filters
-in vector code: the same pixels but for rounding, in less time than OpenCV's `area` takes. The
-native module has torch's, to the bit; what it lacks (lanczos, an alpha channel), and all where it
-was not compiled, torch resizes, and Pillow where torch is not installed.
-
-Grey and RGBA are resized as RGB is. Pillow weights the colours of a pixel by
-its alpha, torch does not: to torch go opaque pixels alone.
+torch has Pillow's filters in vector code: the same pixels but for rounding. The native module has
+torch's, to the bit; what it lacks (lanczos, an alpha channel), and all where it was not compiled,
+torch resizes, and Pillow where torch is not installed. To torch go opaque pixels alone: Pillow
+weights the colours of a pixel by its alpha, torch does not.
 
 An image that was decoded to 1/n rarely has whole pixels at its right and lower edge: 1873 px at 1/4
 are 468.25, in 469. Given the size in the file, the 468.25 alone are resized; taking all 469 would
@@ -62,19 +58,12 @@ class Resizer:
         """Like `resize`, into a destination."""
 
     def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
-        """The window of an image that is resized to `placement.resized`; uint8 (*window, c).
-
-        Its pixels are those of the whole result; it may be valid until the next call only.
-        Raises ImageError.
-        """
+        """A window of the image resized to `placement.resized`; valid until the next call only."""
         raise NotImplementedError
 
 
 def extent(size: tuple[int, ...], full: tuple[int, int]) -> tuple[float, float]:
-    """How many rows and columns of a DCT-scaled array the full image covers.
-
-    Raises `ImageError` if it is no scale of that size: the file is not the listed one.
-    """
+    """How many rows and columns of a DCT-scaled array the full image covers; else ImageError."""
     height, width = size
     for n in (1, 2, 4, 8):
         if (-(-full[0] // n), -(-full[1] // n)) == (height, width):
@@ -84,20 +73,12 @@ def extent(size: tuple[int, ...], full: tuple[int, int]) -> tuple[float, float]:
 
 
 def channels_first(pixels: PixelArray) -> PixelArray:
-    """Shape (1, c, h, w) over the memory of (h, w, c): the layout that torch's vector code is for.
-
-    By numpy, because each method of a tensor releases the GIL and waits to have it back.
-    """
+    """Shape (1, c, h, w) over the memory of (h, w, c); by numpy: torch's calls release the GIL."""
     return pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2)
 
 
 def make(name: str, interpolation: str, size: int | Size) -> Resizer:
-    """The resizer called `name` to a height and a width, or to a square.
-
-    Raises:
-        UserError: an unknown name.
-        Unavailable: the installed library lacks the interpolation.
-    """
+    """The resizer to a height and a width, or to a square. Raises UserError, Unavailable."""
     check_name(name, RESIZERS, "resizer")
     check_name(interpolation, INTERPOLATIONS[name], f"interpolation of resizer={name}")
     if name == "native" and (native.find() is None or interpolation not in NATIVE):
@@ -149,10 +130,7 @@ def _as_array(image: Image.Image) -> PixelArray:
 
 
 class _Torch(Resizer):
-    """The function behind `torch.nn.functional.interpolate(antialias=True)`, which has no `out`.
-
-    `torch.ops.aten` has it too, behind more work for each call.
-    """
+    """The function behind `torch.nn.functional.interpolate(antialias=True)`, which has no `out`."""
 
     name = "torch"
 
@@ -209,11 +187,7 @@ class _Torch(Resizer):
 
 
 def _never_skipped(made: int, stored: int, resized: int) -> int:
-    """The rows (or columns) to make, one more where torch would leave them as they are.
-
-    It does where as many are asked for as there are, whatever the scale
-    (aten/src/ATen/native/cpu/UpSampleKernel.cpp, `need_horizontal`).
-    """
+    """The rows to make, one more where torch (UpSampleKernel.cpp) would leave them as they are."""
     return made + 1 if made == stored != resized else made
 
 

@@ -15,11 +15,7 @@ _DEVICES = ("cpu", "cuda", "null")
 
 @dataclass(frozen=True)
 class Transfer:
-    """How a batch reaches the device and its vectors come back, as float32 (n, dim).
-
-    `h2d` takes an array or a tensor in host memory. `synchronize` waits for the device; None where
-    nothing is queued.
-    """
+    """How a batch reaches the device and vectors (n, dim) come back; `synchronize` waits for it."""
 
     h2d: Callable[[Any], Any]
     d2h: Callable[[Any], npt.NDArray[np.float32]]
@@ -27,10 +23,7 @@ class Transfer:
 
 
 def make(device: str) -> Transfer:
-    """Return the transfers of `device`: cpu, cuda, or null (arrays pass unchanged, without torch).
-
-    Raises `Unavailable` where the device is missing.
-    """
+    """Of cpu, cuda, or null (arrays pass unchanged, without torch). Raises `Unavailable`."""
     check_name(device, _DEVICES, "device")
     if device == "null":
         return Transfer(h2d=lambda batch: batch, d2h=np.asarray, synchronize=None)
@@ -54,9 +47,8 @@ def make(device: str) -> Transfer:
 class StreamCopy:
     """Copies batches to a GPU in a stream of its own, while other streams compute.
 
-    Args:
-        h2d: of the `Transfer`; the copy is queued where the batch is in page-locked memory.
-        convert: what is done with the copy on the device, in the same stream.
+    `h2d` queues the copy where the batch is in page-locked memory; `convert`: what is done with it
+    on the device, in the same stream.
     """
 
     def __init__(self, h2d: Callable[[Any], Any], convert: Callable[[Any], Any]) -> None:
@@ -69,9 +61,8 @@ class StreamCopy:
     def __call__(self, images: Any) -> tuple[Any, Any]:
         """Queue a batch.
 
-        Returns:
-            The result, which the caller's current stream may use from now on; and an event: once it
-            is reached, the memory of `images` may be overwritten.
+        Returns the result, which the caller's current stream may use from now on; and an event:
+        once it is reached, the memory of `images` may be overwritten.
         """
         cuda = self._cuda
         copied, converted = cuda.Event(blocking=True), cuda.Event()
@@ -85,3 +76,6 @@ class StreamCopy:
         # The allocator must not reuse its memory while the other stream reads it.
         result.record_stream(current)
         return result, copied
+
+
+"""Batches to vectors."""

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from experiments.cluster.systems._task import Task
-from wallclock.job.place.cluster import NICENESS
+from wallclock.job.runner.cluster import NICENESS
 
 #: Nothing is sent to the vendor, and a job's output is its report alone. All have the same nodes.
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", **NICENESS}

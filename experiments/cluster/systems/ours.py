@@ -1,4 +1,4 @@
-"""`wallclock embed` in one process, or on Ray (`job/place/cluster.py`)."""
+"""`wallclock embed` in one process, or on Ray (`job/runner/cluster.py`)."""
 
 import sys
 from collections.abc import Mapping

@@ -19,12 +19,12 @@ from harness.corpora.manifest import Manifest
 from harness.digests import sha256_bytes
 from harness.measures import psnr_db
 from harness.protocols.protocol import no_progress
-from harness.spec import Cell, CorpusSpec
+from harness.spec import Cell, CorpusSpec, Recipe
 from tests import making
 from tests.experiments import made
 from tests.making import jpeg
 from wallclock.errors import ImageError, UserError
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages.decode import make as make_decoder
 
 # --- synthetic ------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import pytest
 
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
+from harness.processes import set_threads
+from harness.spec import Recipe
 from tests import making
-from wallclock.machine import set_threads
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 MODEL = ModelSpec("null", "none", input_px=8, dim=16)
 

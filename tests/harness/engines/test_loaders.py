@@ -26,13 +26,13 @@ from harness.engines.third_party import dali, spdl, thread_pool_crop
 from harness.engines.third_party._interface import LoaderSpec
 from harness.measures import psnr_db
 from harness.protocols.fidelity import resize_whole
-from harness.spec import CorpusSpec
+from harness.spec import CorpusSpec, Recipe
 from tests import fake_cuda, making
 from tests.devices import Device
 from tests.fake_cuda import MS
 from wallclock.errors import Unavailable, UserError
 from wallclock.preprocess import Preprocess
-from wallclock.recipe import IMAGENET, ModelSpec, Recipe
+from wallclock.recipe import IMAGENET, ModelSpec
 from wallclock.stages import normalize
 from wallclock.stages.transfer import Transfer
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.filterwarnings(
 PX = 32
 MODEL = ModelSpec("null", "none", input_px=PX)
 SERIAL = Recipe("serial", "simplejpeg", "opencv", "area", batch_size=3)
-THREADS = Recipe("t", "simplejpeg", "torch", "bilinear", "threads", 2, batch_size=3)
+THREADS = Recipe("t", "simplejpeg", "torch", engine="threads", workers=2, batch_size=3)
 OWN = {
     "serial": SERIAL,
     "dataloader": replace(SERIAL, engine="dataloader", workers=2),
@@ -149,7 +149,7 @@ def test_a_missing_libturbojpeg_is_missed_before_the_workers_start(
     images: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "find_libturbojpeg", lambda: None)
-    recipe = Recipe("x", "turbojpeg", "opencv", "linear", "dataloader", 2)
+    recipe = Recipe("x", "turbojpeg", "opencv", "linear", 2, engine="dataloader")
     with pytest.raises(Unavailable, match="libturbojpeg is not installed: apt-get install"):
         open_loader(images, recipe, MODEL, [[0]])
 

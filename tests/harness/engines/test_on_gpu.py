@@ -14,13 +14,13 @@ from harness.engines.event_clock import EventClock
 from harness.engines.inference import OnGpu, OnHost, Span, open_inference
 from harness.engines.pipeline import DeviceStages, null_stages
 from harness.engines.writer import Writer
+from harness.spec import Recipe
 from tests import fake_cuda
 from tests.devices import Device
 from tests.fake_cuda import MS, HostClock
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable
 from wallclock.loader.batch import Batch
-from wallclock.recipe import Recipe
 from wallclock.stages import transfer
 
 # --- event clock ----------------------------------------------------------------------------------

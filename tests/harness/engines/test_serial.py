@@ -23,11 +23,11 @@ from harness.engines.third_party._interface import LoaderSpec
 from harness.measures import psnr_db
 from harness.protocols.fidelity import resize_whole
 from harness.protocols.protocol import no_progress
+from harness.spec import Recipe
 from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError
-from wallclock.recipe import Recipe
 from wallclock.stages.decode import PixelArray
 
 # --- serial ---------------------------------------------------------------------------------------

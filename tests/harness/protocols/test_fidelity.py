@@ -12,10 +12,10 @@ from harness.measures import PSNR_CEILING_DB
 from harness.protocols import fidelity
 from harness.protocols.fidelity import compare_loader_output, resized
 from harness.protocols.protocol import no_progress
-from harness.spec import Cell, Slice
+from harness.spec import Cell, Recipe, Slice
 from tests.harness.engines.conftest import manifest_in
 from wallclock.preprocess import Preprocess
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 MODEL = ModelSpec("null", weights="none", input_px=32)
 PILLOW = Recipe("pillow", "pil", "pil", "bicubic")

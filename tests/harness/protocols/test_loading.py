@@ -17,10 +17,10 @@ from harness.protocols import costs, protocol
 from harness.protocols.costs import batch_transfer, contention, process_counts, step
 from harness.protocols.protocol import Measurement, no_progress, open_corpus
 from harness.protocols.throughput import loading
-from harness.spec import Cell, Slice
+from harness.spec import Cell, Recipe, Slice
 from tests.conftest import FORKS
 from wallclock.errors import UserError
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 # --- loading --------------------------------------------------------------------------------------
 
@@ -30,7 +30,9 @@ pytestmark = FORKS
 MODEL = ModelSpec("null", weights="none", input_px=32, service_ms_per_image=1.0)
 OURS = Recipe("fast", "simplejpeg", "torch", engine="threads", batch_size=4, dct_scale="auto")
 OURS = replace(OURS, normalize_on="device")
-PAPER = Recipe("paper", "simplejpeg", "opencv", "linear", "dataloader", workers=1, batch_size=4)
+PAPER = Recipe(
+    "paper", "simplejpeg", "opencv", "linear", engine="dataloader", workers=1, batch_size=4
+)
 FIDELITY = {"vectors": 0}
 
 

@@ -17,13 +17,13 @@ from harness.engines.pipeline import device_stages
 from harness.processes import ProcessTree
 from harness.protocols import fidelity, protocol, registry, sink_check
 from harness.protocols.sink_check import check_sink
-from harness.spec import Cell, Slice
+from harness.spec import Cell, Recipe, Slice
 from tests.experiments import made
 from tests.harness.engines.conftest import manifest_in
 from tests.test_layers import GROUND
 from wallclock import files
 from wallclock.errors import Unavailable, UserError
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 
 # --- registry -------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ PROTOCOLS = dict.fromkeys(sorted(registry.PROTOCOLS), "serial")
 PROTOCOLS |= {"ladder": "ladder", "nms": "nms", "train_step": "train"}
 digest = cache(files.sha256_file)
 #: Of the product's modules in no package, those that no timed loop runs.
-NOT_TIMED = {"checkpoint", "constraints", "documents", "kept", "metrics", "pretrained"}
+NOT_TIMED = {"checkpoint", "constraints", "documents", "metrics", "pretrained"}
 NOT_TIMED |= {"options", "processor", "progress", "recipe"}
 
 

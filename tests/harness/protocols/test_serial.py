@@ -12,8 +12,8 @@ from harness.engines.pipeline import DeviceStages, device_stages
 from harness.protocols import serial as protocol
 from harness.protocols.protocol import no_progress
 from harness.protocols.throughput import throughput
-from harness.spec import Cell, Slice
-from wallclock.recipe import ModelSpec, Recipe
+from harness.spec import Cell, Recipe, Slice
+from wallclock.recipe import ModelSpec
 
 MODEL = ModelSpec("null", weights="none", input_px=32)
 RECIPE = Recipe("test", batch_size=4)

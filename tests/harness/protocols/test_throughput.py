@@ -16,7 +16,7 @@ from harness.protocols import throughput as throughput_module
 from harness.protocols.protocol import Measurement, no_progress
 from harness.protocols.throughput import plan_batches, throughput
 from harness.records import Record
-from harness.spec import Cell, CorpusSpec, Slice
+from harness.spec import Cell, CorpusSpec, Recipe, Slice
 from tests import devices
 from tests.conftest import FORKS
 from tests.devices import Device
@@ -24,7 +24,7 @@ from tests.experiments import made
 from wallclock.clock import DEVICE_STAGES, STAGES
 from wallclock.errors import UserError
 from wallclock.loader.ring import buffers_for
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages.forward import networks
 
 pytestmark = FORKS

@@ -16,11 +16,12 @@ from harness.engines.writer import open_writer
 from harness.protocols.loop import PassResult, run_pass
 from harness.protocols.protocol import no_progress
 from harness.protocols.throughput import GpuMemory
+from harness.spec import Recipe
 from tests.devices import Device
 from tests.harness.engines.conftest import manifest_in
-from wallclock.infer import open_embedder
+from wallclock.infer.network import open_embedder
 from wallclock.loader.batch import Batch
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec
 from wallclock.stages.forward import networks
 from wallclock.summary import cosine
 

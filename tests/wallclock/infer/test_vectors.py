@@ -154,7 +154,7 @@ def test_an_image_has_its_vector_or_is_a_failure(
         recipe, model = values.resolved_recipe("cpu"), values.resolved_model()
         embedder = overflowing(open_embedder(recipe, model), {right()[seed] for seed in bad})
         if late:
-            patch.setattr("wallclock.job.run.open_inference", lambda e, recipe, put: Late(e, put))
+            patch.setattr("wallclock.job.run.open_inference", Late)
         dataset = Dataset(Folder(out))
         parts = parts_of(0, len(seeds), 4)
         items = list_items(str(folder))

@@ -22,7 +22,7 @@ from wallclock.errors import NotReachedError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.job import apart, embed
 from wallclock.job.dataset import open_existing
-from wallclock.job.place import cluster
+from wallclock.job.runner import cluster
 
 #: Images of the folder.
 N = 41

@@ -23,8 +23,8 @@ from wallclock.errors import ImageError, SourceError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.network import open_embedder
 from wallclock.job import Outcome, embed
-from wallclock.job.place import cluster, node
 from wallclock.job.run import Tally
+from wallclock.job.runner import cluster, node
 from wallclock.job.stores.folder import Folder
 from wallclock.job.versions import versions
 

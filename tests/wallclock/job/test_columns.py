@@ -13,7 +13,8 @@ import pytest
 
 from tests.wallclock.job.conftest import QUICK, Ray, content
 from wallclock.errors import UserError
-from wallclock.job import columns, embed, texts
+from wallclock.job import embed, texts
+from wallclock.job.items import describe_columns
 from wallclock.job.listing import list_items
 
 pytestmark = pytest.mark.usefixtures("read_in_this_process")
@@ -156,7 +157,7 @@ def test_on_a_cluster(make: Make, tmp_path: Path, ray: Ray) -> None:
 
 def test_the_digest_is_of_names_types_and_values(make: Make) -> None:
     def digest(src: Path) -> Any:
-        return columns.described(list_items(str(src)))["carried_values"]
+        return describe_columns(list_items(str(src)))["carried_values"]
 
     changes: list[dict[str, Any]] = [{}, {"more": range(20)}, {"split": ["x"] * 20}]
     changes += [{"label": range(1, 21)}, {"label": pa.array(range(20), pa.int32())}]
@@ -171,7 +172,7 @@ def test_the_digest_is_of_every_row(make: Make, monkeypatch: pytest.MonkeyPatch)
 
     def digest(at: int) -> Any:
         src = make(f"{at}.parquet", label=[1000 if row == at else row for row in range(20)])
-        return columns.described(list_items(str(src)))["carried_values"]
+        return describe_columns(list_items(str(src)))["carried_values"]
 
     rows = 0, 5, 6, 11, 12, 19, 20
     assert len({digest(at) for at in rows}) == len(rows)

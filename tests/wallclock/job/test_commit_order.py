@@ -134,7 +134,7 @@ def test_leftovers_are_removed_under_the_lock(out: Path, events: list[Event]) ->
     (out / ".dataset.json.0.tmp").write_bytes(b"x")
     kept = set(out.rglob("*part-00000*"))
     events.clear()
-    dataset.remove_leftovers()
+    dataset.store.remove_leftovers()
     left = {path for path in out.rglob("*") if path.is_file() and path.name != PUBLISHING}
     assert left == kept
     removed = [event for event in events if event.call == "unlink"]

@@ -27,6 +27,8 @@ KILLS = int(os.environ.get("WALLCLOCK_KILLS", "20"))
 PHASED = """
 import sys
 from wallclock.job.dataset import Dataset
+from wallclock.job.stores.folder import Folder
+from wallclock.job.stores.s3 import S3
 from wallclock.__main__ import main
 
 def phased(name, function):
@@ -37,8 +39,9 @@ def phased(name, function):
         return result
     return call
 
-for name in ("remove_leftovers", "describe", "commit"):
-    setattr(Dataset, name, phased(name, getattr(Dataset, name)))
+METHODS = ((Folder, "remove_leftovers"), (S3, "remove_leftovers"), (Dataset, "describe"))
+for owner, name in (*METHODS, (Dataset, "commit")):
+    setattr(owner, name, phased(name, getattr(owner, name)))
 sys.exit(main())
 """
 

@@ -14,7 +14,7 @@ from tests.wallclock.job.conftest import APART, QUICK, TWINS, Content, content
 from wallclock import native
 from wallclock.job import embed
 from wallclock.job.estimate import loading_processes
-from wallclock.job.place.process import processes_for
+from wallclock.job.runner.process import processes_for
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
 from wallclock.recipe import FAST
@@ -41,7 +41,7 @@ def test_several_processes_load(
 def test_a_job_says_what_nobody_asked_for(
     given: int, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wallclock.job.place.process.processes_for", lambda *_: 2)
+    monkeypatch.setattr("wallclock.job.runner.process.processes_for", lambda *_: 2)
     said = StringIO()
     embed(images, tmp_path / "out", processes=given, console=Console(file=said), **QUICK)
     assert ("wallclock: 2 processes load the images\n" in said.getvalue()) == (given == 0)

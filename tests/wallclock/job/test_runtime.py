@@ -23,11 +23,12 @@ from tests.conftest import ROOT
 from tests.families import FAMILIES
 from wallclock import machine
 from wallclock.errors import UserError
-from wallclock.infer import open_embedder, runtime
+from wallclock.infer import runtime
+from wallclock.infer.network import open_embedder
 from wallclock.job import embed, estimate
 from wallclock.job.dataset import open_existing
-from wallclock.job.place import process
 from wallclock.job.run import Tally
+from wallclock.job.runner import process
 from wallclock.job.settings import JobSettings
 from wallclock.job.start import Outcome
 from wallclock.job.verify import verify

@@ -57,10 +57,10 @@ def test_what_may_still_be_committed_is_kept(
     def slow(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
         if name == "part-00000.parquet" and action == "put_object":
             monkeypatch.setattr(S3, "_call", call)
-            dataset.remove_leftovers()
+            dataset.store.remove_leftovers()
             if late:
                 dataset.commit(0, part(1, 7))
-                dataset.remove_leftovers()
+                dataset.store.remove_leftovers()
         return call(self, action, name, **parameters)
 
     monkeypatch.setattr(S3, "_call", slow)
@@ -109,5 +109,5 @@ def test_two_writers_of_one_part(bucket: str, monkeypatch: pytest.MonkeyPatch) -
     assert tags[0] == tags[1] != tags[2]
     rows = zip(both[0].rows(0)["id"].to_pylist(), both[0].vectors(0)[:, 0], strict=True)
     assert sorted(rows) == [("0", 0), ("1", 1)]
-    both[0].remove_leftovers()
+    both[0].store.remove_leftovers()
     assert len(names(bucket)) == 4

@@ -15,10 +15,10 @@ from wallclock.infer.network import open_embedder
 from wallclock.job.dataset import Dataset
 from wallclock.job.listing import list_items
 from wallclock.job.part import Part
-from wallclock.job.place import cluster
 from wallclock.job.plan import Job, parts_of
 from wallclock.job.run import Run as ShardRun
 from wallclock.job.run import Tally
+from wallclock.job.runner import cluster
 from wallclock.job.settings import JobSettings
 from wallclock.job.stores.folder import Folder
 
@@ -97,7 +97,7 @@ def test_a_commit_that_was_cleaned_up_is_none(
 
     def late(self: Folder) -> Any:
         monkeypatch.setattr(Folder, "_publishing", publishing)
-        dataset.remove_leftovers()
+        dataset.store.remove_leftovers()
         return publishing(self)
 
     monkeypatch.setattr(Folder, "_publishing", late)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -76,8 +77,11 @@ def loaded(items: Any, recipe: Recipe, **options: Any) -> tuple[list[Any], ...]:
     images: list[Any] = []
     failures: list[Any] = []
     infos: list[Any] = []
-    workers = Workers(2, recipe=recipe, limits=Limits(max_pixels=1_000_000))
-    with open_images(items, batch=7, workers=workers, **options) as batches:
+    workers = Workers(2, limits=Limits(max_pixels=1_000_000))
+    with (
+        patch("wallclock.loader.loading.FAST", recipe),
+        open_images(items, batch=7, workers=workers, **options) as batches,
+    ):
         for batch in batches:
             ids += batch.ids
             images += [np.array(image) for image in batch.images]
@@ -138,7 +142,7 @@ def test_hashes(folder: Path) -> None:
     sources = [Source(name, str(folder / name)) for name in FILES]
     batches = []
     for recipe in (FAST, LIBRARIES):
-        options = LoaderOptions(20, replace(recipe, workers=1), hashes=True)
+        options = LoaderOptions.of(20, replace(recipe, workers=1), hashes=True)
         with open_loader(sources, [range(len(sources))], options) as loader:
             (batch,) = loader
             batches.append((batch.ids, batch.images.copy(), batch.extras))

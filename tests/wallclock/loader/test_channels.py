@@ -6,6 +6,7 @@ import random
 import weakref
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from wallclock.stages.augment import Augment
 PHOTOS = Path(__file__).parents[4] / "shared" / "images" / "photos"
 #: What a decode at reduced scale, and torch's resize in place of Pillow's, may cost.
 LEAST_DB = 40.0
-PILLOW = Recipe("pil", decoder="pil", resizer="pil", engine="threads", dct_scale="full")
+PILLOW = Recipe("pil", decoder="pil", resizer="pil", dct_scale="full")
 #: Of each kind of pixels one file.
 KINDS = {
     "RGB": making.jpeg(160, 120, 1, quality=95),
@@ -74,7 +75,8 @@ def test_pixels_are_pillows(mode: str, kind: str) -> None:
     expected = by_pillow(data, mode, size)
     assert (image.shape, image.dtype) == (expected.shape, np.uint8)
     assert psnr_db(image, expected) >= LEAST_DB
-    (exact,) = load([data], size, output=mode, workers=Workers(1, recipe=PILLOW))
+    with patch("wallclock.loader.loading.FAST", PILLOW):
+        (exact,) = load([data], size, output=mode, workers=1)
     np.testing.assert_array_equal(exact, expected)
 
 
@@ -142,7 +144,8 @@ def test_grey_of_a_jpeg_without_luma() -> None:
 def test_grey_photos_pass_the_gate(preprocess: str) -> None:
     paths = sorted(PHOTOS.glob("*.jp*g"))[::46]
     grey = load(paths, output="L", preprocess=preprocess)
-    colour = load(paths, preprocess=preprocess, workers=Workers(recipe=PILLOW))
+    with patch("wallclock.loader.loading.FAST", PILLOW):
+        colour = load(paths, preprocess=preprocess)
     for image, pixels, path in zip(grey, colour, paths, strict=True):
         expected = np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
         assert psnr_db(image, expected) >= LEAST_DB, path.name
@@ -197,11 +200,12 @@ def test_what_has_no_such_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     rgb_only = decode.Decoder("toy", "Toy", (), lambda reuse: decode.make("pil"), scales=True)
     monkeypatch.setitem(decode.DECODERS, "toy", rgb_only)
     for recipe, says in (
-        (FAST.__class__("x", "toy", "pil", engine="threads"), "toy decodes to RGB only; L is for"),
+        (FAST.__class__("x", "toy", "pil"), "toy decodes to RGB only; L is for"),
         (FAST.__class__("x", "pil", "opencv", "area"), "opencv is for RGB, not for L; set resizer"),
     ):
+        monkeypatch.setattr("wallclock.loader.loading.FAST", recipe)
         with pytest.raises(Unavailable, match=says):
-            next(open_images([KINDS["RGB"]], 8, output="L", workers=Workers(1, recipe=recipe)))
+            next(open_images([KINDS["RGB"]], 8, output="L", workers=1))
 
 
 def test_other_geometries_are_of_one_image() -> None:

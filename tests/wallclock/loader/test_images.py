@@ -21,7 +21,9 @@ import pytest
 import torch
 import yaml
 
+from harness import spec
 from harness.engines import pipeline
+from harness.spec import from_fields
 from tests import making
 from tests.conftest import ROOT
 from tests.test_fuzz import mutate, seeds
@@ -81,7 +83,8 @@ def test_the_public_surface_is_lazy() -> None:
 def test_fast_is_the_configurations() -> None:
     configured = yaml.safe_load((ROOT / "conf" / "recipe" / "fast.yaml").read_text("utf-8"))
     changes = {name: configured[name] for name in configured if name not in ("defaults", "device")}
-    assert Recipe(**changes) == FAST
+    assert changes.pop("engine") == "threads"
+    assert from_fields(Recipe, changes) == FAST
 
 
 # --- sources ------------------------------------------------------------------------------------
@@ -172,7 +175,9 @@ def test_closing_does_not_wait_for_a_silent_server(sent: bytes) -> None:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         try:
             url = f"http://127.0.0.1:{server.server_address[1]}/a.jpg"
-            with open_loader([Source("a", url)], [[0]], LoaderOptions(8, replace(FAST, workers=1))):
+            with open_loader(
+                [Source("a", url)], [[0]], LoaderOptions.of(8, replace(FAST, workers=1))
+            ):
                 assert asked.wait(5)
             assert ended.wait(5)
         finally:
@@ -216,7 +221,7 @@ def test_what_validation_refuses_is_refused_here() -> None:
     limits = Limits(max_pixels=4_000_000)
     mutated = [mutate(rng.choice(files), rng, files) for _ in range(200)]
     with open_loader(
-        [Source("", data) for data in mutated], [[*range(200)]], LoaderOptions(8)
+        [Source("", data) for data in mutated], [[*range(200)]], LoaderOptions.of(8)
     ) as loader:
         (batch,) = loader
     reasons = [reason_to_refuse(data, limits) for data in mutated]
@@ -272,7 +277,6 @@ def test_an_epoch_that_is_set_is_in_the_state() -> None:
         ({"epochs": float("inf")}, "epochs=inf: give a whole number"),
         ({"shard": (2, 2)}, "the rank is 0 to 1"),
         ({"shard": 2}, "shard=2: give rank and world size"),
-        ({"workers": Workers(recipe="fats")}, "did you mean fast"),
         ({"output": "flaot32"}, "did you mean float32"),
         ({"output": "bfloat16"}, "use output=torch,bfloat16"),
         ({"augment": Augment(scale=(0.5, 0.6)), "preprocess": "none,crop:8"}, "augment"),
@@ -336,15 +340,12 @@ def test_children_open_their_own(method: str, tmp_path: Path) -> None:
         "import multiprocessing, sys\n"
         "from wallclock.loader.images import open_images\n"
         "from tests import making\n"
-        "from wallclock.loader.output import Workers\n"
-        "from wallclock.recipe import Recipe\n"
         "FILES = [making.jpeg(seed=seed) for seed in range(11)]\n"
-        "PILLOW = Workers(recipe=Recipe('pillow'))\n"
         "def count(_):\n"
-        "    with open_images(FILES, 8, 2, workers=PILLOW) as batches:\n"
+        "    with open_images(FILES, 8, 2) as batches:\n"
         "        return sum(len(batch.ids) for batch in batches)\n"
         "if __name__ == '__main__':\n"
-        "    with open_images(FILES, 8, 2, workers=PILLOW) as batches:\n"
+        "    with open_images(FILES, 8, 2) as batches:\n"
         "        next(batches)\n"
         f"        with multiprocessing.get_context({method!r}).Pool(2) as pool:\n"
         "            print(pool.map(count, range(2)), sum(len(batch.ids) for batch in batches))\n"
@@ -376,7 +377,8 @@ def test_pixels_are_those_of_the_suite(tmp_path: Path) -> None:
 
     manifest = manifest_in(tmp_path, 5)
     model = ModelSpec("null", "none", input_px=8)
-    stages = pipeline.load_stages(FAST, model, manifest)
+    recipe = from_fields(spec.Recipe, {**vars(FAST), "engine": "threads"})
+    stages = pipeline.load_stages(recipe, model, manifest)
     with open_images(tmp_path, 8) as batches:
         (batch,) = batches
     for item, image in zip(manifest.items, batch.images, strict=True):

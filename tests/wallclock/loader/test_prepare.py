@@ -9,12 +9,12 @@ import pytest
 from tests import making
 from wallclock.check import LARGE_PIXELS, ImageInfo
 from wallclock.fetch.sources import SourceReader
+from wallclock.loader.loading import Loading
 from wallclock.loader.prepare import DecodeImage, InPlaceStages, in_place_stages, one_large
-from wallclock.recipe import FAST, Limits, ModelSpec
+from wallclock.recipe import FAST, Limits
 from wallclock.stages import decode, resize
 from wallclock.stages.augment import Augmentation
 
-MODEL = ModelSpec("none", "none", input_px=32)
 #: A quarter of the width, half of the height.
 CROP = Augmentation(0.5, 0.25, 0.25, 0.5, False, 1.0, 1.0, 1.0)
 
@@ -53,14 +53,14 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return recorder
 
 
-@pytest.mark.parametrize(("augment", "stored"), [("none", (300, 400)), ("cpu", None)])
+@pytest.mark.parametrize(("crops", "stored"), [(False, (300, 400)), (True, None)])
 def test_the_resizer_gets_the_size_in_the_file(
-    augment: str, stored: Any, recorder: Recorder
+    crops: bool, stored: Any, recorder: Recorder
 ) -> None:
     """Height first; of a crop, which the file's size does not bound, none."""
-    recipe = replace(FAST, augment=augment)
-    stages = in_place_stages(recipe, MODEL, SourceReader(Limits(), fetches_ahead=False))
-    image = info(400, 300, augmentation=CROP if augment == "cpu" else None)
+    loading = replace(Loading.of(FAST, 32), crops=crops)
+    stages = in_place_stages(loading, SourceReader(Limits(), fetches_ahead=False))
+    image = info(400, 300, augmentation=CROP if crops else None)
     row = np.zeros((32, 32, 3), np.uint8)
     stages.resize_into(image, making.picture(400, 300), stages.as_destination(row))
     assert recorder.asked == [stored]
@@ -69,7 +69,7 @@ def test_the_resizer_gets_the_size_in_the_file(
 @pytest.mark.parametrize(("drawn", "scale"), [(None, 8), (CROP, 2)])
 def test_the_scale_is_of_what_is_used(drawn: Any, scale: int, recorder: Recorder) -> None:
     """400 × 400 leaves 50 px of 40 at 1/8; its crop has 100 px of width, which leave 50 at 1/2."""
-    decode_image = DecodeImage(replace(FAST, augment="cpu"), 32)
+    decode_image = DecodeImage(replace(Loading.of(FAST, 32), crops=True))
     decode_image(info(400, 400, augmentation=drawn), b"data")
     assert recorder.asked == [(b"data", scale, (400, 400))]
 

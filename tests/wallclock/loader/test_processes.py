@@ -35,7 +35,7 @@ from wallclock.loader.processes import ForkedLoader
 from wallclock.recipe import FAST
 
 SIZE = 24
-OPTIONS = LoaderOptions(SIZE)
+OPTIONS = LoaderOptions.of(SIZE)
 
 #: A loader in a process that is killed; it prints the numbers of those that it has started.
 SCRIPT = """
@@ -48,7 +48,7 @@ from wallclock.recipe import FAST
 sources = [Source(path, path) for path in sys.argv[1:]]
 batches = [range(len(sources))] * 100_000
 recipe = replace(FAST, resizer="pil")  # torch takes seconds to import
-with open_loader(sources, batches, LoaderOptions(24, recipe), 3) as loader:
+with open_loader(sources, batches, LoaderOptions.of(24, recipe), 3) as loader:
     for _ in range(5):
         next(loader)
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)
@@ -88,7 +88,7 @@ class Copy(NamedTuple):
 
 
 def load(sources: Sequence[Source], batches: Any, processes: int = 1, **options: Any) -> list[Copy]:
-    with open_loader(sources, batches, LoaderOptions(SIZE, **options), processes) as loader:
+    with open_loader(sources, batches, LoaderOptions.of(SIZE, **options), processes) as loader:
         return [copy_of(batch) for batch in loader]
 
 

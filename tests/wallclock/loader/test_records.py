@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from PIL import Image
 
 import wallclock
 from tests import making
-from wallclock import Augment, Workers, open_images
+from wallclock import Augment, open_images
 from wallclock.errors import ImageError, UserError
 from wallclock.recipe import FAST
 from wallclock.stages.decode import pil
@@ -307,15 +308,14 @@ def test_an_array_is_read_where_it_lies() -> None:
             (batch,) = batches
         np.testing.assert_array_equal(*batch.images)
     kept = array.copy()
+    augment = Augment(size=(30, 40), transform=blacken, random=False)
+    options: Any = {"augment": augment, "preprocess": "squash:30x40,bilinear", "workers": 1}
     for resizer in ("native", "torch", "pil"):
-        workers = Workers(1, recipe=replace(FAST, resizer=resizer))
-        augment = Augment(size=(30, 40), transform=blacken, random=False)
-        options: Any = {
-            "augment": augment,
-            "preprocess": "squash:30x40,bilinear",
-            "workers": workers,
-        }
-        with open_images([array], **options) as batches:
+        recipe = replace(FAST, resizer=resizer)
+        with (
+            patch("wallclock.loader.loading.FAST", recipe),
+            open_images([array], **options) as batches,
+        ):
             (batch,) = batches
         assert not np.any(batch.images[0])
     np.testing.assert_array_equal(array, kept)

@@ -20,6 +20,7 @@ from harness.corpora.manifest import Manifest
 from harness.engines import pipeline
 from harness.engines.loaders import open_threads
 from harness.engines.writer import QUEUE_DEPTH, Writer, open_writer
+from harness.spec import Recipe
 from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from tests.wallclock.loader.while_decoding import while_decoding
@@ -28,10 +29,11 @@ from wallclock.errors import ImageError
 from wallclock.fetch.sources import Source
 from wallclock.loader.batch import Batch
 from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.loader.loading import Loading
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.prepare import BuildInPlace, in_place_stages
 from wallclock.loader.ring import buffers_for
-from wallclock.recipe import FAST, ModelSpec, Recipe
+from wallclock.recipe import FAST
 
 SIZE = MODEL.input_px
 FAILED = st.sets(st.integers(0, 29))
@@ -67,8 +69,8 @@ def test_free_stages_read_but_do_not_decode(tmp_path: Path) -> None:
 def disturbed(seed: int, failures: set[str], crash: str = "") -> BuildInPlace:
     """Workers with random delays, that fail on the images named, and crash at one."""
 
-    def build(recipe: Recipe, model: ModelSpec, reader: Any) -> Any:
-        loader, rng = in_place_stages(recipe, model, reader), random.Random(seed)
+    def build(loading: Loading, reader: Any) -> Any:
+        loader, rng = in_place_stages(loading, reader), random.Random(seed)
 
         def decode(item: Any, data: bytes) -> Any:
             time.sleep(rng.choice([0, 0, 0, 0.0005, 0.003]))
@@ -156,7 +158,7 @@ def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
         inside.release()
 
     while_decoding(monkeypatch, overlap)
-    options = LoaderOptions(SIZE, replace(FAST, workers=4))
+    options = LoaderOptions.of(SIZE, replace(FAST, workers=4))
     with open_loader(photos_in(tmp_path, 8), split(8, 2), options) as loader:
         assert len(list(loader)) == 4
     assert not overlapped
@@ -173,7 +175,7 @@ def test_a_consumer_that_leaves_waits_for_the_workers(
         time.sleep(0.3)
 
     while_decoding(monkeypatch, begin)
-    options = LoaderOptions(SIZE, replace(FAST, workers=2))
+    options = LoaderOptions.of(SIZE, replace(FAST, workers=2))
     with open_loader(photos_in(tmp_path, 2), [[0], [1]], options):
         assert began.wait(30)
 
@@ -183,7 +185,7 @@ def test_small_pictures_do_not_wait_for_a_large_one(
 ) -> None:
     both = threading.Barrier(2, timeout=10)
     while_decoding(monkeypatch, lambda image: both.wait())
-    options = LoaderOptions(SIZE, replace(FAST, workers=2))
+    options = LoaderOptions.of(SIZE, replace(FAST, workers=2))
     with open_loader(photos_in(tmp_path, 2), [[0], [1]], options) as loader:
         assert len(list(loader)) == 2
 
@@ -191,8 +193,8 @@ def test_small_pictures_do_not_wait_for_a_large_one(
 def test_memory_is_bounded_by_the_ring(tiny: Manifest) -> None:
     decoded: list[str] = []
 
-    def build(recipe: Recipe, model: ModelSpec, reader: Any) -> Any:
-        stages = in_place_stages(recipe, model, reader)
+    def build(loading: Loading, reader: Any) -> Any:
+        stages = in_place_stages(loading, reader)
 
         def decode(item: Any, data: bytes) -> Any:
             decoded.append(item.id)

@@ -17,7 +17,8 @@ from typing import Any
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.loaders import open_threads
 from harness.engines.writer import open_writer
-from wallclock.recipe import ModelSpec, Recipe
+from harness.spec import Recipe
+from wallclock.recipe import ModelSpec
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Augmentation: torchvision's crop, one picture from both places, and seeds of the images' own."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -15,12 +16,14 @@ from experiments.train.measure import augment_on_device
 from harness.engines import pipeline
 from harness.engines.loaders import open_loader, to_pixels
 from harness.engines.positions import CyclicPositions
+from harness.spec import Recipe
 from tests import making
 from tests.harness.engines.conftest import MODEL, manifest_in
 from wallclock.check import Inspector
 from wallclock.errors import UserError
+from wallclock.loader.loading import Loading
 from wallclock.loader.prepare import DecodeImage
-from wallclock.recipe import Limits, Recipe
+from wallclock.recipe import Limits
 from wallclock.stages import augment, resize
 from wallclock.stages.augment import Augmentation
 
@@ -121,8 +124,8 @@ def test_jitter_by_hand() -> None:
 
 def test_a_small_crop_is_decoded_at_a_larger_scale() -> None:
     data, limits = making.jpeg(1600, 1200), Limits()
-    recipe = Recipe("x", "simplejpeg", dct_scale="auto", dct_margin=1.0, augment="cpu")
-    decode_image = DecodeImage(recipe, 100)
+    recipe = Recipe("x", "simplejpeg", dct_scale="auto", dct_margin=1.0)
+    decode_image = DecodeImage(replace(Loading.of(recipe, 100), crops=True))
     uncropped = Inspector(limits, "simplejpeg")(0, "a", data)
     assert decode_image(uncropped, data).shape[:2] == (150, 200)
     crop = Augmentation(0, 0, 0.25, 0.25, flip=False, brightness=1, contrast=1, saturation=1)

@@ -23,10 +23,10 @@ from wallclock import open_images
 from wallclock.check import validate
 from wallclock.errors import ImageError, Unavailable
 from wallclock.machine import libjpeg_turbo_version
+from wallclock.preprocess import denominator_for
 from wallclock.recipe import Limits
 from wallclock.stages import decode
 from wallclock.stages.decode import pil, webp
-from wallclock.stages.decode.decoder import Scaling
 from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import extent
 
@@ -307,7 +307,7 @@ class TestScaling:
 
     @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 600), st.floats(1, 5))
     def test_smallest_scale(self, width: int, height: int, target: int, margin: float) -> None:
-        n = Scaling(target, margin).denominator(width, height)
+        n = denominator_for(height, width, margin * target, margin * target)
         assert n in (1, 2, 4, 8)
         if n > 1:
             assert min(-(-width // n), -(-height // n)) >= margin * target
@@ -327,7 +327,7 @@ class TestScaling:
     def test_shape(
         self, name: str, reuse: bool, width: int, height: int, mode: str, **options: Any
     ) -> None:
-        n = Scaling(40, 1.5).denominator(width, height)
+        n = denominator_for(height, width, 60, 60)
         decoder = decode.make(name, scales=True, reuse=reuse)
         pixels = decoder(making.jpeg(width, height, mode=mode, **options), n)
         assert pixels.shape == (-(-height // n), -(-width // n), 3)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.families import FAMILIES
-from wallclock import kept
+from wallclock import files
 from wallclock.errors import Unavailable, UserError
 from wallclock.infer.network import open_embedder
 from wallclock.job.settings import JobSettings
@@ -55,7 +55,7 @@ def folder(made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def entry() -> Path:
-    (entry,) = kept.folder("openvino").iterdir()
+    (entry,) = files.cache_folder("openvino").iterdir()
     return entry
 
 
@@ -171,7 +171,7 @@ def test_the_cache_is_bounded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What was not opened for the longest time goes."""
-    old, new = (kept.folder("openvino") / name for name in ("old", "new"))
+    old, new = (files.cache_folder("openvino") / name for name in ("old", "new"))
     for number, path in enumerate((old, new)):
         path.mkdir()
         with (path / "graph.bin").open("wb") as file:

@@ -11,10 +11,9 @@ from harness.measures import psnr_db
 from tests import making
 from wallclock import native
 from wallclock.errors import ImageError, UserError
-from wallclock.preprocess import Preprocess
+from wallclock.preprocess import Preprocess, denominator_for
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import decode, resize
-from wallclock.stages.decode.decoder import Scaling
 from wallclock.stages.pixels import PixelArray
 
 CHOICES = [(name, choice) for name, choices in INTERPOLATIONS.items() for choice in choices]
@@ -111,7 +110,7 @@ class TestScaled:
     def decode_twice(self, width: int, height: int, amplitude: int) -> tuple[Any, Any]:
         """In full and scaled for 224 px."""
         data = making.encode(noisy(width, height, amplitude), quality=92)
-        scale = Scaling(224, 1.25).denominator(width, height)
+        scale = denominator_for(height, width, 280, 280)
         return decode.make("simplejpeg")(data), decode.make("simplejpeg", scales=True)(data, scale)
 
     def test_closer_to_pillow_than_area_of_the_full_image(self) -> None:

@@ -9,9 +9,9 @@ from tests.wallclock.trace import traces
 from tests.wallclock.trace.traces import decoded, process, resized, thread, trace
 from wallclock.check import ImageInfo
 from wallclock.loader.images import open_images
-from wallclock.loader.place import ChooseScale
+from wallclock.loader.loading import ChooseScale, Loading
 from wallclock.predict.pictures import MARGIN, Target
-from wallclock.preprocess import Preprocess, preprocess_of
+from wallclock.preprocess import preprocess_of
 from wallclock.recipe import FAST
 from wallclock.trace.fixes import geometry_of
 from wallclock.trace.record import ImageKind, Sampled, Trace, Use
@@ -201,7 +201,8 @@ def test_scale(target: Target, source: tuple[int, int], scale: int) -> None:
 @pytest.mark.parametrize("source", [(640, 1280), (1279, 3000), (2560, 2560), (6000, 4000)])
 def test_the_scale_is_the_loaders(mode: str, source: tuple[int, int]) -> None:
     """Of a bilinear resize that keeps the aspect ratio."""
-    choose = ChooseScale(Preprocess.parse(f"{mode}:160,crop:160x160"), FAST.dct_margin)
+    recipe = replace(FAST, preprocess=f"{mode}:160,crop:160x160")
+    choose = ChooseScale(Loading.of(recipe, 224))
     assert Target((160, 160), mode).scale(source) == choose(ImageInfo("x", 1, *source))
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, antialiased, dataloader
-from wallclock.stages.decode import PixelArray, Scaling
+from wallclock.preprocess import denominator_for
+from wallclock.stages.decode import PixelArray
 
 _HOW = "simplejpeg at margin {}, a buffer used again; {}"
 #: Variant → its configuration in words.
@@ -34,8 +35,8 @@ Decoded: TypeAlias = tuple[PixelArray, tuple[int, int], int]
 Resize: TypeAlias = Callable[[PixelArray, tuple[int, int], int, PixelArray], None]
 
 
-def decoder(denominator: Callable[[int, int], int]) -> Callable[[bytes], Decoded]:
-    """Decodes a JPEG to 1/`denominator(width, height)`, into a buffer that is used again."""
+def decoder(side: float) -> Callable[[bytes], Decoded]:
+    """Decodes a JPEG to sides of at least `side` pixels, into a buffer that is used again."""
     import simplejpeg
 
     buffer = np.empty(0, np.uint8)
@@ -43,7 +44,7 @@ def decoder(denominator: Callable[[int, int], int]) -> Callable[[bytes], Decoded
     def decode(data: bytes) -> Decoded:
         nonlocal buffer
         height, width = simplejpeg.decode_jpeg_header(data)[:2]
-        n = denominator(width, height)
+        n = denominator_for(height, width, side, side)
         rows, columns = -(-height // n), -(-width // n)
         if buffer.size < rows * columns * 3:
             buffer = np.empty(rows * columns * 3, np.uint8)
@@ -73,7 +74,7 @@ def resize_exactly(mode: str) -> Resize:
 def load_function(px: int, variant: str) -> Load:
     """Bytes of a JPEG into a row, uint8 (px, px, 3). Not for two threads at a time."""
     how, _, margin = variant.partition(" ")
-    decode = decoder(Scaling(px, float(margin or 1.25)).denominator)
+    decode = decoder(px * float(margin or 1.25))
     if how == "exact":
         resize = resize_exactly("bilinear")
         return lambda data, row: resize(*decode(data), row)

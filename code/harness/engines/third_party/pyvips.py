@@ -12,7 +12,8 @@ import numpy as np
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
 from harness.peers import import_or_unavailable
-from wallclock.stages.decode import PixelArray, Scaling
+from wallclock.preprocess import denominator_for
+from wallclock.stages.decode import PixelArray
 
 #: How far above the target `thumbnail` lets libjpeg scale; it leaves the rest to the filter.
 _MARGIN = 2.0
@@ -23,7 +24,7 @@ def _make(px: int, variant: str) -> Load:
     # The variable VIPS_CONCURRENCY is read once, in the process that forks the workers.
     library.concurrency_set(1)
     library.cache_set_max(0)
-    image_class, scaling = library.Image, Scaling(px, _MARGIN)
+    image_class, side = library.Image, _MARGIN * px
 
     def thumbnail(data: bytes) -> PixelArray:
         image = image_class.thumbnail_buffer(data, px, height=px, size="force", no_rotate=True)
@@ -32,7 +33,7 @@ def _make(px: int, variant: str) -> Load:
     def linear(data: bytes) -> PixelArray:
         header = image_class.jpegload_buffer(data)
         width, height = header.width, header.height
-        shrink = scaling.denominator(width, height)
+        shrink = denominator_for(height, width, side, side)
         image = image_class.jpegload_buffer(data, shrink=shrink) if shrink > 1 else header
         # Of the scaled file, its size in the file counts: the last pixel may be a part of one.
         across, down = px * shrink / width, px * shrink / height

@@ -10,7 +10,7 @@ from harness.engines.third_party._torch import Load, antialiased
 from harness.engines.third_party.dataloader_scaled import decoder, resize_exactly
 from harness.engines.third_party.thread_pool import thread_pool
 from wallclock.preprocess import Preprocess
-from wallclock.stages.decode import PixelArray, Scaling
+from wallclock.stages.decode import PixelArray
 
 #: Pixels decoded along each side, at least, per pixel of the result.
 _MARGIN = 1.5
@@ -28,7 +28,7 @@ def geometry(px: int) -> Preprocess:
 
 def _make(px: int, variant: str) -> Load:
     crop, resize = geometry(px), resize_exactly("bicubic")
-    decode = decoder(Scaling(crop.size[0], _MARGIN).denominator)
+    decode = decoder(_MARGIN * crop.size[0])
     resized = np.empty((0, 0, 3), np.uint8)
 
     def load(data: bytes, row: PixelArray) -> None:

@@ -1,7 +1,7 @@
 """A dataset in a folder; its lock is the kernel's.
 
-Names are relative, with slashes. A part is its row file and, beside that or in `FOLDERS`, its other
-files, all named after the part; those count where the row file is there.
+Names are relative, with slashes. A part is its row file and, in `FOLDERS`, its other files, all
+named after the part; those count where the row file is there.
 """
 
 import fcntl
@@ -38,10 +38,9 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other jobs out.
+        """Keep other jobs out; the kernel releases the lock, also of a process killed -9.
 
-        The kernel releases the lock, also of a process killed -9. Raises UserError: another job has
-        it, or it cannot be written.
+        Raises UserError: another job has it, or it cannot be written.
         """
         try:
             self.out.mkdir(parents=True, exist_ok=True)

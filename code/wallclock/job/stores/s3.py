@@ -186,10 +186,7 @@ class S3:
         return answer
 
     def _call(self, action: str, name: str = "", **parameters: Any) -> Any:
-        """A request's answer, its body read; None: no such object, or the condition is not so.
-
-        Raises UserError: the bucket cannot be reached, or refuses the request.
-        """
+        """A request's answer; None: no such object, or not the condition. Raises UserError."""
         if name:
             parameters["Key"] = self._prefix + name
         try:

@@ -1,13 +1,10 @@
 """Stage `decode`: JPEG bytes to an RGB array, by libraries that agree on the pixels.
 
 One policy for all of them:
-- The result is an array, as in the paper's comparison, so that the stage means the same in every
-  recipe.
 - RGB order, 8 bits; grayscale becomes RGB. Two more modes on request: `L` is grey, of a JPEG its
   luma, from which Pillow's `convert("L")` differs where RGB is clipped; `RGBA` keeps alpha, a
   JPEG is opaque.
-- EXIF orientation is ignored: pixels come as they are stored. (Pillow and libjpeg-turbo do so by
-  default; OpenCV rotates unless a flag forbids it.)
+- EXIF orientation is ignored: pixels come as they are stored.
 - The accurate integer DCT and smooth ("fancy") chroma upsampling, libjpeg-turbo's defaults.
 - Damage is an error: libjpeg-turbo's warnings included, but not damage in bytes on which no pixel
   depends: metadata, and what lies between the segments of a JPEG's header.
@@ -18,13 +15,12 @@ One policy for all of them:
 
 What becomes of other pixels than 8-bit RGB is what Pillow's `convert("RGB")` does, as in
 transformers' `load_image`, with the exceptions that are named here:
-- Alpha is dropped, and not blended with a background: transparent pixels show the colour that is
-  stored below them. Palettes become their colours, the transparent one too.
-- CMYK is converted by Pillow's formula, without a colour profile. YCbCr and LAB of a TIFF are
-  converted; no embedded profile is applied to any image.
-- 1-bit pixels become 0 and 255.
+- Alpha is dropped, and not blended with a background. Palettes become their colours, the
+  transparent one too.
+- CMYK is converted by Pillow's formula; YCbCr and LAB of a TIFF are converted; no embedded profile
+  is applied to any image. 1-bit pixels become 0 and 255.
 - Of 16 bits a sample the high byte counts. Of 16-bit grey Pillow's `convert` clips at 255 instead,
-  which makes nearly all of it white. Colours of 16 bits Pillow cuts to the high byte itself.
+  which makes nearly all of it white.
 - Of an animation the first frame counts, of a TIFF the first page.
 - Refused: a TIFF of floats, of 32-bit, 12-bit or signed integers, or of 16 bits with white as zero,
   whose range no tag states; a camera's raw file, whose first page is a thumbnail.
@@ -32,11 +28,10 @@ transformers' `load_image`, with the exceptions that are named here:
   pixels turned as its own boxes say, which leaves no orientation to apply.
 
 A caller may ask for less than the full size: at 1/`scale`, libjpeg computes 4, 2 or 1 of each
-block's 8 rows and columns. Other scales than these powers of two cost more than they save:
-libjpeg-turbo has no vector code for them (`benchmarks/decode.py`).
+block's 8 rows and columns; for other scales libjpeg-turbo has no vector code.
 
-Importing this package imports no image library: a decoder imports its own when it is made. The
-product has three decoders; `register` adds others, as the benchmark suite does.
+Importing this package imports no image library. The product has three decoders; `register` adds
+others, as the benchmark suite does.
 """
 
 from functools import partial, wraps
@@ -46,7 +41,7 @@ from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.jpeg import read_bare
 from wallclock.native import described as native_module
 from wallclock.stages.decode import native, pil, simplejpeg, webp
-from wallclock.stages.decode.decoder import MODES, Decode, Decoder, Scaling
+from wallclock.stages.decode.decoder import MODES, Decode, Decoder
 from wallclock.stages.decode.picture import Picture
 from wallclock.stages.decode.pil import admit_pixels, make_image
 from wallclock.stages.pixels import PixelArray
@@ -58,7 +53,6 @@ __all__ = [
     "Decoder",
     "Picture",
     "PixelArray",
-    "Scaling",
     "admit_pixels",
     "decode_other",
     "make",
@@ -84,19 +78,15 @@ def register(decoder: Decoder) -> None:
 def make(
     name: str, *, scales: bool = False, reuse: bool = False, resizer: str = "", mode: str = "RGB"
 ) -> Decode:
-    """Return the decoder called `name`, of 1- or 3-component JPEGs.
+    """Return the decoder called `name`, of 1- or 3-component JPEGs, to one of `MODES`.
 
     Args:
         scales: whether it will be asked for less than the full size.
         reuse: decode into a buffer of the decoder's own where the library can; pixels are then
             valid until the next call, and the decoder belongs to one thread.
-        resizer: what takes the pixels next; Pillow's resize takes Pillow's image, without two
-            copies through an array.
-        mode: one of `MODES`.
+        resizer: what takes the pixels next; Pillow's resize takes Pillow's image.
 
-    Raises:
-        UserError: an unknown name.
-        Unavailable: the library is not installed, cannot scale, or has no such mode.
+    Raises UserError: an unknown name; Unavailable: the library is not installed, or cannot.
     """
     decoder = DECODERS[check_name(name, DECODERS, "decoder")]
     if scales and not decoder.scales:
@@ -130,10 +120,7 @@ def name_of(decode: Any) -> str:
 
 
 def make_other(name: str, *, reuse: bool = False, mode: str = "RGB") -> Decode:
-    """Return what decodes any other image where `name` decodes JPEGs; arguments as for `make`.
-
-    Its pixels may be read-only, and not next to each other: see `PixelArray`.
-    """
+    """What decodes any other image where `name` decodes JPEGs; pixels are as of `PixelArray`."""
     decode = image_errors("decode", pil.DECODER.label, partial(_of_any_kind, mode=mode))
     return native.make_png(decode, reuse, mode) if name == "native" else decode
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from wallclock.preprocess import denominator_for
 from wallclock.stages.pixels import PixelArray
 
 #: What pixels may be, as Pillow calls it, and their channels.
@@ -12,9 +11,7 @@ MODES: Mapping[str, int] = {"RGB": 3, "L": 1, "RGBA": 4}
 
 
 class Decode(Protocol):
-    """Bytes of a file to uint8 (h, w, 3) at 1/`scale` of its size; raises `ImageError` for damage.
-
-    In another of `MODES`, (h, w, 1) or (h, w, 4).
+    """Bytes of a file to uint8 (h, w, c) at 1/`scale` of its size; raises `ImageError` for damage.
 
     `scale`: 1, 2, 4 or 8; sides are rounded up. `size`: width and height of the file, where its
     header was parsed before; a decoder may then leave that out.
@@ -27,32 +24,15 @@ class Decode(Protocol):
 
 
 @dataclass(frozen=True)
-class Scaling:
-    """The scale of each image: the smallest of 1/8, 1/4, 1/2, 1 whose sides suffice.
-
-    Both sides are then at least `margin` × `target` px.
-    """
-
-    target: int
-    margin: float
-
-    def denominator(self, width: float, height: float) -> int:
-        """8, 4, 2 or 1, for an image, or the part of it that is used, of this size in the file."""
-        least = max(self.margin, 1.0) * self.target
-        return denominator_for(round(height), round(width), least, least)
-
-
-@dataclass(frozen=True)
 class Decoder:
     """A JPEG decoder. Each is defined in a module that has its name.
 
     `name`: of `recipe.decoder`; `label`: in figures and prose. `libraries`: the distributions that
     it runs; `codec`: the codec's entry of the record's library versions, `libraries[0]` if empty.
     `make` takes whether to decode into a buffer of the decoder's own, and the mode where that is
-    not RGB; it imports the library and raises `Unavailable` where that is not installed. `modes`:
-    those of `MODES` that it decodes to. `scales`: whether it supports `dct_scale=auto`. `strict`:
-    whether every warning of libjpeg-turbo about a plain JPEG is an error, so that no check of the
-    body need come before. `optional`: its libraries are not in requirements/dev.lock.
+    not RGB; it raises `Unavailable`. `modes`: those of `MODES` that it decodes to. `scales`:
+    whether it supports `dct_scale=auto`. `strict`: whether each of libjpeg-turbo's warnings about a
+    plain JPEG is an error. `optional`: its libraries are not in requirements/dev.lock.
     """
 
     name: str

@@ -17,8 +17,7 @@ _LOADING = [threading.Lock() for _ in range(61)]
 class Picture:
     """Uint8 or uint16 (h, w) or (h, w, 2 to 4), or a Pillow image. Stands for the bytes of a file.
 
-    Asked for what it is, it raises ImageError; or whatever Pillow raises of a file that it had
-    opened, and not decoded yet.
+    Asked for what it is, it raises ImageError; or what Pillow raises of a file not decoded yet.
     """
 
     def __init__(self, given: Any) -> None:

@@ -40,9 +40,9 @@ _MOST_METADATA = 1 << 20
 class _Quiet:
     """Ignores warnings, about damage that the strict pass judges or sizes that our limits judge.
 
-    And has Pillow take one block of memory for an image, which can be read where it is, not one for
-    each 16 MB. Both are settings of the process: the first to enter changes them, the last to leave
-    restores them. (`catch_warnings` alone is not safe in threads.)
+    And has Pillow take one block of memory for an image, not one for each 16 MB. Both are settings
+    of the process: the first to enter changes them, the last to leave restores them.
+    (`catch_warnings` alone is not safe in threads.)
     """
 
     def __init__(self) -> None:
@@ -103,9 +103,7 @@ def _silence_libtiff() -> None:
 def open_image(data: bytes, format: str) -> Any:
     """Pillow's image of a file of this format of `formats.sniff`; its pixels are not decoded yet.
 
-    Raises:
-        ImageError: this Pillow has no decoder of the format.
-        OSError, and whatever else Pillow raises: the file is damaged.
+    Raises ImageError: this Pillow has no decoder; whatever else Pillow raises: it is damaged.
     """
     from PIL import Image
 
@@ -164,10 +162,7 @@ def turn_upright(image: Any, orientation: int) -> Any:
 
 
 def load_stored(image: Any) -> Any:
-    """Decode the pixels of an opened image, and return it as they are stored.
-
-    Pillow turns a TIFF upright when it decodes it, and nothing else: a TIFF is turned back.
-    """
+    """Decode the pixels of an opened image, as they are stored: a TIFF is turned back."""
     orientation = stated_orientation(image) if image.format == "TIFF" else UPRIGHT
     image.load()
     return turn_upright(image, {6: 8, 8: 6}.get(orientation, orientation))
@@ -193,10 +188,7 @@ def decode_in_place(data: bytes, mode: str) -> PixelArray:
 
 
 def pixels_of(image: Any, mode: str) -> PixelArray:
-    """Uint8 (h, w, c) of a decoded image of any mode; read-only, and in its memory where it can be.
-
-    Raises ImageError: nothing says what its samples mean.
-    """
+    """Uint8 (h, w, c) of a decoded image; read-only, in its memory where it can. Or ImageError."""
     import numpy as np
 
     _check_samples(image)

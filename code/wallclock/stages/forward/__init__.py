@@ -45,9 +45,8 @@ class NetworkRequest:
 
     `network`: FP32, in host memory, in evaluation mode; a builder may change and move it. `shape`:
     (n, 3, h, w) of a batch. `normalize`: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device;
-    None: batches are normalized already. `cache`: where exported graphs are kept from one process
-    to the next. `opset`: of exported graphs. `calibration`: normalized images (n, 3, h, w) in host
-    memory, for dtype=int8-static.
+    None: batches are normalized already. `cache`: where exported graphs are kept. `calibration`:
+    normalized images (n, 3, h, w) in host memory, for dtype=int8-static.
     """
 
     network: Any
@@ -69,9 +68,8 @@ class Network:
 
     `run` takes a batch on the device (n, 3, h, w), or uint8 (n, h, w, 3) where it normalizes, to
     (n, dim) vectors there; on a GPU it may return before the device is done. `provider`: library,
-    device and precision, or ONNX Runtime's providers. `dtype`: of the parameters or the session.
-    `values`: for the record, `compile_s`, seconds of compilation, capture or session creation (None
-    where there is none); of an exported graph `export_s`, `operators`, `nodes`.
+    device and precision. `values`: for the record, as `compile_s`, seconds of compilation, capture
+    or session creation (None where there is none).
     """
 
     run: Step
@@ -105,9 +103,7 @@ def make(
 ) -> Network:
     """Load a model and make it ready to run as the recipe says; arguments as in `NetworkRequest`.
 
-    `sample`: as `openvino.make` takes it.
-
-    Raises `UserError` for unknown names and for weights that cannot be loaded, with the fix;
+    `sample`: as `openvino.make` takes it. Raises `UserError` for weights that cannot be loaded;
     `Unavailable` where a library, provider or device is missing.
     """
     if model.weights == "none":

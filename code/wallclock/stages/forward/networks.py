@@ -28,10 +28,9 @@ _Loaded: TypeAlias = tuple[Any, tuple[str, ...]]
 def load_network(model: ModelSpec, canvas: Size | None = None) -> Any:
     """The model's network: FP32, in host memory, in evaluation mode.
 
-    Called with `pixel_values`, it returns a `pooler_output` of (n, dim), whatever the architecture;
-    `model.pool` says of what (`pooling`). `canvas`: height and width of its images in pixels; None:
-    squares of the model's input. Raises `UserError` where the weights cannot be loaded or have no
-    such vector, with the fix; `Unavailable` without a library that the model needs.
+    Called with `pixel_values`, it returns a `pooler_output` of (n, dim), as `model.pool` says.
+    `canvas`: height and width of its images; None: squares of the model's input. Raises `UserError`
+    where the weights cannot be loaded or have no such vector; `Unavailable` without a library.
     """
     check_name(model.weights, _LOADERS, "model.weights of a network")
     import_extra("transformers", f"model {model.name}", "embed")
@@ -65,10 +64,7 @@ def _random(model: ModelSpec) -> _Loaded:
 
 
 def _pretrained(model: ModelSpec) -> _Loaded:
-    """The model from a local folder, or from the hub at the pinned revision; safetensors only.
-
-    From a folder: the library itself would ask the hub for files that a model may have.
-    """
+    """From a local folder, or the hub at the pinned revision, which the library would ask again."""
     folder, source = checkpoint.weights_folder_of(model), model.path or model.hub_id
     config = checkpoint.read_json(folder / checkpoint.CONFIG)
     architecture = next(iter(config.get("architectures") or []), "")

@@ -20,9 +20,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from wallclock import checkpoint, kept
+from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError, import_extra, reason_of
-from wallclock.files import pretty_json, sha256_file
+from wallclock.files import cache_folder, cache_key, pretty_json, sha256_file
 from wallclock.preprocess import Preprocess
 from wallclock.pretrained import quiet
 from wallclock.recipe import ModelSpec, Recipe
@@ -42,6 +42,7 @@ _GRAPH, _CHECK, _ABOUT = "graph.xml", "check.npz", "about.json"
 #: Images of the check.
 _N = 8
 _LIBRARIES = ("openvino", "torch", "transformers")
+_CURE = "set runtime=pytorch"
 
 
 def is_kept(model: ModelSpec, recipe: Recipe) -> bool:
@@ -54,13 +55,9 @@ def make(
 ) -> Network:
     """The model's graph from the cache, or converted; it takes batches in host memory.
 
-    Args:
-        recipe: batches are uint8 (n, h, w, 3); the graph normalizes them.
-        sample: by default noise.
-
-    Raises:
-        Unavailable: OpenVINO is not installed, or this CPU does not execute the dtype.
-        UserError: the model does not convert, or the graph's vectors differ from torch's.
+    `sample`: uint8 images (n, h, w, 3) of the check, by default noise. Raises Unavailable: OpenVINO
+    is not installed, or this CPU does not execute the dtype; UserError: the model does not convert,
+    or the graph's vectors differ from torch's.
     """
     import_extra("openvino", "runtime=openvino", "cpu")
     entry = _entry(model, recipe)
@@ -70,14 +67,14 @@ def make(
         images = sample() if sample else _noise(model, recipe)
         about = _convert(model, recipe, images[:_N], entry)
     if "refused" in about:
-        raise UserError(f"{about['refused']}; set runtime=pytorch")
+        raise UserError(about["refused"], _CURE)
     run = _compile(entry, recipe)
     with np.load(entry / _CHECK) as check:
         least = cosine(run(check["images"]), check["vectors"]).min()
     if not least >= LEAST_COSINE[recipe.dtype]:
         why = f"cosine {least:.6f} in {recipe.dtype}, {LEAST_COSINE[recipe.dtype]} at least"
-        cure = f"remove {entry} to convert it again, or set runtime=pytorch"
-        raise UserError(f"OpenVINO's vectors differ from torch's: {why}; {cure}")
+        again = f"remove {entry} to convert it again"
+        raise UserError(f"OpenVINO's vectors differ from torch's: {why} ({again})", _CURE)
     os.utime(entry)
     return Network(
         run,
@@ -100,7 +97,7 @@ def _entry(model: ModelSpec, recipe: Recipe) -> Path:
         names = ("*.json", "*.safetensors")
         paths = sorted(path for name in names for path in files.glob(name))
         depends["files"] = {path.name: sha256_file(path) for path in paths}
-    return kept.folder("openvino") / kept.digest(depends, _LIBRARIES)
+    return cache_folder("openvino") / cache_key(depends, _LIBRARIES)
 
 
 def _read(entry: Path) -> dict[str, str] | None:
@@ -118,10 +115,7 @@ def _read(entry: Path) -> dict[str, str] | None:
 
 
 def _convert(model: ModelSpec, recipe: Recipe, images: PixelArray, entry: Path) -> dict[str, Any]:
-    """Make an entry; a model that does not convert is kept as such. Returns its `about.json`.
-
-    Raises UserError: the cache cannot be written.
-    """
+    """Make an entry, also of a model that does not convert; its `about.json`. Raises UserError."""
     import torch
 
     canvas = Preprocess.parse(recipe.preprocess, model.input_px).canvas
@@ -208,11 +202,11 @@ def _compile(entry: Path, recipe: Recipe) -> Callable[[Any], Vectors]:
     try:
         compiled = _core().compile_model(entry / _GRAPH, "CPU", settings)
     except RuntimeError as error:
-        raise UserError(f"OpenVINO: {reason_of(error)}; set runtime=pytorch") from error
+        raise UserError(f"OpenVINO: {reason_of(error)}", _CURE) from error
     executed = _executed(compiled)
     if executed != {_HINTS[recipe.dtype]}:
         has = " and ".join(sorted(executed))
-        raise Unavailable(f"dtype={recipe.dtype}: this CPU runs it in {has}; set dtype=fp32")
+        raise Unavailable(f"dtype={recipe.dtype}: this CPU runs it in {has}", "set dtype=fp32")
 
     def run(images: Any) -> Vectors:
         vectors: Vectors = compiled(images)[0]

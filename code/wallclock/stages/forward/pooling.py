@@ -5,9 +5,7 @@ token, or the mean of the last map. projection: what the model's `get_image_feat
 the `image_embeds` of a tower saved with its projection. pooler: the pooled output, or an error.
 cls: the class token of the last layer, as the library returns it (of CLIP before its last norm).
 mean: over the last layer's map, or over its tokens without those that precede the patches (class,
-distillation and register tokens).
-
-Where the tokens cannot be told apart by the configuration, nothing is guessed: it is an error.
+distillation and register tokens). Where the tokens cannot be told apart, nothing is guessed.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,12 +31,8 @@ _MOST_CLASS_TOKENS = 2
 def pooled(network: Any, model: ModelSpec, missing: Sequence[str], canvas: Size) -> Any:
     """The network, or its vision tower, that returns the vectors as `pooler_output` (n, dim).
 
-    Args:
-        missing: names of the weights that the model's files lack; they have random values.
-        canvas: height and width of its images in pixels.
-
-    Raises UserError: it has no such vector, weights of it are missing, or it is not `model.dim`
-    wide.
+    `missing`: names of the weights that the model's files lack; they have random values. Raises
+    UserError: it has no such vector, weights of it are missing, or it is not `model.dim` wide.
     """
     if model.pool == "projection":
         network = _projected(network, model, missing)

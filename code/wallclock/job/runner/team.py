@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from wallclock.errors import UserError
-from wallclock.job.place.node import Actor
+from wallclock.job.runner.node import Actor
 from wallclock.outside import printable
 
 #: Seconds after which nodes that have joined are looked for.
@@ -24,10 +24,7 @@ class Member:
 
 
 class Done(NamedTuple):
-    """A call of an actor that has ended: its start, or one with shards.
-
-    `refused`: why it has no value. `lost`: why its actor is lost.
-    """
+    """A call that has ended. `refused`: why it has no value. `lost`: why its actor is."""
 
     member: Member
     shards: Sequence[int]
@@ -46,13 +43,8 @@ class Room(NamedTuple):
 class Team:
     """Actors that are idle, and by its reference each call of those that are busy.
 
-    A node has an actor, or one for each of its GPUs; they have its CPUs, or `workers` each.
-
-    Args:
-        job: the reference of the `Job`.
-        gpu: whether an actor needs a GPU.
-        workers: CPUs of an actor; 0: as many as there are.
-        start: the arguments of `Actor.start`.
+    A node has an actor, or one for each of its GPUs where `gpu`; they have its CPUs, or `workers`
+    each. `job`: the reference of the `Job`. `start`: the arguments of `Actor.start`.
     """
 
     def __init__(self, ray: Any, job: Any, gpu: bool, workers: int, *start: Any) -> None:

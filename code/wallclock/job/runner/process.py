@@ -1,6 +1,5 @@
 """Runs a job in this process. On a cluster: `cluster.py`."""
 
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,18 +25,14 @@ _CHECKED, _TIMED, _WORTH = 8, 32, 1.1
 
 
 class ThisProcess:
-    """This process. `device`: cpu or cuda."""
+    """This process, in the place of a cluster's. `device`: cpu or cuda."""
 
     def __init__(self, settings: JobSettings, console: Console) -> None:
         self.device = settings.resolved_device()
         self._settings, self._console = settings, console
 
     def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:
-        """The job with its runtime, the digest of the model's weights, and what runs.
-
-        With `runtime=auto` the first start decides, and OUT keeps it. Raises UserError: it cannot
-        be had.
-        """
+        """The job with its runtime (`auto`: a first start decides); weights' digest; what runs."""
         say, recipe = partial(print_line, self._console), job.recipe
         sample = partial(estimate.sample_images, job, plan, _CHECKED)
         earns, begun = plan.size(*plan.missing) >= estimate.LEAST, bool(job.dataset.about)
@@ -50,19 +45,15 @@ class ThisProcess:
                 else:
                     self._embedder = open_announced(recipe, job.model, say, sample)
             except UserError as error:
-                if not begun:
+                if not (begun and error.cure):
                     raise
                 # OUT refuses another runtime or dtype.
-                cure = re.sub(r"set (runtime|dtype)=\w+$", "give another OUT", str(error))
-                raise UserError(cure) from error
+                raise UserError(error.reason, "give another OUT") from error
         job = replace(job, recipe=recipe)
         return job, self._embedder.weights_digest, self._embedder.labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
-        """Embed and commit; what was done, and the images per second that the estimate said.
-
-        Raises UserError: more images failed than may, or the disk is full.
-        """
+        """Embed and commit; what was done, and the images per second that the estimate said."""
         measured = estimate.estimate(job, plan, self._embedder)
         expected = measured.predict() if measured else None
         if expected:
@@ -96,10 +87,8 @@ class ThisProcess:
 
 
 def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
-    """How many processes load. 0 given: as many as the expected rate needs (`loading_processes`).
-
-    On a GPU they stay threads unless told: CUDA has started, of which a fork copies a context.
-    """
+    """How many processes load; 0 given: as many as the rate needs, on a GPU one."""
+    # With CUDA started, a fork would copy a context.
     if given or measured is None or job.recipe.device != "cpu" or sys.platform != "linux":
         return given or 1
     return estimate.loading_processes(measured, worker_count(job.recipe))

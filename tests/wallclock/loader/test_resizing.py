@@ -2,8 +2,10 @@
 
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,8 +18,8 @@ from harness.measures import psnr_db
 from tests import making
 from wallclock.check import ImageInfo
 from wallclock.errors import UserError
-from wallclock.loader.output import Workers
-from wallclock.loader.place import ChooseScale, PlaceImage
+from wallclock.loader.loading import ChooseScale, Loading
+from wallclock.loader.resizing import PlaceImage
 from wallclock.preprocess import Preprocess
 from wallclock.recipe import FAST
 
@@ -113,8 +115,9 @@ def test_pngs_are_exact_in_pillow(
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = making.encode(making.picture(width, height, seed=width), "PNG", exif=exif)
-    recipe = FAST.__class__("pil", decoder="pil", resizer="pil", engine="threads", dct_scale="full")
-    (array,), _ = load([data], str(preprocess), workers=Workers(1, recipe=recipe))
+    recipe = replace(FAST, decoder="pil", resizer="pil", dct_scale="full")
+    with patch("wallclock.loader.loading.FAST", recipe):
+        (array,), _ = load([data], str(preprocess), workers=1)
     assert np.abs(array.astype(int) - by_pillow(data, preprocess)).max() <= 2
 
 
@@ -168,6 +171,7 @@ def test_the_scale_leaves_enough_pixels(
 ) -> None:
     """The smallest at which both sides, as they are once upright, have the margin."""
     preprocess = Preprocess.parse(geometry)
+    loading = Loading.of(replace(FAST, preprocess=geometry, dct_margin=margin), 224)
     image = ImageInfo("x", 1, width, height, orientation=orientation)
     is_sideways = preprocess.rotate and orientation > 4
     upright = (width, height) if is_sideways else (height, width)
@@ -179,7 +183,7 @@ def test_the_scale_leaves_enough_pixels(
         return all(math.ceil(side / scale) >= wanted for side, wanted in sides)
 
     expected = next(scale for scale in (8, 4, 2, 1) if scale == 1 or suffices(scale))
-    assert ChooseScale(preprocess, margin)(image) == expected
+    assert ChooseScale(loading)(image) == expected
 
 
 def test_what_is_not_to_be_turned_is_not() -> None:

@@ -1,4 +1,4 @@
-"""An image of any size, resized, cropped, padded and turned upright: to a fixed canvas, or not."""
+"""The resize stage: cropped, padded and turned upright, to a fixed canvas or not."""
 
 from typing import Any
 
@@ -7,28 +7,15 @@ import numpy as np
 from wallclock.check import Image
 from wallclock.errors import ImageError, image_errors
 from wallclock.orientation import orient, oriented_size, stored_placement
-from wallclock.preprocess import Placement, Preprocess, Size, denominator_for
+from wallclock.preprocess import Placement, Preprocess, Size
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import resize
 from wallclock.stages.augment import augmentation_of
 from wallclock.stages.pixels import PixelArray
 
-#: Pixels that a decode at reduced scale leaves along each side, at least, per pixel of the result.
-#: A resize that keeps the aspect ratio shows more of what the scale loses than a squash: with 1.25
-#: the worst of 60 photos had 39.5 dB with bicubic, with 2.0 the worst of 277 had 39.7 dB with
-#: bilinear, with 1.6 38.3 dB with lanczos.
-_LEAST_MARGINS = {"bilinear": 2.5, "bicubic": 1.5, "lanczos": 2.0}
-
 
 class _Upright:
-    """A resizer bound to one geometry, and to the orientation of each image.
-
-    Args:
-        preprocess: the geometry.
-        resizer: `recipe.resizer`; Pillow takes over where it lacks the interpolation.
-
-    Raises Unavailable: the resizer's library is not installed.
-    """
+    """A resizer for one geometry and each image's orientation; Pillow where it lacks a filter."""
 
     def __init__(self, preprocess: Preprocess, resizer: str, size: Size) -> None:
         has_filter = preprocess.interpolation in INTERPOLATIONS[resizer]
@@ -95,10 +82,7 @@ class PlaceImage(_Upright):
 
 
 class KeepShape(_Upright):
-    """The resize stage of a `preprocess` without a crop: every image has a size of its own.
-
-    An image that would be enlarged to more than `most_pixels` has failed.
-    """
+    """The resize stage without a crop, each image to a size of its own, `most_pixels` at most."""
 
     def __init__(self, preprocess: Preprocess, resizer: str, most_pixels: int) -> None:
         super().__init__(preprocess, resizer, preprocess.size)
@@ -128,19 +112,3 @@ def _with_channels(pixels: Any) -> PixelArray:
     """Pillow's image, or an array, as (h, w, c)."""
     array = np.asarray(pixels)
     return array if array.ndim == 3 else array[..., None]
-
-
-class ChooseScale:
-    """The DCT scale of an image: the smallest that leaves enough pixels for its geometry."""
-
-    def __init__(self, preprocess: Preprocess, margin: float) -> None:
-        least = _LEAST_MARGINS[preprocess.interpolation]
-        self._preprocess, self._margin = preprocess, max(margin, least)
-
-    def __call__(self, image: Image) -> int:
-        """8, 4, 2 or 1."""
-        orientation = image.orientation if self._preprocess.rotate else 1
-        upright = oriented_size(image.height, image.width, orientation)
-        rows, columns = self._preprocess.resized(*upright)
-        margin = self._margin
-        return denominator_for(*upright, margin * rows, margin * columns)

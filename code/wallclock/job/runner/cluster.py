@@ -2,15 +2,10 @@
 
 An actor has the loader's threads and the model. A call of it embeds several shards as a job of one
 process does, commits each part itself, and returns what it did: neither pixels nor vectors pass
-through the object store. Several, because the loader starts empty in every call. The list of images
-goes to each node once.
-
-When an actor starts, it looks at SRC, OUT, its code and the model. A node on which that differs
-from the driver's is left out, and so is one that reads nothing of a shard of which the driver can
-read an image. Nodes that join are used.
-
-An actor that is lost loses the shard that it had open, and leaves the rest of its call to others.
-Ray restarts and retries nothing: it would wait for a replacement of a lost node.
+through the object store. When it starts, it looks at SRC, OUT, its code and the model. A node on
+which that differs from the driver's is left out, and so is one that reads nothing of a shard of
+which the driver can read an image. Nodes that join are used. An actor that is lost loses the shard
+that it had open, and leaves the rest of its call to others.
 """
 
 import logging
@@ -32,11 +27,11 @@ from rich.console import Console
 
 from wallclock.errors import UsageError, UserError, first_line, install_hint
 from wallclock.job.dataset import FAILURES
-from wallclock.job.place.node import MARKER, View, can_read_any, view_of_driver
-from wallclock.job.place.process import print_line, show_progress
-from wallclock.job.place.team import Done, Team
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
+from wallclock.job.runner.node import MARKER, View, can_read_any, view_of_driver
+from wallclock.job.runner.process import print_line, show_progress
+from wallclock.job.runner.team import Done, Team
 from wallclock.job.settings import JobSettings
 from wallclock.machine import usable_cores
 
@@ -62,10 +57,7 @@ def check(address: str) -> None:
 
 @contextmanager
 def connected(settings: JobSettings, console: Console) -> Iterator["Cluster"]:
-    """The cluster of the settings while the block runs; in a process of one already, that one.
-
-    Raises UserError: no cluster answers, or it has no such device.
-    """
+    """The cluster of the settings while the block runs. Raises UserError: none answers."""
     with _ray(settings.cluster) as ray, ExitStack() as closing:
         yield Cluster(ray, settings, console, closing)
 
@@ -255,14 +247,10 @@ class Cluster:
 
 
 def next_call(left: Sequence[int], actors: int, most: int) -> Sequence[int]:
-    """The first of the shards that are left, for the next call.
+    """The first of the shards that are left, for the next call: at least 1 and at most `most`.
 
-    Guided self-scheduling (Polychronopoulos and Kuck, 1987) with half of its sizes: a call has its
-    share of half of what is left, so that all actors end at one time. One actor waits for no other:
-    all of its calls are long.
-
-    Args:
-        most: shards of a call; at least 1.
+    Guided self-scheduling (Polychronopoulos and Kuck, 1987) with half of its sizes, so that all
+    actors end at one time. One actor waits for no other: all of its calls are long.
     """
     ahead = 2 if actors > 1 else 1
     return left[: min(-(-len(left) // (ahead * actors)), most)]
