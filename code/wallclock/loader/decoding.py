@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from wallclock.loader.loading import loading_for
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
 from wallclock.preprocess import Preprocess, Size
 from wallclock.recipe import Limits
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _of_thread = threading.local()
 
@@ -55,16 +58,17 @@ def decode(
 
 def loader_for(
     size: int | tuple[int, int] | None = None, preprocess: str | Preprocess = "squash"
-) -> Callable[[Any], Any]:
-    """A function from a path to a Pillow image, for the `loader` of torchvision's `ImageFolder`.
+) -> "Callable[[str | os.PathLike[str]], Image.Image]":
+    """A function from a path to an RGB image, for the `loader` of torchvision's `ImageFolder`.
 
-    It can be pickled, so that worker processes take it. Arguments as those of `decode`.
+    It can be pickled, so that worker processes take it, and raises OSError for an image that cannot
+    be read. Arguments as those of `decode`.
     """
     _ = loading_for(size, preprocess).geometry.canvas  # raises here, not in a worker
     return partial(_load, size=size, preprocess=preprocess)
 
 
-def _load(path: str | os.PathLike[str], **geometry: Any) -> Any:
+def _load(path: str | os.PathLike[str], **geometry: Any) -> "Image.Image":
     from PIL import Image
 
     try:
