@@ -33,7 +33,7 @@ STUDY = (
 )
 #: Behind `wallclock`. `images` is a folder with a photo in it.
 PRODUCT = (
-    ("foo", "no command is called 'foo'", "valid: demo, embed"),
+    ("foo", "no command is called 'foo'", "valid: demo, doctor, embed"),
     ("embd images out", "'embd'", "did you mean embed"),
     ("embed images", "arguments are required: OUT", "usage: wallclock embed SRC OUT"),
     ("embed images out shrad=5", "'shrad'", "did you mean shard"),
