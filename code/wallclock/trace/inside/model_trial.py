@@ -71,7 +71,8 @@ def _try(seen: Pass, name: str) -> str:
             gains.append(times * took_s / changed_s)
     gains.sort()
     n = len(gains)
-    values = gains[n // 2], gains[n // 4], gains[-1 - n // 4], cosine
+    middle = (gains[(n - 1) // 2] + gains[n // 2]) / 2
+    values = middle, gains[n // 8], gains[-1 - n // 8], cosine  # of few pairs, all of them
     return PARTED.join(f"{value:.6g}" for value in values)
 
 
