@@ -31,7 +31,7 @@ CSVS = (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV)
 _PAPERS_SETS = provenance.ROOT / "data" / "paper" / "image-sets.csv"
 
 #: What a job fixes: `wallclock embed` has no settings for these.
-_OF_A_JOB = ("engine", "decoder", "resizer", "interpolation", "dct_scale", "normalize_on")
+_OF_A_JOB = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on")
 #: On a terminal, stages below this share of the time are not named.
 _NAMED_SHARE = 0.01
 
@@ -105,7 +105,8 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
 
 def embed_command(diagnosis: Diagnosis) -> str:
     """The `make embed` command of the fastest recommended setup that a job can run; empty: none."""
-    settings = by_pixels({name: str(getattr(FAST, name)) for name in _OF_A_JOB})
+    chosen = {name: str(getattr(FAST, name)) for name in _OF_A_JOB}
+    settings = by_pixels({"engine": "threads", **chosen})
     row = best(
         row
         for row in diagnosis.of_kind("alone", "stacked")
