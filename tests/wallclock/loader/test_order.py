@@ -24,14 +24,6 @@ class Recorded(LazyBatches):
 # --- batches that are computed when they are indexed ---------------------------------------------
 
 
-def test_lazy_batches_are_a_sequence() -> None:
-    batches = Recorded()
-    assert [batches[index] for index in range(len(batches))] == BATCHES
-    assert list(batches) == BATCHES
-    assert list(reversed(batches)) == BATCHES[::-1]
-    assert batches.index([4, 5]) == 2
-
-
 def test_a_batch_is_computed_when_it_is_indexed() -> None:
     batches = Recorded()
     assert len(batches) == 5
@@ -45,14 +37,6 @@ def test_a_batch_is_computed_when_it_is_indexed() -> None:
 def test_slices_are_those_of_a_list(part: slice) -> None:
     some = Recorded()[part]
     assert (list(some), some.batch_size) == (BATCHES[part], 3)
-
-
-@pytest.mark.parametrize("index", [-6, 5, 6])
-def test_an_index_out_of_bounds_computes_nothing(index: int) -> None:
-    batches = Recorded()
-    with pytest.raises(IndexError, match="out of range"):
-        batches[index]
-    assert not batches.computed
 
 
 def test_largest_batch() -> None:

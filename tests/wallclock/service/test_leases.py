@@ -25,16 +25,6 @@ def hold_message(visibility_s: float = 30) -> tuple[Clock, Leases, Lease]:
     return clock, leases, lease
 
 
-def test_deadline_counts_from_before_the_call() -> None:
-    clock, leases, lease = hold_message()
-    clock.now = 129.9
-    assert leases.usable(lease)
-    clock.now = 130
-    assert not leases.usable(lease)
-    assert leases.expire() == [lease]
-    assert (len(leases), lease.lost) == (0, True)
-
-
 def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
     clock, leases, lease = hold_message()
     clock.now = 109
