@@ -42,7 +42,7 @@ class Bar(NamedTuple):
 
     def __str__(self) -> str:
         drawn = "".join(mark * round(self.shares[name] * _WIDTH) for name, mark in _MARKS.items())
-        return f"{self.title:<32}{drawn:<{_WIDTH + 1}}{format_rate(self.rate)}"
+        return f"{self.title:<32}{drawn:<{_WIDTH + 2}}{format_rate(self.rate)}"
 
 
 def demo() -> None:
