@@ -29,7 +29,9 @@ _SIGNATURE = (
 #: Of such a URL, what says for how long and for what: Azure's, CloudFront's, and others'.
 _TERMS = r"[\w-]*expir\w+|exp|ex|is|oe|hash-algorithm|s[eiprstv]|sip|spr|srt|sk(?:oid|tid|[estv])"
 #: What begins a parameter, also of a URL that is percent-encoded in another one.
-_MARK, _CODED_MARK = r"[?#]|&(?:amp;)?|\\u0026", r"%(?:25)*(?:3f|23|26)"
+_MARK, _CODED_MARK = r"[?#]|&(?:amp;)?|\\u0026", r"%(?P<level>(?:25)*)(?:3f|23|26)"
+#: What ends a percent-encoded parameter. A mark that is encoded once more belongs to its value.
+_CODED_END = r"%(?!(?P=level)(?:25)+2[36])(?:25)*2[36]"
 _REST = r"(?![:;,.)]{1,4}\s)[^&#\s\"'<>]"  # a message goes on behind
 #: Left in the place of a parameter until what is around it has been joined.
 _GONE = "\0\0"
@@ -37,7 +39,7 @@ _GONE = "\0\0"
 
 def _parameters(names: str) -> re.Pattern[str]:
     plain = rf"({_MARK})(?:{names})=(?:(?!\\u0026){_REST})*"
-    coded = rf"({_CODED_MARK})(?:{names})%(?:25)*3d(?:(?!%(?:25)*(?:23|26)){_REST})*"
+    coded = rf"({_CODED_MARK})(?:{names})%(?:25)*3d(?:(?!{_CODED_END}){_REST})*"
     return re.compile(f"{plain}|{coded}", re.IGNORECASE)
 
 

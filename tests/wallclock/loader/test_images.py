@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import random
+import re
 import socketserver
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from tests.conftest import ROOT
 from tests.test_fuzz import mutate, seeds
 from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock.check import sha256, validate
-from wallclock.errors import ImageError, UserError
+from wallclock.errors import ImageError, UserError, install_hint
 from wallclock.fetch.sources import Source
 from wallclock.loader.images import open_images
 from wallclock.loader.opener import LoaderOptions, open_loader
@@ -192,7 +193,7 @@ def test_a_missing_library_is_one_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with (
-        pytest.raises(UserError, match=rf"{library}.*pip install 'wallclock-images\[s3\]'"),
+        pytest.raises(UserError, match=f"{library}.*{re.escape(install_hint('s3'))}"),
         open_images([url]) as batches,
     ):
         next(batches)

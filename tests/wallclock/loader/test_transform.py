@@ -1,5 +1,6 @@
 """A function of the user's own in the workers: what it takes, returns and raises."""
 
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import torch
 from PIL import Image
 
 from tests import making
-from wallclock.errors import ImageError, UserError
+from wallclock.errors import ImageError, UserError, install_hint
 from wallclock.loader.images import open_images
 from wallclock.loader.output import Output, Workers
 from wallclock.stages.augment import Augment
@@ -187,7 +188,7 @@ def test_mistakes_are_one_line(options: dict[str, Any], says: str) -> None:
 
 def test_a_missing_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UserError, match=r"takes=torch needs torch.*wallclock-images\[torch\]"):
+    with pytest.raises(UserError, match=f"needs torch.*{re.escape(install_hint('torch'))}"):
         Augment(transform=np.copy, takes="torch")
 
 
