@@ -293,7 +293,7 @@ def test_only_main_and_settings_know_hydra() -> None:
 
 
 def test_who_draws() -> None:
-    """Of an experiment its figures alone: whoever measures or fills tables needs no matplotlib."""
+    """Of an experiment its figures alone: measuring and filling tables need no matplotlib."""
     drawing = importers("matplotlib")
     figures = {module for module in drawing if re.fullmatch(r"experiments\.\w+\.figure\w*", module)}
     assert figures == set(contents.figure_modules())

@@ -64,5 +64,5 @@ def other_cores(values: Mapping[str, Any]) -> float | None:
 
 
 def is_disturbed(values: Mapping[str, Any], cores: int) -> bool:
-    """Whether a record's pass on so many cores was disturbed; where nobody looked, it was calm."""
+    """Whether a record's pass on so many cores was disturbed; calm where none was looked for."""
     return (other_cores(values) or 0.0) > limit(cores)

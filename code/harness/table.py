@@ -170,7 +170,7 @@ def read_columns(path: Path) -> list[str]:
 
 
 def cell_of(value: object) -> str:
-    """A value as it stands in a table. Raises ValueError if it has no form there."""
+    """A value as a table has it. Raises ValueError if it has no form there."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None:

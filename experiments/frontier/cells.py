@@ -6,7 +6,7 @@ as each system ships it; that of device=cuda (`finish_line`) is the normalized b
 where each batch is waited for: from pinned memory, or left there by a system that decodes there.
 Every image of the set, as the system delivered it first, is compared with Pillow's antialiased
 resize (`n_compared`: records before this rule have the first 64); the least PSNR of any says which
-`level` it reaches (`levels`). A system that reaches none has its row and is nobody's `next`.
+`level` it reaches (`levels`). A system that reaches none has its row, but is never a `next`.
 
 Round one measures every variant of a system under every setup (workers a core, glibc's allocator)
 that its users can choose, in brief passes, interleaved; `other_variants` quotes their median. Round

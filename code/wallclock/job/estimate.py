@@ -43,8 +43,8 @@ def estimate(job: Job, plan: Plan, embedder: Embedder) -> Pipeline | None:
     if plan.size(*plan.missing) < LEAST or job.items.stream:
         return None
     batches = _sample(plan, recipe.batch_size)
-    one = replace(recipe, workers=1)
-    options = LoaderOptions.of(model.input_px, one, limits=job.limits, hashes=True)
+    single = replace(recipe, workers=1)
+    options = LoaderOptions.of(model.input_px, single, limits=job.limits, hashes=True)
     with open_loader(job.items, batches, options) as loader:
         times, forward, failures = _measure(loader, embedder)
     if given_up := [failure for failure in failures if failure.get("unreached") == "all"]:

@@ -43,7 +43,7 @@ def _bytes_of(array: Any) -> bytes:
 
 
 def repeated(column: Any) -> Any:
-    """The texts that are there more than once, `values`, and how often, `counts`; None is none."""
+    """The texts that occur more than once (`values`) and how often (`counts`), without None."""
     # Only a column that is not sorted is counted, in a hash table of Arrow's.
     is_sorted = pc.all(pc.less(column[:-1], column[1:])).as_py() is not False
     counts = pc.value_counts(column[:0] if is_sorted else column)

@@ -400,7 +400,7 @@ def test_placement_decides() -> None:
 def test_placement_by_the_profile_of_a_run(
     request_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with ONNX Runtime before 1.24, of which the paper's is one."""
+    """As with ONNX Runtime before 1.24, such as the paper's."""
     monkeypatch.setattr(ort, "_TELLS", "not_there_yet")
     request = request_for(runtime="onnxruntime")
     nodes = forward.build(request).values["nodes"]
