@@ -141,6 +141,10 @@ def test_stopped_before_the_end_of_an_experiment(
     assert paper(["check", "--pack", str(out / "runs"), "--reference", reference]) == 0
 
 
+def wait_for_cells(n: int, out: Path, process: subprocess.Popen[str]) -> None:
+    wait_until(lambda: len(complete(out)) >= n, process)
+
+
 def kill_worker(process: subprocess.Popen[str], before: int = 0) -> int:
     """Kill the run's next worker after this one; its process id, or 0 where the run has ended."""
     while process.poll() is None:
@@ -173,15 +177,17 @@ def test_five_workers_killed_at_random(
         files = [path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*.*")]
         return {str(path) for path in files if not {"runs", "corpora"} & {*path.parts}}
 
-    began = time.monotonic()
     whole = run_main(*in_folder("whole"), timeout=300)
-    duration = time.monotonic() - began
     assert whole.returncode == 0, whole.stderr
+    n_cells = len(complete(tmp_path / "whole" / "data"))
     rng = random.Random(67)
     for index in range(5):
         name = f"round-{index}"
+        out = tmp_path / name / "data"
         with started(in_folder(name)) as process:
-            time.sleep(rng.uniform(0, 0.8 * duration))
+            n_before = rng.randrange(n_cells - 1)
+            wait_for_cells(n_before, out, process)
+            time.sleep(rng.uniform(0, 0.3))  # in a cell, or between two
             pid = kill_worker(process)
             if twice := index % 2 == 0:
                 assert kill_worker(process, pid)
@@ -192,16 +198,14 @@ def test_five_workers_killed_at_random(
         last = errors.splitlines()[-1]
         assert last.endswith(("", ": killed by SIGKILL (out of memory?)")[twice])
         assert ("crashed once, and was measured at the second try" in last) != twice
-        rows = [
-            row for path in (tmp_path / name / "data").glob("*-*.csv") for row in read_table(path)
-        ]
+        rows = [row for path in out.glob("*-*.csv") for row in read_table(path)]
         assert any(row["status"] == "error" for row in rows) == twice
         assert {"data/claims.csv", "figures/report.html"} < left_by(name)
         again = run_main(*in_folder(name), timeout=300)
         assert again.returncode == 0, again.stderr
         assert f"{int(twice)} cells measured, " in again.stdout
         assert left_by(name) == left_by("whole")
-        compared = diff.compare(tmp_path / "whole" / "data", tmp_path / name / "data", 1e9)
+        compared = diff.compare(tmp_path / "whole" / "data", out, 1e9)
         assert compared.one_sided == []
         for difference in compared.differences:
             assert float(difference.a) != float(difference.b), "a text would raise ValueError"
