@@ -48,6 +48,8 @@ def check(url: str, ports: frozenset[int]) -> None:
         raise PermanentError("the URL's scheme is neither http nor https")
     if not parts.hostname:
         raise PermanentError("the URL has no host")
+    if parts.hostname.startswith("-"):  # resolvers refuse it: a retry would not help
+        raise PermanentError("the URL's host begins with a hyphen")
     if "@" in parts.netloc:
         raise PermanentError("the URL has a user name or a password")
     if ports and port not in ports:

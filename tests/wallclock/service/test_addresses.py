@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.testbed.faults import Faults
@@ -170,6 +170,7 @@ def test_what_is_no_host(host: str) -> None:
     st.text(st.characters(codec="utf-8"), max_size=30),
     st.sampled_from(["", "http://", "https://", "http://[", "http://a@", "http://127.", "http:"]),
 )
+@example("-", "http://")
 @settings(max_examples=25)
 def test_any_text_is_refused_in_one_line(text: str, start: str) -> None:
     """Names resolve to a private address; nothing but `ItemError` is raised."""
