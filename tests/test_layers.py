@@ -39,8 +39,21 @@ PRODUCT = {
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
     *("budget", "checkpoint", "clock", "constraints", "documents", "errors", "files", "formats"),
-    *("isobmff", "jpeg", "machine", "metrics", "native", "options", "orientation"),
-    *("outside", "preprocess", "pretrained", "processor", "progress", "recipe", "summary", "tiff"),
+    "isobmff",
+    "jpeg",
+    "machine",
+    "metrics",
+    "native",
+    "options",
+    "orientation",
+    "outside",
+    "preprocess",
+    "pretrained",
+    "processor",
+    "progress",
+    "recipe",
+    "summary",
+    "tiff",
 }
 #: A traced program loads this package under another name: its modules import each other relatively.
 TRACED = ROOT / "code" / "wallclock" / "trace" / "inside"

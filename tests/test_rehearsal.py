@@ -44,7 +44,10 @@ class Evening:
         settings = [
             *("corpus=abo", f"corpus.endpoint={endpoint}"),
             *(f"max_images.cpu.{name}={N}" for name in ("small_256", "original")),
-            *("device=cpu", "model=null", "model.service_ms=8", "model.service_ms_per_image=3.8"),
+            "device=cpu",
+            "model=null",
+            "model.service_ms=8",
+            "model.service_ms_per_image=3.8",
             *("repeats=1", f"out={self.out}", f"figures={folder}/figures"),
             *("--experiment", EXPERIMENTS),
         ]

@@ -49,9 +49,20 @@ PAPER = "paper"
 #: Columns of the table of verdicts.
 _OF_VERDICT = ("ours", "ours_min", "ours_max", "ratio", "verdict", "reason")
 COLUMNS = (
-    *("id", "experiment", "csv", "row", "column", "kind", "paper_value", "unit"),
+    "id",
+    "experiment",
+    "csv",
+    "row",
+    "column",
+    "kind",
+    "paper_value",
+    "unit",
     *_OF_VERDICT,
-    *("statement", "where", "other_value", "other_where", "note"),
+    "statement",
+    "where",
+    "other_value",
+    "other_where",
+    "note",
 )
 
 #: A tolerance includes its end: 0.63 is within 0.05 of 0.58, though not in binary fractions.

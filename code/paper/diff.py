@@ -132,8 +132,8 @@ def _verdict(
     """`of_a`, `of_b`: lowest and highest repeat of each side; empty where they are not known."""
     if abs(x - y) <= margin:
         return HELD
-    known = of_a and of_b and of_a[0] < of_a[1] and of_b[0] < of_b[1]
-    if known and of_a[0] <= of_b[1] and of_b[0] <= of_a[1]:
+    has_limits = of_a and of_b and of_a[0] < of_a[1] and of_b[0] < of_b[1]
+    if has_limits and of_a[0] <= of_b[1] and of_b[0] <= of_a[1]:
         return INCONCLUSIVE
     return DIFFERS
 

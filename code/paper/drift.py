@@ -29,8 +29,21 @@ from wallclock.progress import CorpusProgress, bars
 from wallclock.summary import quantile
 
 COLUMNS = (
-    *("measure", "a_p50", "a_p90", "b_p50", "b_p90", "shift", "ks", "ks_limit", "drifted"),
-    *("verdict", "a_images", "b_images", "origin", "status", "reason"),
+    "measure",
+    "a_p50",
+    "a_p90",
+    "b_p50",
+    "b_p90",
+    "shift",
+    "ks",
+    "ks_limit",
+    "drifted",
+    "verdict",
+    "a_images",
+    "b_images",
+    "origin",
+    "status",
+    "reason",
 )
 
 #: The statistic of two equal folders exceeds its limit once in a thousand comparisons.

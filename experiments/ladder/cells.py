@@ -58,7 +58,9 @@ REDELIVERY_CSV = "ladder-redelivery.csv"
 TABLES = {CSV: COLUMNS, LATENCY_CSV: LATENCY_COLUMNS, REDELIVERY_CSV: REDELIVERY_COLUMNS}
 TIMED = (
     *(f"experiments.ladder.{name}" for name in ("bed", "mock_module", "parts", "rungs")),
-    *("harness.testbed", "wallclock.predict", "wallclock.service"),
+    "harness.testbed",
+    "wallclock.predict",
+    "wallclock.service",
 )
 _RUNGS = (1, 2, 3, 4, 5)
 #: Of each of a rung's queues, as in the source.

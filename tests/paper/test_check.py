@@ -176,8 +176,8 @@ from harness import provenance
 from harness.protocols import registry
 
 def digest(*names):
-    known = names[: registry.timed_by.__code__.co_argcount]
-    return provenance.code_digest(registry.timed_by(*known))
+    arguments = names[: registry.timed_by.__code__.co_argcount]
+    return provenance.code_digest(registry.timed_by(*arguments))
 
 print(json.dumps({word: digest(*word.split("/")) for word in sys.argv[1:]}))
 """

@@ -24,8 +24,18 @@ OTHER, OTHER_WAITS = "other Python", "other waits"
 WAITING = ("wait", "read", OTHER_WAITS)
 #: Packages that fetch: what they do outside of traced functions is `read`, too.
 _NETWORK = (
-    *("requests", "urllib", "urllib3", "http", "httpx", "httpcore", "aiohttp", "fsspec", "boto3"),
-    *("botocore", "s3fs", "gcsfs"),
+    "requests",
+    "urllib",
+    "urllib3",
+    "http",
+    "httpx",
+    "httpcore",
+    "aiohttp",
+    "fsspec",
+    "boto3",
+    "botocore",
+    "s3fs",
+    "gcsfs",
 )
 #: Of the cores' time, for other programs.
 _MOST_OTHERS = 0.1

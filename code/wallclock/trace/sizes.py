@@ -107,7 +107,7 @@ def _summarize(function: Function, format: str, kinds: Iterable[ImageKind]) -> S
     by_size = sorted(kinds, key=lambda kind: (kind.source[0] * kind.source[1], kind.source))
     count = sum(kind.count for kind in by_size)
     up_to = accumulate(kind.count for kind in by_size)
-    shown = next(kind for kind, n in zip(by_size, up_to, strict=True) if n >= count / 2)
+    middle = next(kind for kind, n in zip(by_size, up_to, strict=True) if n >= count / 2)
     n_bytes = sum(kind.n_bytes for kind in by_size)
-    is_typical = shown.count > _MOST * count
-    return Sizes(function, format, shown.source, shown.made, count, n_bytes, is_typical)
+    is_typical = middle.count > _MOST * count
+    return Sizes(function, format, middle.source, middle.made, count, n_bytes, is_typical)
