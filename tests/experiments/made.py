@@ -124,41 +124,6 @@ def train(device: str = "cpu", **together: Any) -> list[Record]:
     ]
 
 
-def storage() -> list[Record]:
-    """Three repeats of tar: 50, 100 and 200 images a second, evicted in two of the repeats."""
-    made = []
-    for repeat, rate in enumerate((100, 50, 200)):
-        names = ["cold/1/bytes"]
-        unavailable = {}
-        if repeat < 2:
-            names.append("cold/16/bytes")
-        else:
-            unavailable["cold/16/bytes"] = "mincore finds 50% of them in memory"
-        timed = {"n": rate, "cpu_ms": 50 / rate, "cached_share": 0.01, "from_disk_share": 1.0}
-        values = {
-            "passes": dict.fromkeys(names, timed),
-            "unavailable": unavailable,
-            "n_images": 10,
-            "mean_kb": 20.0,
-            "kb_on_disk": 24,
-        }
-        samples = {name: [S] for name in names}
-        tar = record("storage", "forms", "tar", values, {"form": "tar"}, samples)
-        made.append(replace(tar, cell=replace(tar.cell, repeat=repeat)))
-    return made
-
-
-def stage_fixes() -> list[Record]:
-    """Three repeats of a stage that its fix makes 1, 2 and 4 times as fast; one without a GPU."""
-    counts, plain = {"n_plain": 10, "n_fixed": 10}, (20 * MS, 5 * MS, 10 * MS)
-    timed = partial(record, "stage_fixes", "stage_fix")
-    made = [timed("assemble", counts, {}, {"plain": [ns], "fixed": [5 * MS]}) for ns in plain]
-    return [
-        *made,
-        replace(timed("h2d", {}, {}), status="unavailable", reason="needs a GPU", samples={}),
-    ]
-
-
 def nms() -> list[Record]:
     """Two repeats of 100 and of 300 boxes: numpy 2 and 4 times as fast, then 3 and 5 times."""
     values = {
@@ -225,10 +190,10 @@ def cores() -> list[Record]:
 
 
 def ladder() -> list[Record]:
-    """Rungs at 3, 9, 20, 30 and 60 requests a second, with a model at a fifth; arrivals.
+    """Rungs at 3, 9, 20, 30 and 60 requests a second; arrivals.
 
-    One on this box. Of rung 4 at 15 and at 36 a second, latencies of 0.5 and of 2 s; rung 5 at 48
-    was not measured. Redeliveries without a bound and with one.
+    Of rung 4 at 15 and at 36 a second, latencies of 0.5 and of 2 s; rung 5 at 48
+    was not measured.
     """
     mock = {"setup": "mock S3", "callback_ms": 50.0, "duty": 0.05, "rate": 0.0, "share": 0.0}
     mock["usd_per_hour"] = 0.72
@@ -254,40 +219,16 @@ def ladder() -> list[Record]:
         samples = {"wall": [10 * S], **({"latency": [ms * MS] * 10} if ms else {})}
         recipe = Recipe(label, batch_size=32 if number == 5 else 8)
         counted = {**values, "n_loaded": n, "arrived_per_s": changes.get("rate")}
-        if params["setup"] == "model":
-            counted["gpu_util_mean"] = 10.0 * number
         return record("ladder", "ladder", label, counted, params, samples, recipe=recipe)
 
     full = [*enumerate((3.0, 9.0, 20.0, 30.0, 60.0), start=1)]
     late = rung("rung-5-at-0.8", 5, 48, {"rate": 48.0, "share": 0.8}, 100)
     return [
         *(rung(f"rung-{number}", number, rate, {}) for number, rate in full),
-        *(
-            rung(f"model-rung-{number}", number, rate / 5, {"setup": "model", "duty": 0.0})
-            for number, rate in full
-        ),
         rung("rung-5-duty-0.09", 5, 40, {"duty": 0.09}),
-        rung("box-rung-5", 5, 200, {"setup": "this box", "duty": 0.0}),
         rung("rung-4-at-0.5", 4, 15, {"rate": 15.0, "share": 0.5}, 500),
         rung("rung-4-at-1.2", 4, 30, {"rate": 36.0, "share": 1.2}, 2000),
         replace(late, status="error", reason="2 lost", samples={}),
-        *redelivery(),
-    ]
-
-
-def redelivery() -> list[Record]:
-    """Of 900 requests in 40 s, 360 completed without a bound, in 20 s all of them with one."""
-    mock = {"setup": "mock S3", "duty": 0.05, "rung": 2, "rate": 0.0, "visibility_s": 8}
-    counts = {"n_requests": 900, "cores": 4, "rung": 2, "peak_memory_mib": 70.0}
-    without = {"delivered": 3060, "completed": 360, "completed_late": 0}
-    without |= {"accepted": 900, "repeated": 900}
-    bounded = {"delivered": 900, "completed": 900, "completed_late": 450}
-    bounded |= {"accepted": 900, "repeated": 0}
-    made = partial(record, "ladder", "redelivery")
-    params = mock | {"largest_queue_size": 120}
-    return [
-        made("unbounded", counts | without, params | {"queue_size": 0}, {"wall": [40 * S]}),
-        made("bounded", counts | bounded, params | {"queue_size": 120}, {"wall": [20 * S]}),
     ]
 
 

@@ -69,19 +69,6 @@ def test_nothing_is_copied_on_the_host(corpus: Slice) -> None:
         run(corpus, OURS, kind="h2d", seconds=0.02)
 
 
-def test_a_process_that_dies_stops_all(corpus: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, first = limits._decoding, min(os.sched_getaffinity(0))
-
-    def dies(*arguments: Any, **named: Any) -> Any:
-        if os.sched_getaffinity(0) == {first}:
-            raise RuntimeError("fails in one process")
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(limits, "_decoding", dies)
-    with pytest.raises(RuntimeError, match="a process ended with status"):
-        run(corpus, OURS, kind="decode_files", seconds=0.01)
-
-
 def cell_of(sink: str, fsync: bool = False) -> Cell:
     params = {"n_vectors": 300, "dim": 16, "seed": 1, "fsync": fsync}
     recipe = Recipe("test", sink=sink, batch_size=64)
@@ -154,42 +141,3 @@ def test_sync_reaches_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink:
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     sinks.sync_folder(tmp_path)
     assert set(synced) == {path.stat().st_ino for path in [*tmp_path.iterdir(), tmp_path]}
-
-
-def test_sparse_file_counts_its_blocks(tmp_path: Path) -> None:
-    (tmp_path / "dense").write_bytes(b"x" * 10_000)
-    with (tmp_path / "sparse").open("wb") as handle:
-        handle.write(b"x" * 4096)
-        handle.truncate(1 << 30)
-    assert protocol.folder_bytes(tmp_path) < 1 << 20
-    (tmp_path / "sparse").unlink()
-    assert protocol.folder_bytes(tmp_path) == 10_000
-
-
-def test_lmdb_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LMDB says "Input/output error" for both; only a disk without room makes it a full one."""
-    import lmdb
-
-    writer = lmdb_sink.Lmdb(tmp_path / "vectors.lmdb", 4)
-
-    broken = Mock(begin=Mock(side_effect=lmdb.Error("mdb_txn_commit: Input/output error")))
-    monkeypatch.setattr(writer, "_environment", broken)
-    with pytest.raises(lmdb.Error):
-        writer.write(["a"], np.zeros((1, 4), np.float32))
-
-    full = os.statvfs_result((4096, 4096, 1000, 0, 0, 1, 1, 1, 0, 255))
-    monkeypatch.setattr(os, "statvfs", lambda path: full)
-    with pytest.raises(OSError, match="No space left") as caught:
-        writer.write(["a"], np.zeros((1, 4), np.float32))
-    assert caught.value.errno == errno.ENOSPC
-
-
-def test_synthetic_vectors() -> None:
-    (ids, vectors), (again, same), (_, other) = (
-        protocol.synthetic_vectors(1000, 384, seed) for seed in (3, 3, 4)
-    )
-    assert (ids, vectors.tobytes()) == (again, same.tobytes())
-    assert not np.array_equal(vectors, other)
-    assert ({len(identity) for identity in ids}, len(set(ids))) == ({11}, 1000)
-    assert vectors.dtype == np.float32
-    assert abs(float(vectors.std()) - 1) < 0.01

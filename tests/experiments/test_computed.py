@@ -23,10 +23,6 @@ from wallclock.recipe import ModelSpec
 Row = dict[str, Any]
 
 
-def rows_of(records: list[Record]) -> dict[str, Row]:
-    return {str(row["what"]): row for row in analytic.tables(records)[analytic.CSV]}
-
-
 def test_source_to_the_printed_digits() -> None:
     rows = [row for row in analytic.source_rows() if row["printed_utilization"]]
     assert [row["batch_size"] for row in rows] == [32, 64, 128, 256, 512, 1024, 35]
@@ -39,32 +35,6 @@ def test_source_to_the_printed_digits() -> None:
     assert (round(row["accelerator_img_per_s"]), row["transform_img_per_s"]) == (21806, 4000)
     assert "5,300 and 850" in row["note"]
     assert round(row["crossover_batch"]) == 22
-
-
-@pytest.mark.parametrize(
-    ("scenario", "size", "utilization", "bottleneck", "workers"),
-    [
-        ("workers: 16", 256, 36.7, "transform", 44),
-        ("workers: 16", 32, 100.0, "accelerator", 11),
-        ("workers: 32", 512, 50.5, "storage", 56),
-        ("samples of 5 MB", 256, 1.8, "transform", 437),
-        ("DALI at 50 GB/s", 512, 50.5, "storage", None),
-    ],
-)
-def test_sources_scenarios_against_every_wall(
-    scenario: str, size: int, utilization: float, bottleneck: str, workers: int | None
-) -> None:
-    """The source's 100 % with DALI holds for transform against step, not for one drive."""
-    (row,) = (
-        row
-        for row in analytic.source_rows()
-        if (row["scenario"], row["batch_size"]) == (scenario, size)
-    )
-    assert round(100 * row["utilization_all_walls"], 1) == utilization
-    assert (row["bottleneck"], row["workers_needed"]) == (bottleneck, workers)
-    if scenario.startswith("DALI"):
-        assert row["utilization"] == 1
-        assert row["crossover_batch"] is None
 
 
 @pytest.mark.parametrize("part", ["step", "contention"])
@@ -105,17 +75,6 @@ def test_a_rate_above_its_ceiling_says_so(rates: tuple[float, ...], reason: str)
     assert rows["loader"]["reason"] == reason
 
 
-def test_grid_has_mock_models_without_a_gpu(grid: Grid) -> None:
-    cells = grid("limits", "repeats=1")
-    assert len({cell.label for cell in cells}) == len(cells)
-    ends = [cell for cell in cells if cell.params["what"] == "end_to_end"]
-    passes = [(cell.recipe.name, cell.model.service_ms_per_image) for cell in ends]
-    assert passes == [("fast", 10.0), ("fast", 0.2), ("optimized", 0.2)]
-    assert {cell.params["allocator"] for cell in cells} == {"keep"}
-    rounds = [cell.params["batches"] / cell.recipe.workers for cell in ends if cell.recipe.workers]
-    assert min(rounds) >= 10, "work in progress at either end must be negligible"
-
-
 # --- suite ----------------------------------------------------------------------------------------
 
 
@@ -142,11 +101,6 @@ def records() -> list[Record]:
 
 def rows(measured: list[Record]) -> dict[object, Row]:
     return {row["what"]: row for row in suite.tables(measured)[suite.CSV]}
-
-
-def test_nothing_runs(grid: Grid) -> None:
-    assert grid("suite") == []
-    assert set(contents.record_sources("suite")) == {"suite", *suite.PASSES}
 
 
 def test_other_passes_do_not_count() -> None:
@@ -179,7 +133,3 @@ def test_a_pass_that_was_not_measured_leaves_no_sum() -> None:
 
 
 # --- fleet ----------------------------------------------------------------------------------------
-
-
-def test_without_a_measured_loader_there_is_no_table() -> None:
-    assert fleet.tables([]) == {}

@@ -250,70 +250,6 @@ def test_images_that_are_not_in_memory(
     assert diagnose.second_round(plan, {**options, "prove": False}, records) == []
 
 
-def test_a_cold_pass_is_part_of_a_diagnosis(plan: Plan, options: dict[str, Any]) -> None:
-    cells = diagnose.cells(plan, options)
-    (cold,) = [cell for cell in cells if cell.protocol == "storage"]
-    assert cold.params["readers"] == [1, 4, 16]
-    assert cold.images == cells[0].images
-
-
-@pytest.mark.parametrize(
-    ("better", "more", "threads"),
-    [(64, [], [64]), (16, [], [64, 16]), (128, [128], [64]), (8, [8], [64, 8])],
-)
-def test_loading_is_measured_within_twice_each_batch_size(
-    options: dict[str, Any], better: int, more: list[int], threads: list[int]
-) -> None:
-    sizes = {**options["better"], "batch_size": {"cpu": better}}
-    planned = fixes.scenarios(
-        {**options, "better": sizes}, options["recipe"], 2, Folder(has_jpegs=True)
-    )
-    measured = [scenario.recipe for scenario in fixes.loaders(planned)]
-    loaders = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
-    assert loaders == [
-        *(("pil", "bilinear", "host", size) for size in (32, *more)),
-        *(("native", "bilinear", "host", size) for size in (32, *more)),
-        *(("native", "bilinear", "device", size) for size in threads),
-    ]
-    assert len({recipe.name for recipe in measured}) == len(measured)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "share", "sizes"),
-    [(3, 1.0, [1, 8, 16, 32]), (6, 0.5, [1, 8, 16]), (99, 1 / 6, [1, 8])],
-)
-def test_few_images_get_less_time_and_smaller_batches(
-    plan: Plan, options: dict[str, Any], wanted: int, share: float, sizes: list[int]
-) -> None:
-    step = {**options["step"], "batch_sizes": {"cpu": [1, 8, 16, 32]}}
-    images = {"original": wanted}
-    grid = diagnose.cells(plan, {**options, "images": images, "step": step, "prove": False})
-    params = {cell.protocol: cell.params for cell in grid}
-    seconds = options["loading"]["seconds"], options["step"]["seconds"]["cpu"]
-    assert params["contention"]["seconds"] == pytest.approx(share * seconds[0])
-    kept = params["step"]["batch_sizes"]
-    assert (params["step"]["seconds"], kept) == (pytest.approx(share * seconds[1]), sizes)
-
-
-def test_loading_of_a_check_is_measured_if_no_other_is(options: dict[str, Any]) -> None:
-    checks = {**options, "prove": True, "checks": [{"decoder": "opencv", "batch_size": 8}]}
-    measured = fixes.loaders(fixes.scenarios(checks, options["recipe"], 2, Folder(has_jpegs=True)))
-    recipes = [scenario.recipe for scenario in measured]
-    assert [r.batch_size for r in recipes if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
-
-
-def test_costs_are_measured_in_passes_apart_in_time(plan: Plan, options: dict[str, Any]) -> None:
-    """The runner measures one repeat of all cells after the other."""
-    cells = diagnose.cells(plan, options)
-    passes: dict[int, list[str]] = {}
-    for cell in cells:
-        if cell.protocol in ("contention", "batch_transfer", "step"):
-            passes.setdefault(cell.repeat, []).append(cell.label)
-    assert list(passes) == [0, 1, 2]
-    assert passes[0] == passes[1] == passes[2]
-    assert {cell.repeat for cell in cells if cell.protocol in ("storage", "image_stats")} == {0}
-
-
 def measured_costs(plan: Plan, options: dict[str, Any], others: float) -> list[Record]:
     """What `cells` planned, with costs that are all alike while others took so many cores."""
     loading, transfer, step = test_predict.costs()
@@ -359,13 +295,3 @@ def test_every_prediction_has_a_cell_to_prove_it(plan: Plan, options: dict[str, 
     assert passes == sorted(passes), "those of one prediction are apart in time"
     images = records[0].cell.images
     assert {cell.images.n for cell in proofs} == {images.n}, "whose costs were measured"
-
-
-def test_a_sample_is_seeded_and_a_larger_one_keeps_the_smaller(plan: Plan) -> None:
-    samples = {}
-    for n in (1, 2, 3):
-        corpus = plan.sample({"original": n})
-        samples[n] = [item.id for item in plan.manifest(corpus).items]
-    assert samples[3][:2] == samples[2]
-    assert samples[2][:1] == samples[1]
-    assert sorted(samples[3]) == ["0.jpg", "1.jpg", "2.jpg"]

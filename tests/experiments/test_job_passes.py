@@ -138,13 +138,6 @@ def test_rows_and_counts(tmp_path: Path) -> None:
     assert counts == {"lost": 2, "delivered": 1, "doubled": 1}
 
 
-def test_not_installed_names_the_fix(tmp_path: Path) -> None:
-    absent = replace(systems.SYSTEMS["daft"], distribution="no_such_library")
-    with pytest.raises(Unavailable, match="not installed: make setup-cluster"):
-        absent.check()
-    assert absent.installed() == "no no_such_library"
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", systems.SYSTEMS)
@@ -232,11 +225,6 @@ def test_a_step_learns_alike_from_alike(networks: list[Tiny]) -> None:
     torch.testing.assert_close(same, once)
 
 
-def test_floats_are_not_augmented_on_the_device() -> None:
-    with pytest.raises(UserError, match="normalize_on=device"):
-        Trainer(TRAIN_MODEL, replace(RECIPE, augment="device", normalize_on="host"))
-
-
 @pytest.mark.parametrize("place", ["none", "device"])
 def test_parts_of_a_step_by_batch_size(place: str, tmp_path: Path) -> None:
     samples = train_step(cell_of("train_step", augment=place), tmp_path, no_progress).samples
@@ -263,14 +251,6 @@ def test_a_mock_model_has_nothing_to_train(corpus: Slice, tmp_path: Path) -> Non
         cell = replace(cell_of("train", corpus), model=ModelSpec("null", "none"))
         with pytest.raises(Unavailable, match="nothing to run"):
             measure(cell, tmp_path, no_progress)
-
-
-@pytest.mark.slow
-def test_resnet50_has_its_25_million_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    network = training.resnet50(0)
-    assert network.training
-    assert sum(value.numel() for value in network.parameters()) == 25_557_032
 
 
 @pytest.mark.cuda

@@ -26,37 +26,9 @@ def rows_of(records: list[Record]) -> dict[str, dict[str, Any]]:
     return {str(row["part"]): row for row in train.tables(records)[train.CSV]}
 
 
-def test_grid(grid: Grid) -> None:
-    cells = grid("train", "repeats=3", "experiment.train.batch_sizes=[8,2]")
-    by = {name: [c for c in cells if c.protocol == name] for name in {c.protocol for c in cells}}
-    assert Counter(cell.protocol for cell in cells) == {"train_step": 9, "loading": 15, "train": 18}
-    base, *changed = (cell.recipe for cell in by["train"] if cell.repeat == 0)
-    assert (base.batch_size, base.workers, base.augment, base.dtype) == (8, 2, "cpu", "fp32")
-    for recipe in changed:
-        names = ("batch_size", "workers", "augment", "dtype")
-        assert sum(getattr(recipe, name) != getattr(base, name) for name in names) == 1
-    assert {cell.recipe.augment for cell in by["train_step"]} == {"none", "device"}
-    assert all(cell.params["batch_sizes"] == [2, 8] for cell in by["train_step"])
-    assert {cell.model.weights for cell in cells} == {"none"}, "model=null is for tests"
-    assert all(cell.recipe.normalize_on == "device" for cell in cells)
-
-
 def test_an_unknown_place_of_the_augmentation(grid: Grid) -> None:
     with pytest.raises(UserError, match=re.escape("no experiment.train.augment is called 'gpu'")):
         grid("train", "experiment.train.augment=[gpu]")
-
-
-def test_rows() -> None:
-    rows = rows_of(made.train())
-    assert rows["loader"]["img_per_s"] == pytest.approx(38)
-    step = rows["step"]
-    assert (step["step_ms"], step["backward_ms"], step["augment_ms"]) == (80, 40, None)
-    assert step["img_per_s"] == pytest.approx(50)
-    job = rows["together"]
-    shares = [job[f"{name}"] for name in ("utilization", "wait_share", "slowed_share")]
-    assert shares == pytest.approx([0.4, 0.4, 0.2])
-    assert job["limited_by"] == "decode"
-    assert train.tables([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -89,42 +61,17 @@ def test_a_part_that_failed(failed: str) -> None:
 # --- cores ----------------------------------------------------------------------------------------
 
 
-def on(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    """Plan for a machine with so many cores."""
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [(1, {1}), (3, {1, 2, 3}), (12, {1, 2, 4, 8, 12}), (32, {1, 2, 4, 8, 16})],
+)
+def test_all_cores_are_measured_where_they_are_no_power(
+    grid: Grid, monkeypatch: pytest.MonkeyPatch, n: int, expected: set[int]
+) -> None:
     machine = provenance.machine() | {"cores": n}
     monkeypatch.setattr(provenance, "machine", lambda: machine)
-
-
-class TestGrid:
-    def test_every_system_on_every_number_of_cores(
-        self, grid: Grid, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        on(monkeypatch, 4)
-        draft = "experiment.cores.systems.pil-draft.workers_per_core=4"
-        cells = grid("cores", "repeats=3", "corpus.image_set=small_256", draft)
-        assert len(cells) == 3 * 3 * 7
-        by_label = {cell.label: cell for cell in cells}
-        assert {cell.params["pinned_cores"] for cell in cells} == {1, 2, 4}
-        draft_4 = by_label["pil-draft-4"]
-        assert (draft_4.recipe.workers, draft_4.params["allocator"]) == (16, "keep")
-        assert by_label["ours-2"].recipe.workers == 0, "as many threads as cores"
-        assert {cell.recipe.device for cell in cells} == {"cpu"}
-        jobs = [by_label[f"{name}-4"].params["settings"]["processes"] for name in cores.EMBED]
-        assert jobs == [1, 4]
-        counts = [by_label[f"embed-threads-{n}"].params["n"] for n in (1, 2, 4)]
-        assert counts == [8000, 16000, 32000]
-        assert by_label["embed-threads-1"].model.weights == "none"
-
-    @pytest.mark.parametrize(
-        ("n", "expected"),
-        [(1, {1}), (3, {1, 2, 3}), (12, {1, 2, 4, 8, 12}), (32, {1, 2, 4, 8, 16})],
-    )
-    def test_all_cores_are_measured_where_they_are_no_power(
-        self, grid: Grid, monkeypatch: pytest.MonkeyPatch, n: int, expected: set[int]
-    ) -> None:
-        on(monkeypatch, n)
-        cells = grid("cores", "corpus.image_set=small_256")
-        assert {cell.params["pinned_cores"] for cell in cells} == expected
+    cells = grid("cores", "corpus.image_set=small_256")
+    assert {cell.params["pinned_cores"] for cell in cells} == expected
 
 
 def table(records: Sequence[Any]) -> dict[tuple[Any, Any], Mapping[str, Any]]:
@@ -178,21 +125,6 @@ def test_grid_of_cluster(grid: Grid) -> None:
     assert {cell.model.service_ms for cell in cells} == {0}
 
 
-def test_grid_of_some_systems(grid: Grid) -> None:
-    with pytest.raises(UserError, match="did you mean daft"):
-        grid("cluster", "experiment.cluster.systems=[dafd]")
-
-
-def test_grid_of_an_image_set(grid: Grid) -> None:
-    cells = grid("cluster", "experiment.cluster.images={original: 20}")
-    assert {cell.images.image_set for cell in cells if cell.images} == {"original"}
-
-
-def test_an_unknown_image_set(grid: Grid) -> None:
-    with pytest.raises(UserError, match="did you mean original"):
-        grid("cluster", "experiment.cluster.images={originals: 20}")
-
-
 def test_what_ray_costs_our_own_job() -> None:
     """100 a second on Ray, 90 to 110; 125 in one process, 120 to 130."""
     records = made.cluster()
@@ -213,11 +145,3 @@ def test_what_ray_costs_our_own_job() -> None:
     assert rows["ours"]["pass_s"] == 1
     said = cluster.sentence(MeasuredRows(lambda csv: [rows["ours-ray"]]))
     assert said == "Ray costs wallclock 20.0 % of one process's rate [8.3 %, 30.8 %]"
-
-
-def test_damaged_files() -> None:
-    rows = {str(row["system"]): row for row in cluster.tables(made.cluster())[cluster.CSV]}
-    names = ("damaged", "aborted", "rows_lost", "errored_rows_lost", "damaged_delivered")
-    assert [rows["ours-ray"][name] for name in names] == [5, "no", 0, None, 0]
-    assert [rows["ray-images"][name] for name in names] == [5, "OSError: cut", None, 45, 0]
-    assert rows["daft"]["aborted"] is None

@@ -73,42 +73,6 @@ def test_second_round_is_at_shares_of_what_was_measured(tmp_path: Path) -> None:
     assert {cell.params["duty"] for cell in cells} == {0.05, 0.09}
 
 
-def test_rows() -> None:
-    tables = ladder.tables(made.ladder())
-    rows = {row["what"]: row for row in tables[ladder.CSV]}
-    gains = [rows[f"rung-{n}"].get("speedup_vs_previous") for n in (1, 2, 3, 4, 5)]
-    assert gains == [None, *(pytest.approx(gain) for gain in (3, 20 / 9, 1.5, 2))]
-    assert rows["rung-4"]["error"] == pytest.approx(28 / 30 - 1)
-    assert [rows[f"rung-{n}"]["source_per_s"] for n in (3, 4, 5)] == [21, 28, None]
-    assert rows["rung-4"]["usd_per_million"] == pytest.approx(0.72 / 3600 / 30 * 1e6)
-    assert rows["rung-4"].get("cpu_util_mean") is None
-    duties = {name: rows[name]["duty"] for name in ("rung-4", "rung-5", "rung-5-duty-0.09")}
-    assert duties == {"rung-4": None, "rung-5": 0.05, "rung-5-duty-0.09": 0.09}
-    assert rows["rung-5-duty-0.09"]["speedup_vs_previous"] == pytest.approx(40 / 30)
-    box = rows["box-rung-5"]
-    assert (box["device"], rows["rung-1"]["device"]) == ("Test CPU (4 cores)", ladder.MOCK)
-    assert (box["predicted_per_s"], box.get("speedup_vs_previous")) == (None, None)
-    assert box["cpu_ms_per_request"] == pytest.approx(2.5)
-    assert (box["kb_per_request"], box["wasted_share"], box["bed_ms_per_request"]) == (10, 0.025, 5)
-    assert (box["cpu_util_mean"], box["gpu_util_mean"], box["weights"]) == (6.25, None, None)
-    assert "usd_per_million" not in box or box["usd_per_million"] is None
-
-
-def test_a_gpu_has_its_use_and_its_price() -> None:
-    record = next(record for record in made.ladder() if record.cell.label == "model-rung-4")
-    machine = made.MACHINE | {"gpus": [{"name": "Tesla T4"}]}
-    record = replace(
-        record,
-        cell=replace(record.cell, recipe=replace(record.cell.recipe, device="cuda")),
-        values={**record.values, "gpu_util_mean": 31.0, "gpu_used_gib": 1.5},
-        environment={"machine": machine, "cost": {"device": "T4", "usd_per_hour": 0.72}},
-    )
-    (row,) = ladder.tables([record])[ladder.CSV]
-    assert (row["device"], row["device_kind"]) == ("Tesla T4", "cuda")
-    assert (row["gpu_util_mean"], row["gpu_used_gib"], row["usd_per_hour"]) == (31, 1.5, 0.72)
-    assert row["usd_per_million"] == pytest.approx(0.72 / 3600 / 6 * 1e6)
-
-
 def test_the_knee_is_the_highest_rate_within_the_bound() -> None:
     rows = ladder.tables(made.ladder())[ladder.LATENCY_CSV]
     low, high, failed = rows
@@ -135,16 +99,3 @@ def test_the_mocks_price_is_that_of_the_sources_machine(tmp_path: Path) -> None:
     table = read_table(provenance.ROOT / "data" / "paper" / "fleet.csv")
     prices = {row["input"]: row["value"] for row in table}
     assert prices["g4dn.2xlarge usd_per_hour"] == options["mock_usd_per_hour"]
-
-
-def test_the_sentence_gives_the_range_of_all_duties() -> None:
-    rows = ladder.tables(made.ladder())[ladder.CSV]
-    text = ladder.sentence(MeasuredRows(lambda csv: rows if csv == ladder.CSV else []))
-    assert text.startswith(
-        "on mock S3 the service answers 40 to 60 requests per second, 1.33× to 2.00× rung 4, "
-        "for $3.33 to $5.00 a million: "
-    )
-    without = [{**row, "usd_per_million": None} for row in rows if row["rung"] == 5]
-    text = ladder.sentence(MeasuredRows(lambda csv: without if csv == ladder.CSV else []))
-    assert "1.33× to 2.00× rung 4: by" in text
-    assert ladder.sentence(MeasuredRows(lambda csv: [])) == ""

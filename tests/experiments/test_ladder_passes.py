@@ -163,17 +163,6 @@ def answer_backlog(work: Path, queue_size: int, seconds: float) -> dict[str, Any
 
 
 @pytest.mark.slow
-def test_without_a_bound_messages_come_again(tmp_path: Path) -> None:
-    values = answer_backlog(tmp_path, queue_size=0, seconds=2.5 * VISIBILITY_S)
-    assert values["wall_s"] >= 2.5 * VISIBILITY_S
-    assert values["completed"] < N, "at most 50 a second for as long as the timeout"
-    assert values["completed_late"] < 50
-    # What was left was delivered again when the timeout was over, twice.
-    assert values["delivered"] >= N + (N - values["completed"])
-    assert values["accepted"] <= N
-
-
-@pytest.mark.slow
 def test_with_the_bound_all_are_completed(tmp_path: Path) -> None:
     """How often each comes depends on the machine's load; test_rungs.py has it by its own clock."""
     values = answer_backlog(tmp_path, queue_size=40, seconds=60)

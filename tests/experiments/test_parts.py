@@ -263,33 +263,6 @@ def test_what_is_kept_by_definition(n: int, seed: int, threshold: float) -> None
     assert in_numpy(boxes, proposed.scores, threshold).tolist() == expected
 
 
-@given(st.integers(1, 120), st.integers(0, 10_000), st.floats(0.05, 0.95))
-def test_all_ways_keep_the_same_boxes(n: int, seed: int, threshold: float) -> None:
-    proposed = detections(n, seed)
-    assert proposed.boxes.shape == (n, 4)
-    assert (proposed.boxes[:, 2:] > proposed.boxes[:, :2]).all()
-    plain = in_python(proposed.boxes.tolist(), proposed.scores.tolist(), threshold)
-    assert in_numpy(proposed.boxes, proposed.scores, threshold).tolist() == plain
-    assert sorted(proposed.scores[plain], reverse=True) == proposed.scores[plain].tolist()
-    assert detections(n, seed).boxes.tolist() == proposed.boxes.tolist()
-
-
-def test_torchvision_keeps_the_same_boxes() -> None:
-    ops = pytest.importorskip("torchvision.ops")
-    assert ops
-    for seed in range(20):
-        proposed = detections(300, seed)
-        calls = [prepare(proposed, 0.5) for prepare in IMPLEMENTATIONS.values()]
-        plain, *others = [np.asarray(call()).tolist() for call in calls]
-        assert others == [plain, plain]
-
-
-def test_boxes_overlap_as_a_detectors_do() -> None:
-    """Some eight boxes an object: a good part is dropped, not nearly all."""
-    proposed = detections(1000, 0)
-    assert 100 < len(in_numpy(proposed.boxes, proposed.scores, 0.5)) < 600
-
-
 def torchvision_of(monkeypatch: pytest.MonkeyPatch, nms_of: Any) -> None:
     """A torchvision whose kernel is `nms_of`."""
     package, ops = ModuleType("torchvision"), ModuleType("torchvision.ops")
@@ -319,14 +292,6 @@ def test_samples_of_every_way_that_is_here(tmp_path: Path, monkeypatch: pytest.M
 def test_other_boxes_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torchvision_of(monkeypatch, lambda boxes, scores, threshold: np.arange(2))
     assert measured(tmp_path).values["different"] == {"python": 0, "numpy": 0, "torchvision": 3}
-
-
-def test_without_torchvision_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.peers.util.find_spec", lambda name: None)
-    result = measured(tmp_path)
-    assert list(result.samples) == ["python", "numpy"]
-    (reason,) = result.values["unavailable"].values()
-    assert reason == "torchvision is not installed: make setup-peers"
 
 
 # --- agreement ------------------------------------------------------------------------------------
@@ -417,12 +382,3 @@ def test_an_image_that_one_decoder_refuses_is_listed(measure: Callable[..., Any]
     assert measurement.values["n_compared"] == 2
     (failure,) = measurement.failures
     assert (failure["id"], failure["stage"]) == ("image 1", "decode")
-
-
-def test_without_the_reference_nothing_is_compared(
-    measure: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pillow = Decoder("pil", "PIL", ("pillow",), fails_when_called)
-    monkeypatch.setitem(decode.DECODERS, "pil", pillow)
-    with pytest.raises(UserError, match="every image failed"):
-        measure("pil", "simplejpeg")

@@ -64,28 +64,6 @@ def rates(column: str, *records: Record) -> list[float]:
     return [float(str(row[column])) for row in rows_of(*records)]
 
 
-def test_grid_has_costs_and_a_proving_set(grid: Grid) -> None:
-    cells = grid("predict", "corpus.image_set=small_256", "repeats=3")
-    counts = Counter(cell.protocol for cell in cells)
-    assert counts == {"contention": 9, "batch_transfer": 1, "step": 1, "throughput": 30}
-    assert {cell.model.weights for cell in cells} == {"none"}
-    assert len({(cell.label, cell.repeat) for cell in cells}) == len(cells)
-
-
-def test_proving_set_varies() -> None:
-    jobs = made.resolved("experiment=[predict]").experiments["predict"]["prove"]
-    assert len(jobs) >= 12
-    least = {"loader": 2, "workers": 4, "batch_size": 3, "image_set": 2, "service_ms_per_image": 3}
-    assert all(len({job[name] for job in jobs}) >= least[name] for name in least)
-
-
-def test_a_network_adds_its_step_in_each_dtype(grid: Grid) -> None:
-    cells = grid("predict", "model=dinov2-small", "model.weights=random")
-    steps = [cell for cell in cells if cell.protocol == "step"]
-    assert [cell.label for cell in steps] == ["step-mock model", "step-fp32", "step-fp16"]
-    assert [cell.model.weights for cell in steps] == ["none", "random", "random"]
-
-
 def test_a_gpus_step_is_measured_and_taken_as_the_batch_crosses_the_bus() -> None:
     cuda = replace(LOADER, device="cuda")
     timed = step_recipes(cuda, ["fp32", "fp16"])
@@ -151,27 +129,6 @@ def test_one_pass_says_nothing_of_one_loader_alone() -> None:
     assert rate_of_job == pytest.approx(2000 / 1.3)
 
 
-def test_each_pass_gives_a_pipeline_of_its_own() -> None:
-    loading, transfer, step = costs()
-    passes = [
-        replace(
-            costs(cpu_s={"1": seconds, "2": seconds})[0], cell=replace(loading.cell, repeat=repeat)
-        )
-        for repeat, seconds in enumerate((1e-3, 2e-3, 1.25e-3))
-    ]
-    job = end_to_end("predict", workers=2).cell
-    by_pass = Costs([*passes, transfer, step]).by_pass()
-    pipelines = Passes({repeat: costs.pipeline(job) for repeat, costs in by_pass.items()})
-    # Assembling, 0.1 ms an image, was measured once.
-    expected = [2 / (0.9 * cost + 0.1e-3) for cost in (1e-3, 2e-3, 1.25e-3)]
-    measured = [pipeline.rate() for pipeline in pipelines.pipelines.values()]
-    assert measured == pytest.approx(expected, rel=1e-3)
-    assert pipelines.middle.rate() == measured[2]
-    assert pipelines.spread == pytest.approx(expected[2] / expected[1] - 1, rel=1e-2)
-    gained = pipelines.gain_over(Passes({1: pipelines.pipelines[1]}))
-    assert gained.speedup == pytest.approx(1), "of the passes that both have"
-
-
 def test_costs_of_another_allocator_are_none_of_this_one() -> None:
     kept = end_to_end("predict", 1500, workers=2)
     kept = replace(kept, cell=replace(kept.cell, params={"allocator": "keep"}))
@@ -220,30 +177,6 @@ def test_a_cost_that_was_not_measured_is_named() -> None:
     assert [row["reason"] for row in rows_of(*failed, network)] == ["no torch"]
 
 
-def test_batch_transfer_is_interpolated() -> None:
-    """To the main process: 0.1 ms at 1, 3.2 ms at 32; in proportion beyond."""
-    loading, transfer, step = costs()
-    slow = replace(transfer, samples={**transfer.samples, "main-32": [round(3.2 * MS)]})
-    sizes = (1, 16, 64)
-    jobs = [end_to_end("t4", name=f"{n}", workers=1, batch_size=n) for n in sizes]
-    main = rates("main_img_per_s", loading, slow, step, *jobs)
-    received = [size / rate - 1e-3 for size, rate in zip(sizes, main, strict=True)]
-    assert received == pytest.approx([1e-4, 1e-4 + 3.1e-3 * 15 / 31, 6.4e-3])
-
-
-def test_loading_costs_are_of_the_nearest_batch_size() -> None:
-    """Twice as much in batches of 64 as of 8, but for assembling, 0.1 ms an image."""
-    cheap, transfer, step = costs()
-    slow = costs(cpu_s={"1": 2e-3, "2": 2.5e-3})[0]
-    loading = [
-        replace(record, cell=replace(record.cell, recipe=replace(LOADER, batch_size=size)))
-        for size, record in ((8, cheap), (64, slow))
-    ]
-    jobs = [end_to_end("t4", name=f"{n}", workers=1, batch_size=n) for n in (1, 16, 32, 256)]
-    transform = rates("transform_img_per_s", *loading, transfer, step, *jobs)
-    assert transform == pytest.approx([1000, 1000, 1e3 / 1.9, 1e3 / 1.9])
-
-
 def test_a_networks_step_is_the_one_measured_at_the_batch() -> None:
     """1 + 1 ms an image up to 8; a cache that overflows makes 32 images take 64 ms, not 33."""
     loading, transfer, step = costs()
@@ -277,17 +210,3 @@ def test_measured_bottleneck(workers: int, wait: float, read_ms: int, expected: 
 def test_without_costs_or_cells_there_is_no_table() -> None:
     assert predict.tables([end_to_end("t4", 100)]) == {}
     assert predict.tables(costs()) == {}
-
-
-@pytest.mark.parametrize(
-    ("cores", "bytes_per_s", "shares_cores", "workers"),
-    [(16, None, False, 2), (1, None, False, None), (16, 1e6, False, None), (2, None, True, 1)],
-)
-def test_workers_to_saturate(
-    cores: int, bytes_per_s: float | None, shares_cores: bool, workers: int | None
-) -> None:
-    costs = StageCosts(decode_s=2e-3, image_bytes=4e4)
-    step = StepTime(0, 1e-2 if shares_cores else 1.125e-3)
-    machine = Machine(cores, bytes_per_s, shares_cores, forward_cores=2 if shares_cores else 1)
-    pipeline = Pipeline(costs, step, machine, JobSetup(1, 64))
-    assert workers_to_saturate(pipeline) == workers

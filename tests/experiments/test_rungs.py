@@ -80,13 +80,6 @@ def test_no_parts(callback_s: float, duty: float, printed: tuple[float, ...]) ->
 # --- bed ------------------------------------------------------------------------------------------
 
 
-def test_processes_share_the_cores() -> None:
-    assert shared({"port": 0}, 1, 8) == {"port": 0}
-    assert shared({"port": 0}, 3, 8) == {"port": 0, "workers": 2}
-    assert shared({}, 4, 2) == {"workers": 1}
-    assert shared({"workers": 8}, 2, 2) == {"workers": 8}
-
-
 def sampled(readings: list[dict[str, float]], monkeypatch: pytest.MonkeyPatch) -> Service:
     """A service of no process beside a GPU that reads so, a second apart from 100 on."""
     service, now = Service([], gpu="handle"), 100.0
@@ -108,19 +101,6 @@ def test_the_gpu_between_two_times(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     used = sampled(readings, monkeypatch).used_between(100.5, 102.5)
     assert (used["gpu_util_mean"], used["gpu_used_gib"]) == (20, 2)
-
-
-def test_a_gpu_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice has no utilization."""
-    used = sampled([{}, {"gpu_mem_mib": 1024}], monkeypatch).used_between(100, 101)
-    assert "gpu_util_mean" not in used
-    assert used["gpu_used_gib"] == 1
-
-
-def test_no_gpu() -> None:
-    service = Service([])
-    service.sample()
-    assert service.used_between(0, 1).keys() == {"cpu_s", "peak_memory_mib"}
 
 
 # --- rungs ----------------------------------------------------------------------------------------
@@ -219,14 +199,6 @@ def test_the_sources_bound_ends_it() -> None:
     assert set(queue.called_back.values()) == {1}
 
 
-def test_twice_the_bound_is_too_much() -> None:
-    """Its last message waits in two full queues for longer than the timeout."""
-    queue = TurnedQueue(3000)
-    serve(queue, 2 * max_queue_size(VISIBILITY_S, RATE), 340)
-    assert queue.n_delivered > 3000
-    assert queue.left() > 0
-
-
 def test_a_model_in_place_of_the_mock() -> None:
     """Random weights: a vector of each image, which is the same alone and in a batch."""
     model = ModelSpec("tiny", dim=48, input_px=28)
@@ -247,11 +219,3 @@ def test_a_model_in_place_of_the_mock() -> None:
     assert np.ptp(together, axis=0).max() > 1e-3
     assert device.batch_s > 0
     json.dumps(together)
-
-
-def test_the_mock_sleeps_what_is_left_of_its_step() -> None:
-    settings = RungSettings("", rung=4, batch=2, workers=1, px=8, step_ms=5, step_ms_per_image=10)
-    device = open_device(settings)
-    assert device.batch_s == pytest.approx(0.025)
-    assert device.step([np.zeros((3, 8, 8), np.float32)] * 2) == [[], []]
-    assert replace(settings, rung=3).batch_size == 1

@@ -68,11 +68,6 @@ def test_a_disturbed_repeat_is_in_no_pair_and_is_named() -> None:
     assert failed["reason"] == f"no memory; {expected}"
 
 
-def test_where_nobody_looked_nothing_is_said() -> None:
-    row: Row = {"reason": "", "calm_repeats": None}
-    assert pairs.note_disturbance(row, repeats(500, 480)) == row
-
-
 # --- levels ---------------------------------------------------------------------------------------
 
 
@@ -93,49 +88,3 @@ def test_the_worst_picture_decides_and_any_level_passes_the_gate(
     assert (row["level"], row["gate"], row["psnr_db"]) == (level, gate, values["psnr_db"])
     assert levels.judge(values | {"cosine": 0.99}, "pretrained")["cosine"] == 0.99
     assert levels.judge(values | {"cosine": 0.99}, "random")["cosine"] is None
-
-
-# --- sentences ------------------------------------------------------------------------------------
-
-
-CSV = "toy.csv"
-
-
-class TestWhoIsAsked:
-    @pytest.fixture(autouse=True)
-    def _toys(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        toys = {
-            "without": SimpleNamespace(TABLES={CSV: ()}),
-            "second": SimpleNamespace(TABLES={}, SENTENCE_RANK=2, sentence=lambda rows: "second"),
-            "silent": SimpleNamespace(TABLES={}, SENTENCE_RANK=1, sentence=lambda rows: ""),
-            "late": SimpleNamespace(TABLES={}, sentence=lambda rows: "late"),
-        }
-        monkeypatch.setattr(contents, "load", toys.__getitem__)
-
-    @pytest.mark.parametrize(
-        ("ran", "sentence"),
-        [
-            (["late", "second", "silent"], "second"),
-            (["without", "late"], "late"),
-            (["without"], ""),
-            (["silent"], ""),
-            ([], ""),
-        ],
-    )
-    def test_by_rank_then_in_the_order_of_the_run(self, ran: list[str], sentence: str) -> None:
-        assert contents.closing_sentence(ran, lambda csv: []) == sentence
-
-
-def test_a_table_is_read_once_and_originals_come_first() -> None:
-    asked = []
-
-    def read(csv: str) -> list[TableRow]:
-        asked.append(csv)
-        return [{"image_set": "small_256", "n": "1"}, {"image_set": "original", "n": "2"}]
-
-    rows = MeasuredRows(read)
-    assert [row["n"] for row in rows[CSV]] == ["2", "1"]
-    match = rows.first(CSV, image_set="small_256")
-    assert match == {"image_set": "small_256", "n": "1"}
-    assert rows.first(CSV, image_set="none") is None
-    assert asked == [CSV]

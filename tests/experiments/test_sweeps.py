@@ -25,14 +25,6 @@ def choices(recipe: Recipe) -> dict[str, Any]:
     return {name: value for name, value in vars(recipe).items() if name != "name"}
 
 
-def test_cpu_grid_is_one_thread_one_image(grid: Grid) -> None:
-    cells = grid("cpu", "repeats=3")
-    assert [(cell.protocol, cell.repeat) for cell in cells] == [("serial", n) for n in range(3)]
-    recipe = cells[0].recipe
-    assert (recipe.batch_size, recipe.torch_threads) == (1, 1)
-    assert (recipe.device, recipe.decoder, recipe.workers) == ("cpu", "pil", 0)
-
-
 @pytest.mark.parametrize(
     ("overrides", "sizes"),
     [
@@ -61,11 +53,6 @@ def test_workers_grid(grid: Grid) -> None:
     assert {cell.recipe.batch_size for cell in cells} == {64}
     names = [recipe["name"] for recipe in fidelity.params["recipes"]]
     assert names == [cell.recipe.name for cell in ours], "Pillow is what they are compared with"
-
-
-def test_a_quick_worker_sweep_is_the_papers_curve(grid: Grid) -> None:
-    cells = grid("workers", "profile=quick")
-    assert {cell.recipe.decoder for cell in cells if cell.protocol == "throughput"} == {"turbojpeg"}
 
 
 #: By decoder and workers: the rates of three blocks.
@@ -154,11 +141,6 @@ def test_knee_and_largest_batch_in_the_bound(
     assert [row["latency_p50_ms"] for row in rows] == [p99_ms.get(size) for size in rates]
 
 
-def test_another_bound_measures_one_cell_anew(grid: Grid) -> None:
-    cells = grid("batch", "repeats=3", "experiment.batch.latency_bound_ms=250")
-    assert [cell.params.get("latency_bound_ms") for cell in cells] == [250, *[None] * 20]
-
-
 def on_both_sets(name: str, profile: str) -> list[Cell]:
     overrides = f"experiment=[{name}] corpus=abo device=cpu profile={profile}".split()
     plan = made.AboPlan(made.resolved(*overrides), lambda done, total, what: None)
@@ -187,28 +169,6 @@ def test_reverse_order_is_of_the_last_set() -> None:
         on_both_sets("steps", "paper experiment.steps.reverse=[worker]")
 
 
-@pytest.mark.parametrize(("name", "compared"), [("t4", 0), ("opt", 1), ("fast", 1)])
-def test_grid_of_one_recipe(name: str, compared: int, grid: Grid) -> None:
-    cells = grid(name, "repeats=3")
-    assert [cell.protocol for cell in cells] == ["fidelity"] * compared + ["throughput"] * 3
-    assert [cell.repeat for cell in cells[compared:]] == [0, 1, 2]
-    assert len({cell.recipe for cell in cells[compared:]}) == 1
-    for cell in cells[:compared]:
-        assert [recipe["name"] for recipe in cell.params["recipes"]] == [cells[-1].recipe.name]
-
-
-@pytest.mark.parametrize("name", ["t4", "opt", "fast"])
-def test_timeline_is_of_the_first_repeat_with_spans(name: str) -> None:
-    module: Any = contents.load(name)
-    records = fixture_records(name)
-    (spans,) = [record.spans for record in records if record.spans]
-    rows = module.tables(records)[module.TIMELINE_CSV]
-    assert len(rows) == len(spans)
-    lane, stage, _, start_ns, duration_ns = spans[0]
-    assert (rows[0]["lane"], rows[0]["stage"]) == (lane, stage)
-    assert (rows[0]["start_ms"], rows[0]["duration_ms"]) == (start_ns / 1e6, duration_ns / 1e6)
-
-
 def test_ladder_changes_one_choice_at_a_time(grid: Grid) -> None:
     fidelity, *cells = grid("steps", "repeats=1")
     ladder = [choices(cell.recipe) for cell in cells]
@@ -226,16 +186,6 @@ def test_ladder_changes_one_choice_at_a_time(grid: Grid) -> None:
     ends = [choices(options[name]) for name in ("baseline", "optimized")]
     recipes = steps._recipes(options["baseline"], options["optimized"])
     assert [choices(recipe) for recipe in (recipes[0], recipes[-1])] == ends
-
-
-def test_memory_is_compared_between_jobs_of_different_size() -> None:
-    """What is allocated before the first image grows with n, too."""
-    *shorter, longest = made.scaling_jobs()
-    rows = scaling.tables([*shorter, longest])[scaling.CSV]
-    assert [row["memory_mib_per_100k"] for row in rows] == pytest.approx([50] * 4)
-    assert {row["page_cache"] for row in rows} == {"warm"}
-    few = scaling.tables(shorter[:2])[scaling.CSV]
-    assert {row["memory_mib_per_100k"] for row in few} == {None}
 
 
 @pytest.mark.parametrize(("n_files", "files"), [(None, "distinct"), (512, "repeated")])

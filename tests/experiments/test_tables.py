@@ -120,43 +120,6 @@ def test_limits_are_of_the_quantity_in_each_repeat() -> None:
         assert cells == pytest.approx(values), name
 
 
-def test_a_quantity_that_a_repeat_lacks_has_no_limits() -> None:
-    rows: list[dict[str, object]] = [{"a": 2.0, "b": 1.0}, {"a": 1.0, "b": None}, {"a": 3.0}]
-    assert common.limits(rows, ("a",)) == {"a_min": 1, "a_max": 3}
-    assert common.limits(rows, ("b", "c")) == dict.fromkeys(("b_min", "b_max", "c_min", "c_max"))
-    assert common.limits([], ("a",)) == {"a_min": None, "a_max": None}
-
-
-def test_utilization_memory_and_loading_have_limits_of_their_own() -> None:
-    (record,) = fixture_records("t4")
-    n = record.values["n_embedded"]
-    passes = []
-    for seconds, util, gib, load_s in ((10, [20, 40], 1.0, 0.5), (12, [60], 2.0, 0.75)):
-        values = {**record.values, "telemetry": {"gpu_util": util, "throttle_reasons": []}}
-        values |= {"peak_gpu_allocated_gib": gib, "model_load_s": load_s}
-        samples = {**record.samples, "wall": [seconds * 1_000_000_000]}
-        passes.append(replace(record, values=values, samples=samples))
-    (_, row), *_ = tables("t4", passes)
-    for name, low, high in (
-        ("gpu_util_mean", 30, 60),
-        ("peak_gpu_mem_gib", 1, 2),
-        ("model_load_s", 0.5, 0.75),
-        ("seconds_per_100k", 1e6 / n, 1.2e6 / n),
-    ):
-        limits = row[name], row[f"{name}_min"], row[f"{name}_max"]
-        assert limits == pytest.approx((high, low, high)), name
-
-
-def test_percentiles_and_means_of_samples() -> None:
-    (record,) = (r for r in repeated("decoders", 1) if r.cell.label == "pil-original")
-    ((_, row),) = tables("decoders", [record])
-    ms = np.array(record.samples["decode"]) / 1e6
-    assert row["p90_ms"] == pytest.approx(float(np.quantile(ms, 0.9)))
-    assert (row["mean_ms"], row["n_buffers"]) == (pytest.approx(float(ms.mean())), len(ms))
-    rate = record.values["megapixels"] / ms.sum() * 1e3
-    assert row["megapixels_per_s"] == pytest.approx(float(rate))
-
-
 def test_price_and_telemetry_of_a_pass() -> None:
     (record,) = fixture_records("t4")
     sampled = {"cpu_cores": [1.0, 3.0], "throttle_reasons": ["power cap", "heat"]}
@@ -298,8 +261,3 @@ def test_only_100k_images_are_measured_as_such() -> None:
     assert common.rate_columns(100_000, 500.0)["seconds_per_100k_origin"] == "measured"
     scaled = common.rate_columns(10, 0.5)
     assert (scaled["seconds_per_100k"], scaled["seconds_per_100k_origin"]) == (5000, "extrapolated")
-
-
-def test_record_sources() -> None:
-    assert contents.record_sources("predict")[:2] == ("predict", "t4")
-    assert contents.record_sources("serial") == ("serial",)

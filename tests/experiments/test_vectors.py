@@ -38,8 +38,6 @@ GPU_ROWS = [
     "onnxruntime fp16",
     "onnxruntime-tensorrt fp16",
 ]
-CPU_ROWS = [f"onnxruntime-cpu {dtype}" for dtype in ("fp32", "int8", "int8-static", "int8-weights")]
-OPENVINO_ROWS = ["openvino fp32", "openvino bf16"]
 
 
 @pytest.fixture
@@ -69,18 +67,6 @@ def test_grid_on_a_gpu(plan: Plan) -> None:
     older = {cell.label for cell in cells if cell.params["opset"] == 17}
     assert older == {"onnxruntime-fp16-opset17"}
     assert {(c.params["batches"], c.params["warmup_batches"]) for c in cells} == {(50, 10)}
-
-
-def test_grid_on_a_cpu_has_the_gpu_rows_too(plan: Plan) -> None:
-    cells = grid(plan)
-    on_cpu = [name.replace("compile fp16", "compile fp32") for name in GPU_ROWS]
-    on_cpu = [name.replace("fp16 pruned", "fp32 pruned") for name in on_cpu]
-    of_model = [*on_cpu, *CPU_ROWS, *OPENVINO_ROWS]
-    assert names(cells) == [*of_model, *3 * ["pytorch fp32", *OPENVINO_ROWS]]
-    others = dict.fromkeys(cell.model.name for cell in cells[len(of_model) :])
-    assert [*others] == ["clip-vit-b32", "resnet-50", "siglip-b16"]
-    assert len({cell.label for cell in cells}) == len(cells)
-    assert {(c.recipe.batch_size, c.params["batches"]) for c in cells} == {(16, 3)}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -147,16 +133,6 @@ def test_neighbours_are_the_worst_repeats() -> None:
 MINE = [claim for claim in claims.load(CLAIMS) if claim.experiment == "serialization"]
 
 
-@pytest.mark.parametrize("profile", ["quick", "paper"])
-def test_grid_has_the_papers_size(grid: Grid, profile: str) -> None:
-    cells = grid("serialization", f"profile={profile}", "n=7")
-    written = [(cell.recipe.sink, cell.params["fsync"]) for cell in cells if not cell.repeat]
-    assert written == [(sink, fsync) for sink in SINKS for fsync in (False, True)]
-    assert {(cell.params["n_vectors"], cell.params["dim"]) for cell in cells} == {(50_000, 384)}
-    assert {cell.recipe.batch_size for cell in cells} == {64}
-    assert {(cell.corpus, cell.model) for cell in cells} == {(None, serialization.NO_MODEL)}
-
-
 def test_fewer_vectors_back_no_claim(tmp_path: Path) -> None:
     rows = [{**row, "n_vectors": 1000} for row in read_table(fixture_tables() / serialization.CSV)]
     write_table(tmp_path / serialization.CSV, serialization.COLUMNS, rows)
@@ -179,32 +155,6 @@ def rows_of(records: list[Record]) -> dict[tuple[object, object], dict[str, obje
     return {(row["implementation"], row["boxes"]): row for row in rows}
 
 
-def test_cells(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "installed", lambda names: f"no {names[0]}")
-    cells = grid("nms", "repeats=3", "experiment.nms.boxes=[30,300]")
-    assert [(cell.label, cell.repeat) for cell in cells[:3]] == [
-        ("boxes-30", 0),
-        ("boxes-300", 0),
-        ("boxes-30", 1),
-    ]
-    assert len(cells) == 6
-    assert {cell.params["installed"] for cell in cells} == {"no torchvision"}
-    assert {(cell.corpus, cell.model.weights) for cell in cells} == {(None, "none")}
-
-
-def test_rows() -> None:
-    rows = rows_of(made.nms())
-    assert len(rows) == 6
-    plain, fast = rows["python", 300], rows["numpy", 300]
-    assert (plain["mean_ms"], plain["mean_ms_min"], plain["mean_ms_max"]) == (5, 3, 5)
-    assert (plain["gain"], plain["repeats"], plain["n_images"]) == (None, 2, 8)
-    assert (fast["gain"], fast["gain_min"], fast["gain_max"]) == (4, 3, 5)
-    assert (fast["p90_ms"], fast["n_kept"], fast["iou_threshold"]) == (1, 12.5, 0.5)
-    absent = rows["torchvision", 100]
-    assert (absent["status"], absent["mean_ms"]) == ("unavailable", None)
-    assert str(absent["reason"]).startswith("torchvision is not installed")
-
-
 def test_other_boxes_have_no_time() -> None:
     first, *others = made.nms()
     wrong = replace(first, values={**first.values, "different": {"python": 0, "numpy": 1}})
@@ -212,9 +162,3 @@ def test_other_boxes_have_no_time() -> None:
     assert (rows["numpy", 100]["status"], rows["numpy", 100]["gain"]) == ("gate failed", None)
     assert "keeps other boxes" in str(rows["numpy", 100]["reason"])
     assert rows["python", 100]["status"] == rows["numpy", 300]["status"] == "ok"
-
-
-def test_a_repeat_that_crashed() -> None:
-    first, *others = made.nms()
-    rows = rows_of([replace(first, status="error", values={}, samples={}), *others])
-    assert (rows["numpy", 100]["status"], rows["numpy", 100]["gain"]) == ("1 of 2", 4)
