@@ -27,7 +27,7 @@ TESTS = (
     "tests/harness/test_sinks.py",
 )
 SELECTED = (
-    "toy or test_recipe_fields or test_registries or one_way or circles or harness_uses"
+    "toy or test_recipe_fields or test_registries or one_way or circles"
     " or its_settings or decoders_state_themselves or trailing_bytes or truncated"
 )
 

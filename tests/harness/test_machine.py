@@ -67,16 +67,6 @@ def test_without_an_affinity_all_cores_are_used(monkeypatch: pytest.MonkeyPatch)
     assert machine.busy_s(Path("nowhere")) is None
 
 
-@pytest.mark.parametrize(("counters", "pages"), [("pswpin 3\npswpout 40\npgpgin 7\n", 43), ("", 0)])
-def test_swapped_bytes(counters: str, pages: int, tmp_path: Path) -> None:
-    assert machine.swapped_bytes(tmp_path) == 0
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/vmstat").write_text(f"nr_free_pages 5\n{counters}")
-    assert machine.swapped_bytes(tmp_path) == pages * resource.getpagesize()
-    swap = psutil.swap_memory()
-    assert machine.swapped_bytes() >= swap.sin + swap.sout
-
-
 def test_variables_that_matter_are_part_of_the_key() -> None:
     matter = ["CUDA_VISIBLE_DEVICES", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX"]
     matter += ["NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "PILLOW_BLOCKS_MAX", "PYTORCH_ALLOC_CONF"]
@@ -94,8 +84,6 @@ def test_a_package_stands_for_its_modules() -> None:
     assert {*provenance.source_files(["wallclock.errors"])} == {"wallclock/errors.py"}
 
 
-def test_topology_without_lscpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = """vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon
 stepping\t: 8\nflags\t\t: fpu avx2 amx_int8 hypervisor\n"""
     monkeypatch.setattr(provenance, "_cpuinfo", lambda: text)
     assert provenance.topology("no-such-command") == {
@@ -176,23 +164,6 @@ def test_a_disturbed_pass_is_taken_again(
     assert not disturbance.is_disturbed(values, 64), "of many cores it is little"
 
 
-@pytest.mark.parametrize(
-    ("values", "cores"),
-    [
-        ({"other_cores": 0.25}, 0.25),
-        ({"telemetry": {"other_cores": [0.0, 0.5, 0.4]}}, 0.3),
-        ({"telemetry": {"other_cores": []}}, None),
-        ({"telemetry": {}}, None),
-        ({}, None),
-    ],
-)
-def test_what_others_took_is_read_from_the_record(
-    values: dict[str, Any], cores: float | None
-) -> None:
-    assert disturbance.other_cores(values) == cores
-    assert disturbance.is_disturbed(values, 2) == (cores is not None)
-
-
 # --- pinned ---------------------------------------------------------------------------------------
 
 
@@ -205,20 +176,6 @@ def test_each_cores_first_thread_comes_first() -> None:
     assert choose(1, {6}, pairs.__getitem__) == [6]
     with pytest.raises(ValueError, match="8 cores are asked for, and 7 may be used"):
         choose(8, allowed, pairs.__getitem__)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("0,8\n", (0, 8)), ("8-9\n", (8, 9)), ("0-1,8\n", (0, 1, 8)), (None, (0,))],
-)
-def test_siblings_are_the_kernels(
-    tmp_path: Path, text: str | None, expected: tuple[int, ...]
-) -> None:
-    folder = tmp_path / "cpu0" / "topology"
-    if text is not None:
-        folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(text, encoding="ascii")
-    assert siblings_of(0, tmp_path) == expected
 
 
 COUNT = "import os; from wallclock.machine import usable_cores; print(usable_cores(), os.getpid())"
@@ -251,11 +208,6 @@ def test_psnr_of_known_images() -> None:
     expected = 10 * math.log10(255**2 / (200**2 / 48))
     assert psnr_db(one_off, black) == pytest.approx(expected)
     assert psnr_db(black, one_off) == pytest.approx(expected)
-
-
-def test_psnr_refuses_two_shapes() -> None:
-    with pytest.raises(ValueError, match="shapes differ"):
-        psnr_db(np.zeros((2, 2, 3), np.uint8), np.zeros((3, 2, 3), np.uint8))
 
 
 def test_the_program_that_took_the_cores_is_named() -> None:

@@ -27,30 +27,11 @@ def cell(n: int = 100) -> Record:
     return replace(record, cell=replace(record.cell, corpus=replace(record.cell.images, n=n)))
 
 
-def test_more_images_take_longer(tmp_path: Path) -> None:
-    estimator = Estimator(tmp_path, 2)
-    assert 0 < estimator.seconds(cell(100).cell) < estimator.seconds(cell(1_000).cell)
-
-
 def test_earlier_record_of_this_machine(tmp_path: Path) -> None:
     records.write(tmp_path / "serial" / "key", replace(cell(100), seconds=1_000.0))
     estimator = Estimator(tmp_path, 2)
     assert estimator.seconds(cell(100).cell) == pytest.approx(1_000)
     assert estimator.seconds(cell(200).cell) == pytest.approx(2_000, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "params", "seconds"),
-    [("cluster", {"n": 2000, "least_s": 60}, 80.0), ("cluster", {"n": 2000, "damaged": 100}, 10.0)],
-)
-def test_whole_jobs_have_a_length_of_their_own(
-    tmp_path: Path, protocol: str, params: dict[str, float], seconds: float
-) -> None:
-    """At 16 images a batch; Ray has three victims."""
-    job = cell(48).cell
-    recipe = replace(job.recipe, batch_size=16)
-    job = replace(job, protocol=protocol, recipe=recipe, params={**params, "system": "ours-ray"})
-    assert Estimator(tmp_path, 2).seconds(job) == pytest.approx(seconds)
 
 
 def test_crash_is_ignored(tmp_path: Path) -> None:
@@ -62,19 +43,6 @@ def test_crash_is_ignored(tmp_path: Path) -> None:
 def test_format_duration() -> None:
     texts = {0: "0 s", 89: "89 s", 90: "2 min", 5399: "90 min", 5400: "1.5 h", 36_000: "10.0 h"}
     assert {seconds: format_duration(seconds) for seconds in texts} == texts
-
-
-def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_INTERVAL_S", -1.0)
-    output = io.StringIO()
-    with progress.bars(Console(file=output, width=100)) as bars:
-        report = progress.CorpusProgress(bars)
-        for step in ("download", "validate"):
-            for done in (1, 2):
-                report(done, 2, step)
-    texts = [line.split(",")[0] for line in output.getvalue().splitlines()]
-    assert texts == [f"{step}: {n} of 2" for step in ("download", "validate") for n in (1, 2)]
-    assert "images/s" in output.getvalue().splitlines()[1]
 
 
 def test_the_rate_of_slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,21 +132,6 @@ def estimates() -> list[str]:
     return [*rows, "all | {:.0f} | {:.0f}".format(*sums)]
 
 
-def test_a_bar_is_updated_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("wallclock.progress.time.monotonic", lambda: now[0])
-    with progress.bars(Console(file=io.StringIO())) as bars:
-        report = progress.CorpusProgress(bars)
-        completed = []
-        for done in range(1, 352):
-            now[0] += 0.001
-            report(done, 351, "embedding")
-            completed.append(bars.tasks[0].completed)
-    assert completed[0] == 1
-    assert len(set(completed)) == 4 + 1  # the last one is shown at once
-    assert completed[-1] == 351
-
-
 @pytest.mark.slow
 def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(third_party, "is_installed", lambda name: True)
@@ -188,19 +141,6 @@ def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch)
     row = r"^\| (\w+ \| [\d.]+ \| [\d.]+) \|"
     text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     assert re.findall(row, text, flags=re.MULTILINE) == expected
-
-
-def test_images_that_load_beside_the_forward_pass_take_no_time(tmp_path: Path) -> None:
-    """By the paper: with libjpeg-turbo four workers hide the loading, with Pillow nothing does."""
-    timed = {}
-    for decoder in ("pil", "turbojpeg"):
-        recipe = Recipe(decoder, decoder=decoder, engine="dataloader", device="cuda")
-        recipe = replace(recipe, workers=4, batch_size=32)
-        small = made.record("t4", "throughput", decoder, {}, {}, recipe=recipe).cell
-        large = replace(small, corpus=replace(small.images, n=10_000))
-        timed[decoder] = Estimator(tmp_path, 16).seconds(large)
-    assert timed["turbojpeg"] == pytest.approx(5 + (10_000 + 9 * 32) / 264)
-    assert timed["pil"] == pytest.approx(5 + (10_000 + 9 * 32) * (1 / 264 + 0.0025))
 
 
 def test_a_run_that_takes_longer_corrects_itself(monkeypatch: pytest.MonkeyPatch) -> None:

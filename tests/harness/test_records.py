@@ -94,12 +94,6 @@ def test_a_record_under_another_default_is_not_reused(tmp_path: Path) -> None:
     assert records.is_reusable(tmp_path / "key", older)
 
 
-def test_manifest_path_is_not_in_key() -> None:
-    assert CELL.corpus is not None
-    moved = replace(CELL, corpus=replace(CELL.corpus, manifest="/elsewhere.csv"))
-    assert records.key_of(moved, IDENTITY) == records.key_of(CELL, IDENTITY)
-
-
 @given(st.text(min_size=1, max_size=60), st.integers(0, 99))
 def test_key_is_a_file_name(label: str, repeat: int) -> None:
     key = records.key_of(replace(CELL, label=label, repeat=repeat), IDENTITY)
@@ -160,13 +154,6 @@ def test_what_was_measured_is_reused(tmp_path: Path, status: str) -> None:
     assert records.is_reusable(tmp_path / "key", CELL) == (status == "ok")
 
 
-def test_rewritten_record_replaces_the_old_one(tmp_path: Path) -> None:
-    records.write(tmp_path / "key", replace(RECORD, status="error", reason="crashed"))
-    records.write(tmp_path / "key", RECORD)
-    assert records.load(tmp_path / "key").status == "ok"
-    assert [path.name for path in tmp_path.iterdir()] == ["key"]
-
-
 class Killed(BaseException):
     """Nothing in `records.write` handles it: it ends there as at a kill."""
 
@@ -214,16 +201,3 @@ def test_index_selects_and_orders(tmp_path: Path) -> None:
     write_run(tmp_path)
     assert [record.cell.repeat for record in records.load_experiment(tmp_path, "serial")] == [1, 0]
     assert records.load_experiment(tmp_path, "decoders") == []
-
-
-def test_durations_skip_unfinished_records(tmp_path: Path) -> None:
-    records.write(tmp_path / "serial" / "a", RECORD)
-    records.write(tmp_path / "serial" / "crashed", replace(RECORD, status="error", seconds=0.0))
-    (tmp_path / "serial" / "junk").mkdir()
-    (tmp_path / "serial" / "junk" / "record.json").write_text("{", encoding="utf-8")
-    assert [seconds for _, seconds in records.durations(tmp_path)] == [1.5]
-
-
-def test_fixture_records() -> None:
-    assert len(fixture_records("frontier")) > 100
-    assert fixture_records("never_ran") == []

@@ -26,13 +26,13 @@ from wallclock.progress import bars
 from wallclock.recipe import ModelSpec
 
 
-def measure(cells: Sequence[Cell], plan: Plan, expected: Sequence[Cell] = ()) -> tuple[Report, str]:
+def measure(cells: Sequence[Cell], plan: Plan) -> tuple[Report, str]:
     """Run cells; return the report and what was printed."""
     output, report = io.StringIO(), Report()
     with bars(Console(file=output, width=200)) as progress:
         run = runner.Runner(plan.settings, {"command": "test"}, report, progress)
         run.add(cells)
-        run.announce(expected)
+        run.announce([])
         for name in dict.fromkeys(cell.experiment for cell in cells):
             run.measure(name)
     return report, output.getvalue()
@@ -51,27 +51,6 @@ def plan(tmp_path: Path) -> Plan:
 @pytest.fixture
 def decoder_cells(plan: Plan) -> list[Cell]:
     return decoders.cells(plan, plan.settings.experiments["decoders"])
-
-
-@pytest.mark.slow
-def test_vanished_image_fails_in_every_protocol(
-    plan: Plan, decoder_cells: list[Cell], tmp_path: Path
-) -> None:
-    labels = ("fidelity-original", "agreement-original", "pil-original")
-    cells = [*serial.cells(plan, plan.settings.experiments["serial"]), *decoder_cells]
-    cells = [cell for cell in cells if cell.label in labels]
-    (tmp_path / "images" / "1.jpg").unlink()
-    report, _ = measure(cells, plan)
-    assert report.crashed == {}
-    assert report.measured == len(cells) == 4
-    for experiment in ("serial", "decoders"):
-        for label, record in by_label(plan, experiment).items():
-            assert record.status == "ok", label
-            expected = [{"id": "1.jpg", "stage": "read", "reason": "No such file or directory"}]
-            assert record.failures == expected, label
-    rows = decoders.tables(list(by_label(plan, "decoders").values()))[decoders.CSV]
-    assert [row["n_buffers"] for row in rows] == [2]
-    assert serial.tables(list(by_label(plan, "serial").values()))
 
 
 def test_all_images_vanished(plan: Plan, decoder_cells: list[Cell], tmp_path: Path) -> None:
@@ -171,19 +150,6 @@ def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_pa
         measure(decoder_cells[:1], plan)
 
 
-def test_the_second_rounds_time_is_printed_beforehand(
-    plan: Plan, decoder_cells: list[Cell]
-) -> None:
-    cells = [cell for cell in decoder_cells if cell.label == "pil-original"][:1]
-    later = [replace(cells[0], label=f"later-{number}") for number in range(7)]
-    report, printed = measure(cells, plan, expected=later)
-    assert report.measured == 1
-    line = r"1 cells to measure: about \d+ s; then the second round, at most 7 cells: about \d+ s"
-    assert re.search(line, printed)
-    recorded = records.load_experiment(plan.settings.runs, "decoders")
-    assert [record.cell.label for record in recorded] == ["pil-original"]
-
-
 def tasks(blocks: Sequence[tuple[str, int, int]]) -> list[runner._Task]:
     recipe, model = Recipe("x"), ModelSpec("m")
     return [
@@ -208,9 +174,3 @@ def test_shuffled_within_blocks(blocks: list[tuple[str, int, int]], seed: int) -
     order_of_blocks = dict.fromkeys(block[:2] for block in blocks)
     assert names == [name for name in order_of_blocks for _ in range(names.count(name))]
     assert runner._shuffled(planned, seed) == order
-
-
-def test_seed_decides_the_order() -> None:
-    planned = tasks([("serial", 0, 12)])
-    shuffled = [runner._shuffled(planned, seed) for seed in range(5)]
-    assert len({tuple(task.cell.label for task in order) for order in shuffled}) == 5

@@ -156,12 +156,6 @@ def test_what_json_cannot_hold(tmp_path: Path) -> None:
     assert np.isnan(sinks.read(path)[1][0]).all()
 
 
-def test_unknown_sink(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no sink is called 'parket'; did you mean parquet"):
-        sinks.make("parket", tmp_path, 3)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_module_is_a_sink() -> None:
     modules = {module.name for module in pkgutil.iter_modules(sinks.__path__)}
     assert modules - {"sink"} == set(spec.SINKS), "add its name to spec.SINKS"

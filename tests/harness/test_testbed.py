@@ -80,13 +80,6 @@ def test_redirect_elsewhere_and_missing_image(images: tuple[ImageServer, str]) -
     assert get(images[1] + "x").status_code == 404
 
 
-def test_rates_are_seeded(images: tuple[ImageServer, str], tmp_path: Path) -> None:
-    draws = [ImageServer(tmp_path, seed=7) for _ in range(2)]
-    first, second = ([server.happens("errors", 0.3) for _ in range(100)] for server in draws)
-    assert first == second
-    assert 0 < sum(first) == draws[0].counts["errors"] < 100
-
-
 def test_callbacks_are_accepted_once() -> None:
     server = CallbackReceiver(clock=iter((10.0, 20.0)).__next__, faults=Faults(error_rate=1))
     with serving(server.handle) as url, requests.Session() as session:
@@ -135,27 +128,6 @@ def connect(url: str) -> Any:
 def client() -> Iterator[Any]:
     with serving(SqsServer().handle) as url:
         yield connect(url)
-
-
-def test_boto3_unchanged(client: Any) -> None:
-    url = client.create_queue(QueueName="a", Attributes={"VisibilityTimeout": "7"})["QueueUrl"]
-    assert client.get_queue_url(QueueName="a")["QueueUrl"] == url
-    attribute = {"DataType": "String", "StringValue": "ü"}
-    sent = client.send_message(QueueUrl=url, MessageBody="é", MessageAttributes={"x": attribute})
-    (message,) = client.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
-    assert message["Body"] == "é"
-    assert message["MessageAttributes"]["x"]["StringValue"] == "ü"
-    assert message["MessageId"] == sent["MessageId"]
-    entry = {"Id": "1", "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
-    client.change_message_visibility_batch(QueueUrl=url, Entries=[entry])
-    counts = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    assert (counts["ApproximateNumberOfMessages"], counts["VisibilityTimeout"]) == ("1", "7")
-    client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-    assert "Messages" not in client.receive_message(QueueUrl=url)
-    answer = requests.get(f"{client.meta.endpoint_url}/testbed", timeout=10)
-    assert answer.json() == {"delivered": 1}
-    with pytest.raises(client.exceptions.QueueDoesNotExist):
-        client.receive_message(QueueUrl=f"{url}-absent")
 
 
 def test_waiting_receive() -> None:

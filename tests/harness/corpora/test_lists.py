@@ -86,25 +86,6 @@ def test_digest_covers_ids_contents_and_failures_only() -> None:
     assert len(changed - {MANIFEST.digest()}) == 3
 
 
-def test_valid_failed_and_head_keep_the_order() -> None:
-    rows = (FAILED, ITEM, ITEM, FAILED, ITEM)
-    items = tuple(replace(item, id=f"{index}") for index, item in enumerate(rows))
-    manifest = replace(MANIFEST, items=items)
-    assert [item.id for item in manifest.valid] == ["1", "2", "4"]
-    assert [item.id for item in manifest.failed] == ["0", "3"]
-    assert [item.id for item in manifest.head(2).items] == ["0", "1"]
-    failure = {"id": "3", "stage": "decode", "reason": 'damaged, "badly"'}
-    assert manifests.failure_rows(items)[1] == failure
-
-
-def test_size_stats_are_of_valid_images() -> None:
-    large, png = replace(ITEM, bytes=1_000, width=1_000, height=1_000), replace(ITEM, format="png")
-    stats = replace(MANIFEST, items=(large, png, FAILED)).size_stats()
-    assert (stats["n_sound"], stats["n_failed"]) == (2, 1)
-    assert stats["median_kb"] == pytest.approx((1 + 0.01) / 2)
-    assert stats["non_jpeg_share"] == 0.5
-
-
 # --- pack -----------------------------------------------------------------------------------------
 
 
@@ -145,14 +126,6 @@ def test_shards_are_standard_tars_of_the_same_images(files: Manifest, tmp_path: 
     assert members == {item.path: (files.root / item.path).read_bytes() for item in files.valid}
     again = readers.stored_files(packed(files, "tar", tmp_path / "again"))
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in shards]
-
-
-def test_it_is_packed_once(files: Manifest, tmp_path: Path) -> None:
-    table = packed(files, "tar", tmp_path)
-    built = table.root.stat().st_mtime_ns
-    assert packed(files, "tar", tmp_path) == table
-    assert table.root.stat().st_mtime_ns == built
-    assert packed(files.head(5), "tar", tmp_path).digest() == files.head(5).digest()
 
 
 @pytest.mark.parametrize("form", ["pixels", "pixels_256"])

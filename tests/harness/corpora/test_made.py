@@ -75,20 +75,6 @@ def test_damaged_file_is_rendered_again(tmp_path: Path, rendered: list[int], dam
     assert sorted(rendered) == [0, 1, 1, 2]
 
 
-def test_rows_and_files_are_the_same_everywhere(tmp_path: Path) -> None:
-    first, other = make(tmp_path / "first", 3), make(tmp_path / "other", 3)
-    assert first.items == other.items
-    assert len(first.valid) == 3
-    for item in first.items:
-        data = (first.root / item.path).read_bytes()
-        assert data == (other.root / item.path).read_bytes()
-        assert (len(data), sha256_bytes(data)) == (item.bytes, item.sha256)
-        assert max(item.width, item.height) == 256
-        assert item.path == f"{item.id[:2]}/{item.id}.jpg"
-    csvs = [next((tmp_path / cache).rglob("small_256.csv")) for cache in ("first", "other")]
-    assert csvs[0].read_bytes() == csvs[1].read_bytes()
-
-
 def test_seeds_and_progressive_shares_are_kept_apart(tmp_path: Path) -> None:
     specs = (SPEC, CorpusSpec("synthetic", seed=1), CorpusSpec("synthetic", progressive_share=1.0))
     manifests = [make(tmp_path, 2, spec=spec) for spec in specs]
@@ -142,24 +128,6 @@ def test_bytes_are_pinned(image_set: str, index: int) -> None:
         "or a newer Pillow encodes differently, raise render.GENERATOR and pin the new digests "
         "here. If neither, an operation is not exact"
     )
-
-
-def test_an_image_depends_on_seed_set_and_index_only(thumbnails: list[bytes]) -> None:
-    for index in (40, 7, 40, 0):
-        assert render.render(0, "small_256", index) == thumbnails[index]
-    assert len({sha256(data).digest() for data in thumbnails}) == len(thumbnails)
-    assert render.render(1, "small_256", 0) != thumbnails[0]
-    assert render.image_id(1, "small_256", 0) != render.image_id(0, "small_256", 0)
-    assert render.image_id(0, "original", 0) != render.image_id(0, "small_256", 0)
-
-
-def test_ids_are_unique_and_spread_evenly() -> None:
-    indices = [*range(10_000), *range(999_000, 1_000_000), *range(2**32 - 1_000, 2**32)]
-    ids = [render.image_id(0, "original", index) for index in indices]
-    assert len(set(ids)) == len(ids)
-    assert all(len(name) == 8 and int(name, 16) < 2**32 for name in ids)
-    counts = np.bincount([int(name[:2], 16) for name in ids[:10_000]], minlength=256)
-    assert 10 < counts.min() <= counts.max() < 80
 
 
 def test_originals_have_the_sizes_of_abo() -> None:
@@ -220,32 +188,6 @@ def test_every_file_has_its_bytes_and_its_picture(pictures: list[Path], tmp_path
             image.load()
             assert image.tobytes() == first.tobytes()
             assert image.info["comment"] == at.to_bytes(8, "big")
-
-
-def test_a_thousand_to_a_folder(
-    pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.corpora.distinct._FOLDER", 2)
-    paths = lay_out(pictures, tmp_path / "new", 5)
-    assert [path.parent.name for path in paths] == ["000000"] * 2 + ["000001"] * 2 + ["000002"]
-    assert paths == sorted((tmp_path / "new").rglob("*.jpg"))
-
-
-def test_what_does_not_fit_is_refused(
-    pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A block for each of three files, and a gigabyte that stays free."""
-    disk = SimpleNamespace(free=(1 << 30) + 3 * 4096)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
-    assert len(lay_out(pictures, tmp_path / "three", 3)) == 3
-    with pytest.raises(UserError, match=r"4 distinct files: 1\.07 GB are needed in .*, 1\.07 GB"):
-        lay_out(pictures, tmp_path / "four", 4)
-    assert not list((tmp_path / "four").iterdir())
-
-
-def test_only_a_jpeg_has_comments() -> None:
-    with pytest.raises(ValueError, match="no JPEG"):
-        numbered(b"\x89PNG", 0)
 
 
 # --- copies ---------------------------------------------------------------------------------------

@@ -145,15 +145,6 @@ def test_absent_library_names_the_fix(images: Manifest, monkeypatch: pytest.Monk
         open_loader(images, RECIPES["imagecodecs"], MODEL, [[0]]).__enter__()
 
 
-def test_a_missing_libturbojpeg_is_missed_before_the_workers_start(
-    images: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(native, "find_libturbojpeg", lambda: None)
-    recipe = Recipe("x", "turbojpeg", "opencv", "linear", 2, engine="dataloader")
-    with pytest.raises(Unavailable, match="libturbojpeg is not installed: apt-get install"):
-        open_loader(images, recipe, MODEL, [[0]])
-
-
 def test_unknown_engine_names_the_nearest(images: Manifest) -> None:
     with pytest.raises(UserError, match="did you mean dali"):
         open_loader(images, Recipe("x", engine="dalli"), MODEL, [[0]]).__enter__()
@@ -248,76 +239,3 @@ def test_a_batch_is_waited_for_and_no_other_work_is(
     assert np.diff(arrived).tolist() == [30 * MS] * 2
     assert cuda.device_ns == cuda.clock.now
     assert cuda.blocking, "a core for the loaders"
-
-
-def test_dali_leaves_on_the_gpu_what_it_decoded_there() -> None:
-    images = torch.arange(12, dtype=torch.uint8).reshape(2, 1, 2, 3)
-    labels = SimpleNamespace(as_cpu=lambda: SimpleNamespace(as_tensor=lambda: np.array([[3], [4]])))
-    # A GPU's list has no array interface; from `as_cpu` the images would come by the bus.
-    outputs = SimpleNamespace(as_tensor=lambda: images)
-    pipeline = SimpleNamespace(run=lambda: (outputs, labels))
-    ((positions, batch),) = islice(dali._batches(pipeline, on_gpu=True), 1)
-    assert positions == [3, 4]
-    assert batch.data_ptr() == images.data_ptr()
-    ((_, batch),) = islice(dali._batches(pipeline, on_gpu=False), 1)
-    assert isinstance(batch, np.ndarray)
-
-
-def test_spdl_copies_to_the_gpu_in_its_own_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`transfer_tensor_h2d`, which pins, gets each batch, in a thread of its own."""
-    executors = []
-
-    class Builder:
-        def pipe(self, op: Any, executor: Any = None, **_: Any) -> Any:
-            if executor is not None:
-                executors.append(executor)
-            self.last = op
-            return self
-
-        def add_source(self, source: Any) -> Any:
-            return self
-
-        def add_sink(self, size: int) -> Any:
-            return self
-
-        def build(self, num_threads: int) -> Any:
-            batches = iter([self.last(([3], np.ones((1, 2, 2, 3), np.uint8)))])
-            return SimpleNamespace(auto_stop=nullcontext, get_iterator=lambda: batches)
-
-    media = SimpleNamespace(
-        demux_config=lambda: None,
-        get_video_filter_desc=lambda **_: "",
-        transfer_tensor_h2d=lambda tensor: tensor.to("meta"),
-    )
-    modules = {"spdl.io": media, "spdl.pipeline": SimpleNamespace(PipelineBuilder=Builder)}
-    monkeypatch.setattr(spdl, "import_or_unavailable", lambda name, **_: modules[name])
-    monkeypatch.setattr("harness.engines.third_party._interface.version", lambda name: name)
-    task = LoaderSpec(["a.jpg"], 2, 1, workers=1, variant="batch", on_gpu=True)
-    with spdl.LOADER.open(task) as stream:
-        ((positions, images),) = stream.batches
-    assert (positions, images.device.type, images.dtype) == ([3], "meta", torch.uint8)
-    assert [executor._max_workers for executor in executors] == [1]
-    assert stream.settings.endswith("uint8, transfer_tensor_h2d")
-
-
-@pytest.mark.parametrize(("dtype", "shape"), [("float32", (3, 5, 7)), ("uint8", (5, 7, 3))])
-def test_batches_in_private_and_shared_memory(dtype: str, shape: tuple[int, ...]) -> None:
-    source = np.random.default_rng(0)
-    images = [source.integers(0, 256, shape).astype(dtype) for _ in range(4)]
-    images[0].flags.writeable = False  # as Pillow's arrays are
-    private = np.stack(images)
-    shared = assemble.stack_shared(images)
-    assert private.shape == (4, *shape)
-    assert private.flags.c_contiguous
-    for row, image in zip(private, images, strict=True):
-        np.testing.assert_array_equal(row, image)
-    assert shared.is_shared()
-    assert not torch.from_numpy(private).is_shared()  # type: ignore[no-untyped-call]
-    assert shared.dtype == getattr(torch, dtype)
-    np.testing.assert_array_equal(shared.numpy(), private)
-
-
-def test_two_shapes_make_no_batch() -> None:
-    images = [np.zeros((3, 4, 4), np.float32), np.zeros((3, 4, 5), np.float32)]
-    with pytest.raises(ValueError, match="shape"):
-        assemble.stack_shared(images)

@@ -126,21 +126,6 @@ def check(spans: list[Span], times_ms: tuple[int, int, int]) -> None:
     assert all(after >= at + took for (_, at, took), (_, after, _) in pairwise(spans))
 
 
-def test_host_spans() -> None:
-    clock = FakeClock()
-
-    def advance(ns: int) -> None:
-        clock.now += ns
-
-    sink, written = writer()
-    inference = OnHost(sleeping(advance, (1, 4, 2)), sink, clock)
-    inference.submit(BATCH, 0)
-    inference.finish()
-    assert inference.lane == "main"
-    check(inference.spans[0], (1, 4, 2))
-    assert written[0][0] == ["a"]
-
-
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> fake_cuda.Device:
     device = fake_cuda.install(monkeypatch)
@@ -165,29 +150,6 @@ def test_event_spans(cuda: fake_cuda.Device, in_flight: int) -> None:
     for spans in inference.spans:
         check(spans, times)
     assert cuda.waits == 10, "forward waits for its copy in, the copy out for its forward"
-
-
-def test_another_writer_takes_over(cuda: fake_cuda.Device) -> None:
-    """On the same streams: a new object's would have memory of their own to allocate."""
-    stages = sleeping(cuda.work, (1, 4, 0))
-    stages = replace(stages, h2d=lambda images: cuda.memory.give(images.clone()))
-    batch = replace(BATCH, images=torch.zeros(1, 3))
-    first, of_first = writer()
-    second, of_second = writer()
-    inference = OnGpu(stages, first, 2)
-    for _ in range(4):
-        inference.submit(batch, 0)
-    inference.finish()
-    streams, segments = len(cuda.streams), cuda.memory.segments
-    inference.restart(second)
-    assert inference.spans == []
-    for _ in range(5):
-        inference.submit(batch, 0)
-    inference.finish()
-    assert (len(of_first), len(of_second), len(inference.spans)) == (4, 5, 5)
-    assert (len(cuda.streams), cuda.memory.segments) == (streams, segments)
-    OnGpu(stages, second, 2).submit(batch, 0)
-    assert cuda.memory.segments == segments + 1
 
 
 def test_only_threads_overlap_on_a_gpu(cuda: fake_cuda.Device) -> None:
@@ -225,9 +187,3 @@ def test_a_gpu_that_torch_cannot_use(
     monkeypatch.setattr(torch.version, "cuda", cuda)
     with pytest.raises(Unavailable, match=reason):
         transfer.make("cuda")
-
-
-def test_cuda_transfers_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert transfer.make("cuda").synchronize is torch.cuda.synchronize
-    assert transfer.make("cpu").synchronize is None

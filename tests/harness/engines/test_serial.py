@@ -144,36 +144,6 @@ def test_a_bug_is_no_image_failure(corpus: Manifest, tmp_path: Path) -> None:
     device.finish()
 
 
-def test_png_goes_through_pillow_in_every_recipe(tmp_path: Path) -> None:
-    data = making.encode(making.picture(16, 12), "PNG")
-    (tmp_path / "a.png").write_bytes(data)
-    item = Item("a.png", "a.png", len(data), 16, 12, "", "png", "", 3, 0)
-    manifest = Manifest("folder", "original", tmp_path, (item,))
-    pinned = [name for name, decoder in decoders.DECODERS.items() if not decoder.optional]
-    for decoder in pinned:
-        loader = pipeline.load_stages(replace(RECIPE, decoder=decoder), MODEL, manifest)
-        picture = loader.decode(item, loader.read(item))
-        np.testing.assert_array_equal(picture, making.picture(16, 12))
-
-
-def test_the_floor_calls_every_stage(corpus: Manifest) -> None:
-    items = corpus.items
-    profiler = StageProfiler()
-    outcome = engine.run(items, *pipeline.null_stages(), profiler, 5, 0, no_progress)
-    assert (outcome.n_embedded, outcome.failures) == (12, [])
-    assert profiler.counts == {
-        "read": 12,
-        "decode": 12,
-        "resize": 12,
-        "normalize": 12,
-        "assemble": 3,
-        "h2d": 3,
-        "forward": 3,
-        "d2h": 3,
-        "serialize": 4,
-    }
-
-
 # --- scaled ---------------------------------------------------------------------------------------
 
 
@@ -223,35 +193,6 @@ def test_a_buffer_is_used_again_for_images_of_all_sizes(picture: Path) -> None:
         load(data, row)
     np.testing.assert_array_equal(rows[0], rows[2])
     assert psnr_db(rows[0], rows[1]) < 30
-
-
-@pytest.mark.parametrize("variant", dataloader_scaled.VARIANTS)
-def test_processes_and_threads_make_the_same_pictures(picture: Path, variant: str) -> None:
-    batches: dict[str, Any] = {}
-    for name in ("dataloader-scaled", "thread-pool"):
-        with LOADERS[name].open(LoaderSpec([str(picture)], PX, 2, 2, variant)) as stream:
-            positions, images = next(stream.batches)
-            batches[name] = np.array(images)
-            assert list(positions) == [0, 0]
-            assert stream.version.startswith("simplejpeg 1")
-            assert ("exact extent" in stream.settings) == variant.startswith("exact")
-    np.testing.assert_array_equal(*batches.values())
-
-
-@pytest.mark.parametrize("variant", LOADERS["thread-pool-crop"].variants)
-def test_a_pool_slices_what_needs_no_resize(tmp_path: Path, variant: str) -> None:
-    sizes = {"right": (90, thread_pool_crop.geometry(PX).size[0]), "larger": (200, 146)}
-    for name, size in sizes.items():
-        (tmp_path / name).write_bytes(making.encode(texture(*size), quality=95, subsampling=0))
-    spec = LoaderSpec([str(tmp_path / name) for name in sizes], PX, 2, 2, variant)
-    with LOADERS["thread-pool-crop"].open(spec) as stream:
-        right, larger = next(stream.batches)[1]
-    for name, made, least in (("right", right, 60), ("larger", larger, 40)):
-        with Image.open(tmp_path / name) as image:
-            whole = np.asarray(image.convert("RGB"))
-        geometry = thread_pool_crop.geometry(PX)
-        truth = resize_whole(whole, geometry, "pil", geometry.interpolation)
-        assert psnr_db(made, truth) > least
 
 
 def test_an_error_in_the_pool_reaches_the_loop(tmp_path: Path) -> None:

@@ -53,17 +53,6 @@ def test_pictures_that_were_cropped_have_references_that_are(tmp_path: Path, geo
     assert squashed["psnr_db"] < 30
 
 
-@pytest.mark.parametrize(("engine", "kind"), [("serial", np.ndarray), ("dataloader", Image.Image)])
-def test_only_the_decomposition_passes_arrays(tmp_path: Path, engine: str, kind: type) -> None:
-    manifest = manifest_in(tmp_path, 1)
-    item = manifest.valid[0]
-    stages = load_stages(replace(PILLOW, engine=engine), MODEL, manifest)
-    pixels = stages.decode(item, stages.read(item))
-    assert isinstance(pixels, kind)
-    expected = resized(replace(PILLOW, engine="serial"), MODEL, manifest, {})[item.id]
-    np.testing.assert_array_equal(stages.resize(item, pixels), expected)
-
-
 def test_fidelity_is_judged_image_by_image(corpus: Slice, tmp_path: Path) -> None:
     recipes = [
         {"name": "fast", "decoder": "simplejpeg", "resizer": "torch", "dct_scale": "auto"},

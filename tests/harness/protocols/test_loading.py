@@ -78,13 +78,6 @@ def test_a_crop_is_compared_with_pillows(corpus: Slice) -> None:
     assert "torch bilinear, uint8" in squash.values["settings"]
 
 
-def test_later_repeats_skip_the_images(corpus: Slice) -> None:
-    result = run(loading, corpus, OURS, 1, seconds=0.01, fidelity=FIDELITY, subset="progressive")
-    assert "fidelity" not in result.values
-    assert 0 < result.values["n_unique"] < 18
-    assert result.values["progressive_share"] == 1.0
-
-
 def test_an_empty_subset_is_an_error(corpus: Slice) -> None:
     with pytest.raises(UserError, match="no arithmetic JPEG"):
         run(loading, corpus, OURS, seconds=0.01, subset="arithmetic")
@@ -131,11 +124,6 @@ def test_a_pass_beside_other_programs_is_taken_again(
     assert result.values["n_loaded"] == 4 * len(result.samples["batch"]), "of one pass"
 
 
-def test_a_pass_takes_as_many_images_as_asked(corpus: Slice) -> None:
-    result = run(loading, corpus, OURS, 1, seconds=0.0, min_images=90)
-    assert 90 <= result.values["n_loaded"] < 90 + 2 * OURS.batch_size
-
-
 # --- costs ----------------------------------------------------------------------------------------
 
 
@@ -162,24 +150,6 @@ def test_contention_rates(corpus: Slice, tmp_path: Path, monkeypatch: pytest.Mon
     assert values["cpu_s"]["1"] > 0
     assert values["mean_bytes"] > 100
     assert values["other_cores"] >= 0
-
-
-def test_every_process_loads_the_same_images(corpus: Slice) -> None:
-    """As many as one alone loaded, from another one on."""
-    cell = cell_of("contention", corpus, seconds=1e-9)
-    manifest = open_corpus(cell)
-    whole = ceil(corpus.n / 4)
-    assert costs._loading(cell, manifest, 0.0, 0)()[0] == 4, "a part where images are costly"
-    for offset in (0.0, 0.5):
-        images, wall, cpu, samples = costs._loading(cell, manifest, offset, 2 * whole)()
-        assert (images, len(samples["assemble"])) == (2 * corpus.n, 2 * whole)
-        assert wall > 0
-        assert cpu > 0
-
-
-def test_process_counts_end_at_twice_the_cores() -> None:
-    counts = {1: [1, 2], 2: [1, 2, 4], 6: [1, 2, 4, 6, 12], 16: [1, 2, 4, 8, 16, 32]}
-    assert {cores: process_counts(cores) for cores in counts} == counts
 
 
 def test_a_loading_process_dies(
@@ -238,8 +208,3 @@ def test_a_step_begins_as_its_loader_delivers(
     assert (batch.dtype, bool(pinning)) == (dtype, pinned)
     shape = (2, 224, 224, 3) if dtype == torch.uint8 else (2, 3, 224, 224)
     assert batch.shape == shape
-
-
-def test_a_step_stops_when_its_time_is_up(tmp_path: Path) -> None:
-    cell = cell_of("step", batch_sizes=[1], batches=1000, seconds=0.02)
-    assert 1 <= len(step(cell, tmp_path, no_progress).samples["forward-1"]) < 10

@@ -80,11 +80,6 @@ def test_every_module_of_the_products_ground_is_timed_or_not() -> None:
     assert timed & GROUND == GROUND - NOT_TIMED
 
 
-def test_a_module_that_is_gone_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"no module wallclock\.gone"):
-        provenance.source_files(["wallclock.gone"])
-
-
 def keys() -> dict[str, str]:
     """Protocol → the key of one cell."""
     keys = {}
@@ -155,15 +150,6 @@ def test_page_cache_is_read_back(
     if asked == "cold":
         with pytest.raises(Unavailable, match=r"cold pages .* 90% of them"):
             protocol.set_page_cache(cell, manifest)
-
-
-def test_share_of_the_page_cache(tmp_path: Path) -> None:
-    for name, data in {"a": b"x" * 10_000, "empty": b""}.items():
-        (tmp_path / name).write_bytes(data)
-    files = [tmp_path / "a", tmp_path / "empty", tmp_path / "gone"]
-    readers.warm(files)
-    assert readers.cached_share(files) == 1.0
-    assert readers.cached_share(files[1:]) is readers.cached_share([]) is None
 
 
 def test_memory_is_of_the_whole_tree() -> None:
@@ -260,11 +246,3 @@ def test_one_number_spoils_a_vector(tmp_path: Path, compared: list[str]) -> None
     assert faults(tmp_path, WRITTEN, FAILED * 2, bad=[2, 5]) == ["2 not finite"]
     written, _ = sinks.read(tmp_path / "vectors.npy")
     assert len(written) == len(WRITTEN) - 2
-
-
-def test_the_images_compared_are_from_everywhere(
-    tmp_path: Path, compared: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sink_check.IMAGES, "cpu", 3)
-    faults(tmp_path, WRITTEN, FAILED * 2)
-    assert compared == ["0", "5", "8"]

@@ -70,15 +70,3 @@ def test_stages_do_not_exceed_the_wall(corpus: Slice, tmp_path: Path) -> None:
     assert len(measured.samples["forward"]) == BATCHES
     assert measured.values["ran"]["engine"] == "serial"
     assert measured.values["opencv_threads"] == 1, "set and read back"
-
-
-def test_the_floor_embeds_every_image(corpus: Slice, tmp_path: Path) -> None:
-    assert measure(corpus, tmp_path, protocol.floor).values["n_embedded"] == N
-
-
-def test_vectors_are_kept_for_the_first_repeat_only(corpus: Slice, tmp_path: Path) -> None:
-    for repeat, kept in ((0, ["vectors.parquet"]), (1, [])):
-        work = tmp_path / str(repeat)
-        work.mkdir()
-        cell = Cell("serial", "serial", "test", repeat, RECIPE, corpus, MODEL, {})
-        assert [path.name for path in protocol.serial(cell, work, no_progress).keep] == kept

@@ -118,25 +118,6 @@ def test_labels_of_loader(corpus: Slice, tmp_path: Path, monkeypatch: pytest.Mon
     assert (ran["engine"], ran["workers"], ran["decoder"]) == ("serial", 0, "pil")
 
 
-@pytest.mark.parametrize(
-    ("name", "others", "on_main"),
-    [
-        ("serial", set(), {*STAGES, "wait"}),
-        ("dataloader", {"worker 0", "worker 1"}, {"wait", *DEVICE_STAGES, "serialize"}),
-        ("threads", {"sink", "thread 0", "thread 1"}, {"wait", *DEVICE_STAGES}),
-    ],
-)
-def test_spans_lie_in_their_lanes(
-    corpus: Slice, tmp_path: Path, name: str, others: set[str], on_main: set[str]
-) -> None:
-    spans = run(corpus, tmp_path, RECIPES[name]).spans
-    assert {"main"} <= {span[0] for span in spans} <= {"main", *others}
-    assert {stage for lane, stage, *_ in spans if lane == "main"} == on_main
-    for lane in {"main", *others} if others else ():
-        times = sorted((at, at + took) for where, _, _, at, took in spans if where == lane)
-        assert all(after >= end for (_, end), (after, _) in pairwise(times)), f"overlap in {lane}"
-
-
 @pytest.mark.parametrize("name", RECIPES)
 def test_failures_are_listed_and_limited(corpus: Slice, tmp_path: Path, name: str) -> None:
     broken = _with_vanished_files(corpus, tmp_path / "copy", every=3)
@@ -177,12 +158,6 @@ def test_a_gpu_warms_up_with_a_batch_of_the_last_ones_size() -> None:
     assert (warm, count, [len(batch) for batch in positions[:6]]) == (6, 6, [3] + [10] * 5)
     assert positions[6] == list(range(10))
     assert plan_batches(60, replace(recipe, device="cuda"), 1)[:2] == (5, 6)
-
-
-@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
-def test_a_pass_takes_eight_bursts(corpus: Slice, tmp_path: Path) -> None:
-    result = run(corpus, tmp_path, replace(PROCESSES, workers=4))
-    assert result.values["n_batches"] == 8 * 4
 
 
 @pytest.mark.parametrize("engine", RECIPES)

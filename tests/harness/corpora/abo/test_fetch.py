@@ -138,13 +138,6 @@ def test_hopeless_store_is_one_line(
     assert len(corpus().valid) == N, "nothing of this is final"
 
 
-def test_private_bucket_is_one_line(moto: str, tmp_path: Path) -> None:
-    fill(moto, "private", bucket.objects(2), acl="private")
-    line = r"has no images/metadata/images\.csv\.gz in private \(.*403"
-    with pytest.raises(UserError, match=line):
-        Corpus(tmp_path, moto)(bucket="private")
-
-
 @pytest.mark.parametrize("host", ["no-such-host.invalid:9000", "127.0.0.1:1", "192.0.2.1:9000"])
 def test_unreachable_store_is_one_line(
     tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
@@ -154,14 +147,6 @@ def test_unreachable_store_is_one_line(
     with pytest.raises(UserError, match=line) as caught:
         Corpus(tmp_path, f"http://{host}")()
     assert "\n" not in str(caught.value)
-
-
-def test_store_that_goes_away(corpus: Corpus, store: FaultyStore) -> None:
-    """The catalogue is there already; the images are requested first."""
-    corpus(n=1)
-    store.decide = always("silent")
-    with pytest.raises(UserError, match=r"8 of 8 objects could not be fetched from 127\.0\.0\.1"):
-        corpus(n=9, read_timeout_s=0.2)
 
 
 @pytest.mark.parametrize(("checksum", "requests"), [("etag", 7), ("none", 9)])

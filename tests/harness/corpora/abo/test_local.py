@@ -93,16 +93,6 @@ def test_space_is_checked_before_any_request(
     assert not [path for path in store.counts if "/small/" in path]
 
 
-def test_shorter_list_keeps_the_longer_one(corpus: Corpus) -> None:
-    manifest = corpus(n=25)
-    (manifest.root / manifest.items[2].path).unlink()
-    assert corpus(n=5) == manifest.head(5)
-    short, long = (prepare.remarks(corpus.spec(), "small_256", n, corpus.cache)[0] for n in (5, 25))
-    images = f"of {N} images in the first 70 prefixes"
-    assert long.startswith(f"  list small_256-25: {list_digest(manifest.items)}, {images}")
-    assert short.startswith(f"  list small_256-5: {list_digest(manifest.items[:5])}, {images}")
-
-
 def test_journal_survives_a_torn_line(tmp_path: Path) -> None:
     """Wherever the last write was cut; the last line of an image counts."""
     item = Item("id", "aa/0.jpg", 10, 4, 3, "0" * 64, "jpeg", "baseline", 3, 123, "", "", "etag")
@@ -147,15 +137,6 @@ def test_pass_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Path)
     assert corpus["credit"]["licence"] == "CC BY 4.0"
     assert corpus["credit"]["attribution"] == ATTRIBUTION
     assert ATTRIBUTION in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_only_data_prints_the_list(run_main: RunMain, moto: str, tmp_path: Path) -> None:
-    done = run_main(*abo("decoders", moto, 5, tmp_path), "only=data")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "abo small_256: 5 images" in done.stdout
-    assert re.search(r"list original-5: [0-9a-f]{64},", done.stdout)
-    assert "licence: CC BY 4.0\n" in done.stdout
 
 
 @pytest.mark.slow

@@ -191,12 +191,6 @@ def test_real_layout(shared_images: Path) -> None:
             assert (root / folder / entry.path).is_file()
 
 
-def test_list_digest_covers_paths() -> None:
-    first, other = Item("a", "aa/a.jpg"), Item("a", "aa/b.jpg")
-    assert plan.list_digest([first]) == plan.list_digest([Item("a", "aa/a.jpg", 5)])
-    assert plan.list_digest([first]) != plan.list_digest([other])
-
-
 # --- store ----------------------------------------------------------------------------------------
 
 
@@ -244,13 +238,6 @@ def test_invalid_endpoint_is_one_line(tmp_path: Path, endpoint: str) -> None:
     with pytest.raises(UserError, match=r"corpus\.endpoint") as caught:
         Corpus(tmp_path, f"http://{endpoint}")()
     assert "\n" not in str(caught.value)
-
-
-def test_host_of_aws_and_without_a_password(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path, "http://me:secret@127.0.0.1:9000")
-    assert CorpusStore(corpus.spec()).host == "127.0.0.1:9000"
-    aws = "amazon-berkeley-objects.s3.us-east-1.amazonaws.com"
-    assert CorpusStore(corpus.spec(endpoint="")).host == aws
 
 
 def test_large_images_are_decoded_one_at_a_time(
