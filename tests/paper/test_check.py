@@ -154,13 +154,6 @@ def test_no_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "--pack needs the folder" in no_reference
 
 
-def test_records_without_a_table(tmp_path: Path) -> None:
-    shutil.copytree(fixture_runs() / "cpu", tmp_path / "runs" / "no_such_experiment")
-    packing.pack([tmp_path / "runs"], tmp_path / packing.ARCHIVE)
-    with pytest.raises(UserError, match="fill no table"):
-        check.check(tmp_path)
-
-
 def test_a_committed_reference_is_one_archive() -> None:
     folder = provenance.ROOT / "data" / "reference"
     archives = [reference / packing.ARCHIVE for reference in check.references(folder)]

@@ -41,15 +41,6 @@ class TestFile:
     def test_a_fault_names_its_claim(self, changes: dict[str, Any], fault: str) -> None:
         assert fault_of(dataclasses.replace(claim_of(WALL), **changes)) == f"claim {WALL}: {fault}"
 
-    def test_a_claim_on_a_table_that_the_fixture_lacks(self, tmp_path: Path) -> None:
-        """One line in claims.csv is all that a claim of a new experiment takes."""
-        cited = [claim_of(WALL), claim_of(SPEEDUP)]
-        write_cited(tmp_path, cited)
-        assert read_table(tmp_path / SMALL)[0]["decoder"] == "pil"
-        assert [row["decoder"] for row in read_table(tmp_path / ORIGINAL)] == ["pil", "turbojpeg"]
-        judged = claims.judge(cited, tmp_path)
-        assert [verdict.ours for verdict in judged] == [1, 1]
-
     def test_no_claim_contradicts_itself(self) -> None:
         cited = claims.load(CLAIMS)
         assert len({claim.id for claim in cited}) == len(cited)
@@ -144,12 +135,6 @@ def test_only_what_follows_a_marker_is_rewritten(tmp_path: Path) -> None:
     assert new == f"a\n<!--machine: toy-->{footnotes.describe(path)}.\n<!--=toy-->3\n"
     with pytest.raises(UserError, match="gone-->: no CSV of this name"):
         footnotes.rewritten("<!--machine: gone-->", {"toy": path})
-
-
-def test_derived_tables_have_the_provenance_of_their_sources() -> None:
-    verdicts = quoted.files()["verdicts"]
-    assert len(footnotes.metas_of(verdicts)) > 20
-    assert len(footnotes.metas_of(accuracy.PATH)) == len(accuracy.tables()) > 1
 
 
 def test_lines_in_documents_are_those_of_the_provenance(capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,15 +130,6 @@ def test_images_that_are_not_in_memory() -> None:
     assert "not in memory" not in " ".join(words_of(without)[1])
 
 
-def test_few_images_and_unavailable_fixes() -> None:
-    diagnosis = case(
-        prediction("present", "your recipe", 1.0, n_images=7),
-        prediction("alone", "simplejpeg", 0, status="unavailable", predicted_speedup=None),
-    )
-    assert diagnosis.first is None
-    assert "This rests on 7 images" in words_of(diagnosis)[1][-1]
-
-
 def test_a_proof_headlines_what_was_measured() -> None:
     """The fix that measured most is first, whatever was predicted of it."""
     measured = {"measured_img_per_s": 80, "within_interval": True, "other_cores": 0.01}
@@ -159,24 +150,6 @@ def test_a_proof_headlines_what_was_measured() -> None:
     busy = case(prediction("present", "a", 1.0, error=0.9, **{**measured, "other_cores": 1.4}))
     assert "Other programs took 1.4 cores meanwhile" in words_of(busy)[2]
     assert words_of(case(prediction("present", "a", 1.0)))[2] == ""
-
-
-def test_a_measured_bottleneck_corrects_the_predicted_one() -> None:
-    rates = {"measured_img_per_s": 100, "other_cores": 0}
-    agree = case(
-        prediction("present", "your recipe", 1.0, measured_bottleneck="transform", **rates)
-    )
-    assert "That is predicted" not in said(agree)
-    differ = case(
-        prediction("present", "your recipe", 1.0, measured_bottleneck="accelerator", **rates)
-    )
-    assert "That is predicted: measured end to end, it was the model." in said(differ)
-
-
-def test_a_stack_that_gains_more_is_named() -> None:
-    rows = [prediction("present", "a", 1.0), prediction("alone", "b", 1.5)]
-    rows += [prediction("stacked", "b", 1.5), prediction("stacked", "+ more workers", 2.0)]
-    assert 'Predicted together, up to "more workers": 2.00 times as fast.' in said(case(*rows))
 
 
 @pytest.mark.parametrize(

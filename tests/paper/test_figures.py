@@ -166,15 +166,6 @@ def test_text(
     assert absent not in text
 
 
-class TestStacked:
-    def test_gpu_and_mock_model_need_one_panel(self, t4_copy: Copy, copy: Copy) -> None:
-        folder = t4_copy(SMALL)
-        assert len(drawn(STACKED, folder).axes) == 1
-        assert "busy" not in words(drawn(STACKED, folder))
-        edit(copy(SMALL) / SMALL, forward_s=0, forward_share=0)
-        assert len(drawn(STACKED, folder).axes) == 1
-
-
 class TestBars:
     def test_a_panel_for_each_image_set(self, copy: Copy) -> None:
         assert len(drawn(BARS, fixture_tables()).axes) == 2
@@ -184,47 +175,8 @@ class TestBars:
         (axes,) = drawn(BARS, path.parent).axes
         assert "unavailable" in [item.get_text() for item in axes.texts]
 
-    def test_runtimes_without_a_time_are_named_below_the_bars(self) -> None:
-        rows = read_table(fixture_tables() / onnx.CSV)
-        figure = drawn(RUNTIMES, fixture_tables())
-        labels = [label for axes in figure.axes for label in axes.get_yticklabels()]
-        assert len(labels) == len(ok_rows(rows))
-        _, _, omitted = words(figure).partition("not drawn: ")
-        reasons = {row["reason"] for row in rows if row["status"] == "unavailable"}
-        assert len(reasons) < sum(row["status"] == "unavailable" for row in rows)
-        for reason in reasons:
-            assert omitted.count(f"unavailable ({reason})") == 1
-
 
 class TestSweeps:
-    def test_latency_is_a_panel_and_choices_are_marked(self, copy: Copy) -> None:
-        path = copy(batch.CSV) / batch.CSV
-        rows = [
-            {**row, "latency_p95_ms": 10 * row["batch_size"], "latency_bound_ms": 250}
-            | {"knee": row["batch_size"] == 32}
-            | {"largest_in_bound": row["batch_size"] == 8}
-            for row in read_table(path)
-        ]
-        rows[0]["latency_p95_ms"] = ""
-        save(path, rows, list(batch.COLUMNS))
-        figure = drawn(BATCH, path.parent)
-        above, below = figure.axes
-        assert markers(below.lines, "D")[0] == (8, 80)
-        for expected in ("knee: batch 32,", "batch 8: the largest with p99 under 250 ms"):
-            assert expected in words(figure)
-        for axes in (above, below):
-            dotted: list[Any] = [line for line in axes.lines if line.get_linestyle() == ":"]
-            assert [list(line.get_xdata()) for line in dotted] == [[32, 32], [8, 8]]
-
-    def test_few_points_have_no_line_and_no_knee(self, copy: Copy) -> None:
-        path = copy(batch.CSV) / batch.CSV
-        rows = [row | {"knee": "yes"} for row in read_table(path)]
-        for n, line_style in ((4, "-"), (3, "None")):
-            save(path, rows[:n], list(batch.COLUMNS))
-            figure = drawn(BATCH, path.parent)
-            (line,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
-            assert line.get_linestyle() == line_style
-            assert ("knee" in words(figure)) == (n == 4)
 
     def test_failed_batches_are_marked_at_the_axis(self, copy: Copy) -> None:
         folder = copy(batch.CSV)
@@ -244,46 +196,6 @@ class TestSweeps:
         assert "waiting, %" in below.get_ylabel()
         edit(folder / workers.CSV, wait_share="")
         assert len(drawn(WORKERS, folder).axes) == 1
-
-    def test_workers_sweep_has_pillow_beside_the_papers_curve(self, copy: Copy) -> None:
-        path = copy(workers.CSV) / workers.CSV
-        rows = read_table(path)
-        alone = markers(drawn(WORKERS, path.parent).axes[0].lines, "o")
-        pillow = [
-            {**row, "decoder": "pil", "img_per_s": "3", "img_per_s_min": "2", "img_per_s_max": "4"}
-            for row in rows
-        ]
-        save(path, [*rows, *pillow])
-        figure = drawn(WORKERS, path.parent)
-        above, below = figure.axes
-        assert markers(above.lines, "o") == alone
-        assert markers(above.lines, "D") == [(row["workers"], 3) for row in rows]
-        assert len(markers(below.lines, "D")) == len(rows)
-        legend = above.get_legend()
-        assert legend is not None
-        assert [text.get_text() for text in legend.get_texts()] == [
-            "libjpeg-turbo decode",
-            "PIL decode",
-        ]
-        assert "decode" not in above.get_title(loc="left")
-        fail(path, "decoder=pil workers=4", "error", "killed")
-        assert "PIL, 4 workers: error (killed)" in words(drawn(WORKERS, path.parent))
-
-
-def test_steps_have_a_panel_an_image_set_and_order(copy: Copy) -> None:
-    path = copy(steps.CSV) / steps.CSV
-    rows = read_table(path)
-    small = [{**row, "order": "paper"} for row in rows]
-    large = [{**row, "image_set": "original"} for row in small]
-    reverse = [{**row, "order": "reverse"} for row in large[:0:-1]]
-    save(path, [*small, *large, *reverse], list(steps.COLUMNS))
-    figure = drawn(STEPS, path.parent)
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert ["reverse order" in title for title in titles] == [False, False, True]
-    assert ["256 px" in title for title in titles] == [True, False, False]
-    labels = [[text.get_text() for text in axes.get_yticklabels()] for axes in figure.axes]
-    assert labels[1] == labels[0]
-    assert labels[2] == [labels[0][0], *labels[0][:0:-1]], "both orders begin with the baseline"
 
 
 def test_mermaid(t4_tables: Path, copy: Copy, tmp_path: Path) -> None:

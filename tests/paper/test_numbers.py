@@ -52,13 +52,6 @@ def test_form_of_a_value(path: Path) -> None:
             assert path.read_bytes() == f"value,last\n{cell},1\n".encode()
 
 
-def test_columns_keep_the_declared_order(path: Path) -> None:
-    write_table(path, ["b", "a"], [{"a": 1, "b": 2}, {"b": 4, "a": 3}])
-    assert path.read_text() == "b,a\n2,1\n4,3\n"
-    write_table(path, ["a", "b"], [])
-    assert (read_columns(path), read_table(path)) == (["a", "b"], [])
-
-
 @given(st.lists(st.lists(TEXT, min_size=3, max_size=3), max_size=5))
 def test_text_round_trips_on_one_line(path: Path, cells: list[list[str]]) -> None:
     rows = [dict(zip("abc", line, strict=True)) for line in cells]
@@ -116,14 +109,6 @@ def test_a_cell_that_its_column_cannot_hold_is_named(path: Path, cell: str) -> N
     path.write_text(f"last,{cell}\n".replace("\n", "\n1,", 1))
     with pytest.raises(UserError, match="row 1"):
         read_table(path)
-
-
-def test_cells_and_rows() -> None:
-    rows = [{"status": "ok"}, {"status": "unavailable"}, {"status": ""}, {"status": "ok"}]
-    assert ok_rows(rows) == [{"status": "ok"}] * 2
-    assert distinct(rows, "status") == ["ok", "unavailable"]
-    assert join_distinct(rows, "status") == "ok / unavailable"
-    assert join_distinct(rows, "status", {"ok": "X", "unavailable": "Y"}) == "X / Y"
 
 
 # --- counts ---------------------------------------------------------------------------------------
@@ -187,16 +172,6 @@ def test_the_papers_own_command() -> None:
     assert planned(settings, "t4") == planned(settings, "opt") == {100_000}
 
 
-def test_what_the_line_says_to_type() -> None:
-    words = f"--n 100000 --experiment serial {ABO}"
-    (note,) = loaded(words).notes
-    option = re.search(r"experiment\.\S+", note)
-    assert option
-    settings = loaded(f"{words} {option[0]}")
-    assert settings.notes == ()
-    assert planned(settings, "serial") == {100_000}
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -208,13 +183,6 @@ def test_what_the_line_says_to_type() -> None:
 )
 def test_no_line_without_need(words: str) -> None:
     assert loaded(f"{words} device=cpu model=null").notes == ()
-
-
-def test_a_folder_has_one_image_set() -> None:
-    words = "--n 100000 --experiment serial device=cpu model=null corpus=folder corpus.path=."
-    (note,) = loaded(words).notes
-    assert listed(note.partition("allows: ")[2]) == {"serial": 1000}
-    assert "experiment.serial.images.original=100000" in note
 
 
 # --- calculator -----------------------------------------------------------------------------------
@@ -235,11 +203,6 @@ def printed(words: str, capsys: Capture) -> list[list[str]]:
 
 def case(batch: int, rest: str = WORKERS, kb: int = 500) -> str:
     return f"--sample-kb {kb} --batch {batch} --step-ms {STEPS[batch]} {rest}"
-
-
-def test_worked_case(capsys: Capture) -> None:
-    _, line = printed(case(256, f"{WORKERS} --storage-gb-per-s 20"), capsys)
-    assert " ".join(line) == "256 8 64 ms 11.7 ms 18.3 % 5.45× 44 10.9 GB/s transform"
 
 
 @pytest.mark.parametrize(
@@ -302,12 +265,3 @@ def test_it_fits_80_columns_and_needs_no_images() -> None:
     assert len(table) == 2
     assert max(map(len, table)) <= 80
     assert loaded == "[]"
-
-
-def test_the_sources_llm_comparison() -> None:
-    (row,) = (row for row in analytic.source_rows() if row["scenario"] == "LLM, tokens")
-    assert f"{1e3 * row['demand_gb_per_s']:.0f} MB/s" == "8 MB/s"
-    assert row["bottleneck"] == "accelerator"
-    assert "utilization" not in row, "the source names no transform of tokens"
-    images = next(row for row in analytic.source_rows() if row["batch_size"] == 256)
-    assert round(images["demand_gb_per_s"] / row["demand_gb_per_s"]) == 1300

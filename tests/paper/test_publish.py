@@ -38,20 +38,6 @@ def test_every_output_has_files_or_a_reason(tmp_path: Path) -> None:
     assert present == {path.name for output in outputs.values() for path in output.paths}
 
 
-def test_a_cell_that_crashed_is_a_row(tmp_path: Path) -> None:
-    """Also of a release that did not say when."""
-    (record,) = fixture_records("cpu")
-    environment = {name: value for name, value in record.environment.items() if name != "after"}
-    crashed = Record(record.cell, "error", "killed", environment=environment)
-    records.write(tmp_path / "runs" / "cpu" / "key", crashed)
-    records.write_index(tmp_path / "runs", "cpu", ["key", "interrupted before this one"])
-    published = publish(tmp_path, tmp_path / "figures")
-    (row,) = read_table(tmp_path / CSV)
-    assert (row["status"], row["reason"]) == ("error", "killed")
-    assert len(published.verdicts) == len(claims.load(claims.CLAIMS))
-    assert (tmp_path / "figures" / "report.html").exists()
-
-
 def test_run_redraws_only_what_it_touches(tmp_path: Path) -> None:
     figures = tmp_path / "figures"
     write_records(tmp_path / "runs")
@@ -129,8 +115,3 @@ def test_commands_figures_and_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["report", *folders]) == 0
     assert report.read_bytes() == before
     assert capsys.readouterr().out.strip() == str(report)
-
-
-def test_no_report_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--out", str(tmp_path), "--figures", str(tmp_path / "figures")]) == 1
-    assert "make quick" in capsys.readouterr().err

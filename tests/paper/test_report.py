@@ -191,17 +191,6 @@ def test_one_table_is_enough(tmp_path: Path) -> None:
     assert "0 claims" in page.words
 
 
-def test_only_the_first_spans_are_shown() -> None:
-    run = report.collect(fixture_tables())
-    timeline = run.csvs[t4.TIMELINE_CSV]
-    assert len(timeline.rows) == 40 < timeline.n_rows
-    cells = [(timeline.name, 200, "start_ms"), (timeline.name, 40, "start_ms")]
-    cells += [(timeline.name, 40, "no_such_column"), ("no-such.csv", 1, "x")]
-    anchor = "#csv-timeline-baseline"
-    hrefs = run.hrefs(Source(*cell) for cell in cells)
-    assert hrefs == [anchor, f"{anchor}-row-40-start_ms"]
-
-
 def test_markup_in_a_table_is_escaped(tmp_path: Path) -> None:
     data = copy_tables(tmp_path / "data", onnx.CSV)
     script = "<script>alert(1)</script>"

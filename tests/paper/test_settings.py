@@ -103,11 +103,6 @@ class TestRefused:
         arguments, line = refused.split(" -> ")
         assert line in refusal(arguments)
 
-    def test_names_in_sweeps(self) -> None:
-        check_names(translate(["--multirun", "recipe=baseline,optimized"]))
-        with pytest.raises(UserError, match="'optimised'; did you mean optimized"):
-            check_names(translate(["--multirun", "recipe=baseline,optimised"]))
-
 
 def test_choices_are_those_of_the_stages() -> None:
     """The names that a recipe may have are those that the stages can make."""
@@ -141,12 +136,6 @@ def test_experiments_run_in_order() -> None:
     ]
     assert tuple(load(translate([])).experiments) == contents.ORDER
     assert set(loaded("--quick").experiments) == set(contents.QUICK)
-
-
-def test_quick_measures_ours_beside_the_next_fastest_and_pillow() -> None:
-    systems = loaded("--quick device=cpu").experiments["frontier"]["systems"]
-    assert {"ours", "thread-pool", "pil"} <= set(systems)
-    assert loaded("--experiment frontier device=cpu").experiments["frontier"]["systems"] == []
 
 
 class TestThePapersSettings:
@@ -223,13 +212,6 @@ class TestThePapersSettings:
         assert loaded(words).corpus.kind == "abo"
         for others in ("corpus=synthetic", "corpus.seed=1", "--quick"):
             assert loaded(f"{words} {others}").corpus.kind == "synthetic"
-
-
-def test_device_auto_is_resolved() -> None:
-    settings = loaded("--experiment cpu")
-    assert settings.device in ("cpu", "cuda")
-    assert settings.recipe.device == settings.device
-    assert settings.experiments["cpu"]["recipe"].device == "cpu"
 
 
 def test_paths_are_relative_to_the_checkout() -> None:

@@ -128,41 +128,6 @@ class TestEndToEnd:
         assert values(table, "minutes_per_million")[0] is None
 
 
-class TestChecklist:
-    def test_stages_and_gains_of_the_paper(self, t4_tables: Path) -> None:
-        table = build(CHECKLIST, t4_tables)
-        assert values(table, "stage") == [*STAGES, "all together"]
-        gains = dict(zip(values(table, "stage"), values(table, "gain"), strict=True))
-        assert gains["decode"] == pytest.approx(24.8 / 10.2)
-        assert gains["forward"] == pytest.approx(1006 / 264)
-        assert gains["serialize"] == pytest.approx(586_934 / 51_371)
-        assert gains["all together"] == pytest.approx(988 / 168)
-        assert gains["h2d"] is None
-        shares = dict(zip(values(table, "stage"), values(table, "share_original"), strict=True))
-        assert shares["decode"] == pytest.approx(0.513)
-        assert shares["all together"] is None
-
-    def test_one_csv_is_enough(self, copy: Copy) -> None:
-        path = copy(onnx.CSV) / onnx.CSV
-        save(path, [row for row in read_table(path) if row["dtype"] != "fp16"])
-        table = build(CHECKLIST, path.parent)
-        forward = table.rows[STAGES.index("forward")]
-        assert forward["gain"].value == pytest.approx(40.2052 / 14.4503)
-        assert "BF16" in str(forward["gain_of"].value)
-        assert values(table, "gain_of").count("not run") == 9
-        assert "No shares" in table.caption
-
-    def test_unlike_runs_have_no_gain_together(self, copy: Copy) -> None:
-        folder = copy(t4.CSV, opt.CSV)
-        edit(folder / opt.CSV, device="NVIDIA L4")
-        last = build(CHECKLIST, folder).rows[-1]
-        assert (last["gain"].value, last["gain_of"].value) == (None, "the two runs are not alike")
-        fail(folder / t4.CSV, "1", "error", "killed")
-        fail(folder / opt.CSV, "1", "error", "killed")
-        with pytest.raises(NothingToDrawError, match="no row with status ok"):
-            build(CHECKLIST, folder)
-
-
 def test_failed_sinks_are_in_the_caption(copy: Copy) -> None:
     folder = copy(serialization.CSV)
     fail(folder / serialization.CSV, "format=lmdb fsync=no", "unavailable", "no lmdb")

@@ -148,11 +148,6 @@ class TestClosingSentence:
         several = closing_sentence(fixture_tables(), ["serial", "t4", "opt"])
         assert several == closing_sentence(fixture_tables(), ["opt"])
 
-    def test_without_our_originals_it_is_about_thumbnails(self, copy: Copy) -> None:
-        folder = copy(frontier.CSV)
-        fail(folder / frontier.CSV, "system=ours image_set=original", "gate failed", "pixels")
-        assert "ours prepares 5,553 256 px images" in closing_sentence(folder, ["frontier"])
-
     def test_unlike_runs_are_not_compared(self, copy: Copy) -> None:
         folder = copy(t4.CSV, opt.CSV)
         edit(folder / t4.CSV, corpus="abo")

@@ -72,39 +72,6 @@ def test_window_is_complete_periods(
     assert spans.choose_window(recorded, **options) == window
 
 
-class TestLanes:
-    def test_busy_excludes_waits_and_overlaps(self) -> None:
-        window = Window(10.0, 30.0, 2, complete=True)
-        lane = [
-            Span("gpu", "forward", 0, 5, 10),
-            Span("gpu", "h2d", 1, 12, 2),
-            Span("gpu", "forward", 1, 28, 50),
-        ]
-        waiting = [*lane, Span("gpu", "wait", 1, 15, 13)]
-        assert spans.busy_share(waiting, "gpu", window) == pytest.approx(7 / 20)
-        assert spans.busy_share(lane, "main", window) == 0
-
-    def test_grouping_keeps_sums(self) -> None:
-        before = spans.parse_spans(timeline(n=6))
-        after = spans.merge_by_stage(before)
-        assert len(after) < len(before) / 10
-
-        def totals(recorded: list[Span]) -> dict[tuple[str, int, str], float]:
-            sums: dict[tuple[str, int, str], float] = defaultdict(float)
-            for span in recorded:
-                sums[span.lane, span.batch, span.stage] += span.duration
-            return sums
-
-        assert totals(after) == pytest.approx(totals(before))
-        device = [span for span in before if span.lane == "gpu"]
-        assert [span for span in after if span.lane == "gpu"] == device
-
-    def test_lanes_are_sorted_by_number(self) -> None:
-        names = ["gpu", "worker 10", "main", "worker 9"]
-        lanes = spans.lanes([Span(name, "wait", 0, 0, 1) for name in names])
-        assert lanes == ["worker 9", "worker 10", "main", "gpu"]
-
-
 class TestFigure:
     @pytest.mark.parametrize(
         ("baseline", "optimized", "present", "absent"),
@@ -140,14 +107,6 @@ class TestFigure:
 
 
 SUMMARY = "fig-00-summary"
-
-
-def test_generated_originals_are_no_photos(tmp_path: Path) -> None:
-    folder = copy_tables(tmp_path, frontier.CSV, source=REFERENCE)
-    rows = read_table(folder / frontier.CSV)
-    save(folder / frontier.CSV, [row for row in rows if row["corpus"] != "folder"])
-    title = drawn(SUMMARY, folder).get_suptitle()
-    assert title == "1.03× on originals and 1.31× on thumbnails over the next fastest loader"
 
 
 def test_less_fidelity_that_is_faster_is_a_second_dot(tmp_path: Path) -> None:
@@ -186,19 +145,3 @@ def test_an_interval_around_1_is_called_a_tie(tmp_path: Path) -> None:
     changes = {"speedup_vs_next": 1.1, "speedup_vs_next_min": 0.9, "speedup_vs_next_max": 1.3}
     edit(folder / frontier.CSV, ours, **changes)
     assert drawn(SUMMARY, folder).get_suptitle().startswith("1.10× (a tie) on photos and ")
-
-
-def test_originals_stand_in_for_a_folder_that_was_not_measured(copy: Copy) -> None:
-    folder = copy(frontier.CSV)
-    rows = [row for row in read_table(folder / frontier.CSV) if row["corpus"] != "folder"]
-    save(folder / frontier.CSV, rows)
-    titles = [axes.get_title(loc="left") for axes in drawn(SUMMARY, folder).axes]
-    assert titles == ["Originals at full resolution", "Images of 256 px"]
-
-
-def test_without_our_loader_there_is_nothing_to_show(copy: Copy) -> None:
-    folder = copy(frontier.CSV)
-    for image_set in ("small_256", "original"):
-        edit(folder / frontier.CSV, f"system=ours image_set={image_set}", img_per_s="")
-    with pytest.raises(NothingToDrawError, match="no rate of our loader"):
-        drawn(SUMMARY, folder)
