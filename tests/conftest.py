@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_IMAGES = ROOT.parent / "shared" / "images"
+#: Where a program finds the checkout.
+ON_PATH = {"PYTHONPATH": os.pathsep.join([str(ROOT / "code"), str(ROOT)])}
 #: Python 3.12 warns at every fork of a process with threads; here the start method is a setting.
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
@@ -64,6 +66,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> "Slice":
     spec = CorpusSpec("synthetic", progressive_share=0.5)
     folder = tmp_path_factory.mktemp("corpus")
     return synthetic.prepare(spec, "small_256", 18, folder, lambda done, total, what: None)
+
+
+def run_command(
+    *words: str, cwd: Path = ROOT, env: Mapping[str, str] | None = None, status: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that must end with this status; what it prints is in the failure, too."""
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == status, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
 class RunMain(Protocol):

@@ -64,44 +64,6 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_a_ratio_is_of_the_same_round() -> None:
-    ratios = ratios_of(RATES)
-    assert [*ratios] == [ratio.name for ratio in RATIOS] == [*MEDIANS]
-    assert ratios["loader_over_pillow"] == [8, 8, 10]
-    assert ratios["embed_over_loader"] == pytest.approx([0.9] * 3)
-
-
-def test_an_interval_reaches_beyond_the_recorded_runs() -> None:
-    rows = [{"ratio": "a", "value": value} for value in (1.2, 1, 1.1)]
-    allowed = intervals([*rows, {"ratio": "b", "value": 2}])
-    assert (allowed["a"].low, allowed["a"].high) == pytest.approx((1 / 1.1, 1.32))
-    assert (allowed["b"].low, allowed["b"].high) == pytest.approx((2 / 1.1, 2.2))
-    assert (allowed["a"].runs, allowed["b"].runs) == (3, 1)
-
-
-@pytest.mark.parametrize(
-    ("values", "status", "line"),
-    [
-        ([1.0, 1.0, 9.0], 0, ""),
-        ([0.5, 0.8, 1.0], 1, "a is 0.800, outside 0.900 to 1.300, by 5 runs"),
-        ([1.4], 1, "a is 1.400, outside 0.900 to 1.300, by 5 runs"),
-    ],
-)
-def test_one_line_for_each_ratio_outside(
-    values: list[float], status: int, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    allowed = {"a": Interval(0.9, 1.3, 5), "b": Interval(0.9, 1.3, 5)}
-    assert judge({"a": values, "b": [1.0]}, allowed) == status
-    assert capsys.readouterr().err == (f"regression: {line}\n" if line else "")
-
-
-def test_what_is_not_recorded_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    allowed = {"a": Interval(0.9, 1.3, 5)}
-    assert judge({"a": [1.0], "b": [1.0]}, allowed) == 2
-    assert capsys.readouterr().err == "regression: b is not recorded: run it with --record\n"
-    assert judge({"a": [9.0], "b": [1.0]}, allowed) == 1, "outside is worse"
-
-
 def test_the_command_records_and_compares(gate: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert gate() == 2, "nothing is recorded yet"
     assert gate("--record", busy=0.5) == 2
@@ -156,36 +118,6 @@ def test_shares_are_of_the_plain_job_of_the_same_round(pictures: Manifest) -> No
     assert (kept["page_cache_share"], kept["from_disk_share"]) == (0.25, 0.5)
     assert kept["median_megapixels"] == pytest.approx(0.05, abs=0.02)
     assert (kept["files"], kept["deduplicate"], kept["status"]) == ("distinct", True, "ok")
-
-
-def test_files_larger_than_the_memory(
-    pictures: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As many as take a quarter more; on a disk that is too small, a row with the reason."""
-    sizes = [item.bytes for item in pictures.valid]
-    n = job._more_than_memory(pictures)
-    assert n * sum(sizes) / len(sizes) == pytest.approx(1.25 * job.memory_bytes(), rel=0.01)
-
-    def no_room(paths: Any, folder: Path, n: int) -> None:
-        folder.mkdir()
-        corpora.check_space(folder, 10**18, "distinct files")
-
-    (tmp_path / "data").mkdir()
-    provenance.versions()  # of the checkout, whose lock it reads once
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    monkeypatch.setattr(job, "_pictures", lambda images: pictures)
-    monkeypatch.setattr(job, "lay_out", no_room)
-    arguments = ["job", "--small", "3", "--original", "3", "--jobs", "plain"]
-    monkeypatch.setattr("sys.argv", [*arguments, "--larger-than-memory"])
-    job.main()
-    rows = read_table(tmp_path / "data" / "benchmarks" / "job.csv")
-    assert [(row["n_images"], row["status"]) for row in rows] == [
-        (3, "unavailable"),
-        (3, "unavailable"),
-        (n, "unavailable"),
-    ]
-    assert "distinct files: 1,000,000,000.00 GB are needed" in rows[-1]["reason"]
-    assert not rows[-1]["wall_s"]
 
 
 def test_peers_that_cannot_run_have_a_reason(
@@ -252,16 +184,6 @@ def test_the_next_fastest_is_compared() -> None:
     ]
 
 
-@pytest.mark.slow
-def test_each_decoder_is_timed_in_a_process_of_its_own() -> None:
-    """All but those that are not to be had."""
-    make = partial(decode._decoder, "simplejpeg", 8)
-    choices = [decode.Choice("simplejpeg", make), decode.Choice("native", make, "is absent")]
-    rows = decode.measure(decode.Work("decode", "folder", [making.jpeg(300, 200)], choices), 2)
-    assert [row["reason"] for row in rows] == ["", "is absent"]
-    assert [isinstance(row["ms"], float) for row in rows] == [True, False]
-
-
 @pytest.mark.parametrize("dtype", training.DTYPES)
 def test_every_loader_for_training_makes_the_same_rows(tmp_path: Path, dtype: str) -> None:
     """Of images of one colour each, whose crops are all alike."""
@@ -271,15 +193,6 @@ def test_every_loader_for_training_makes_the_same_rows(tmp_path: Path, dtype: st
     ours, theirs = (np.concatenate([*load(paths, dtype)]) for load in training.LOADERS.values())
     assert ours.dtype == theirs.dtype == dtype
     assert np.allclose(ours, theirs, atol=0.02 if dtype == "float32" else 1)
-
-
-def test_links_to_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photos, linked = tmp_path / "photos", tmp_path / "elsewhere" / "linked"
-    photos.mkdir()
-    (photos / "a.jpg").write_bytes(b"a")
-    monkeypatch.chdir(tmp_path)
-    trace.link_images(Path("photos"), 2, linked)
-    assert [path.read_bytes() for path in sorted(linked.iterdir())] == [b"a", b"a"]
 
 
 def test_stages_of_py_spys_frames() -> None:
@@ -294,10 +207,3 @@ def test_stages_of_py_spys_frames() -> None:
     traced = {"main": {"forward": 2.0, "wait": 9.0}, "workers": {"decode": 2.0}}
     assert trace.greatest_difference(traced, sampled) == 0.25
     assert trace.greatest_difference(traced, {}) == ""
-
-
-def test_programs_of_others_are_there() -> None:
-    for program in trace.PROGRAMS:
-        (script,) = [word for word in program.words if word.endswith(".py")]
-        ast.parse((ROOT / "benchmarks" / "traced" / script).read_text(encoding="utf-8"))
-    assert len(trace.PROGRAMS) >= 10

@@ -44,20 +44,6 @@ def test_units_are_those_of_the_names() -> None:
                 assert declared.unit == units[end], name
 
 
-def test_kinds_that_no_name_gives_away() -> None:
-    kinds = {
-        ("batch-sweep.csv", "service_ms"): "setting",
-        ("batch-sweep.csv", "latency_bound_ms"): "setting",
-        ("analytic.csv", "crossover_batch"): "measured",
-        ("analytic.csv", "slowdown"): "measured",
-        ("profiler-overhead.csv", "max_relative_difference"): "measured",
-        ("frontier.csv", "psnr_db_min"): "computed",
-        ("decoder-comparison.csv", "median_kb"): "fact",
-        ("serialization-comparison.csv", "size_mib"): "fact",
-    }
-    assert {place: column(*place).kind for place in kinds} == kinds
-
-
 def test_the_page_of_claims_has_a_row_of_seven_cells_for_each() -> None:
     rows = claims_page().split("|---|\n")[1].splitlines()
     assert len(rows) == len(claims.load(CLAIMS))

@@ -3,21 +3,19 @@
 import ast
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from harness import provenance
 from paper import claims, quoted, settings
 from paper.__main__ import main as paper
 from paper.quoted import MARKED
 from tests import making
+from tests.conftest import ROOT, run_command
 from wallclock.__main__ import COMMANDS
 from wallclock.errors import UserError
 
-ROOT = provenance.ROOT
 DOCUMENTS = tuple(
     path.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/*.md", "data/reference/*/README.md")
@@ -43,12 +41,6 @@ PAPER = [command for command in ALL if "-m paper" in command]
 WALLCLOCK = [command for command in ALL if command.startswith("wallclock ")]
 
 
-def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, check=False, timeout=100
-    )
-
-
 def test_every_command_is_tested() -> None:
     assert not set(ALL) - {*MAIN, *MAKE, *PAPER, *WALLCLOCK}
     assert min(len(MAIN), len(MAKE)) >= 6
@@ -63,8 +55,7 @@ def test_main_commands_compose(command: str) -> None:
 
 @pytest.mark.parametrize("command", MAKE)
 def test_make_commands_have_targets(command: str) -> None:
-    done = run("make", "--dry-run", *shlex.split(command)[1:])
-    assert done.returncode == 0, done.stderr
+    run_command("make", "--dry-run", *shlex.split(command)[1:])
 
 
 @pytest.mark.parametrize("command", PAPER)
@@ -109,8 +100,7 @@ def test_python_examples_run(tmp_path: Path) -> None:
     printed = []
     for example in examples:
         (tmp_path / "example.py").write_text(example, encoding="utf-8")
-        done = run(sys.executable, "-W", "error", "example.py", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = run_command(sys.executable, "-W", "error", "example.py", cwd=tmp_path)
         printed.append(done.stdout)
     loaded, profiled = printed
     assert loaded == "['a.jpg'] (1, 224, 224, 3)\n"
@@ -126,8 +116,7 @@ def test_the_examples_of_the_loaders_page(tmp_path: Path) -> None:
         (tmp_path / name / "a.jpg").write_bytes(making.jpeg(64, 48))
     printed = []
     for example in re.findall(r"```python\n(.*?)```", text_of("docs/loader.md"), flags=re.DOTALL):
-        done = run(sys.executable, "-W", "error", "-c", example, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = run_command(sys.executable, "-W", "error", "-c", example, cwd=tmp_path)
         printed.append(done.stdout)
     assert printed[0] == ""
     assert "1 tensor([3])\n" in printed
@@ -135,8 +124,7 @@ def test_the_examples_of_the_loaders_page(tmp_path: Path) -> None:
 
 def test_the_worked_example_of_the_tables() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", text_of("docs/results.md"), flags=re.DOTALL)
-    done = run(sys.executable, "-W", "error", "-c", example)
-    assert done.returncode == 0, done.stderr
+    done = run_command(sys.executable, "-W", "error", "-c", example)
     decoders, judged = done.stdout.split("id ", 1)
     assert re.search(r"\nturbojpeg +[\d.]+ +[\d.]+\n", decoders)
     assert "held" in judged

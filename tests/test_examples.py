@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from harness import provenance
 from harness.table import read_table
 from paper.provenance_files import read_provenance
 from tests import making
-from tests.conftest import ROOT
+from tests.conftest import ON_PATH, ROOT, run_command
 
 N = 20
 REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores" / "benchmarks" / "examples.csv"
@@ -61,16 +60,10 @@ def test_training_goes_on_where_it_stopped(classes: Path, capsys: Any) -> None:
 @pytest.mark.slow
 def test_training_over_two_ranks(classes: Path) -> None:
     """As many batches of each; run again, there is nothing left."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'code'}:{ROOT}"}
+    command = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
     for n in (2 * 3 * (N // 2 // 8), 0):
-        done = subprocess.run(
-            [*command, "-m", "examples.train", str(classes)],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            env=environment,
-        )
+        words = ("-m", "examples.train", str(classes))
+        done = run_command(*command, *words, env={**os.environ, **ON_PATH})
         assert done.stdout.count("positions") == n, done.stderr
 
 
@@ -149,30 +142,6 @@ def test_the_measurement_of_the_examples(
     assert {"commits", "modified", "measured", "machine", "versions"} <= about.keys()
 
 
-def test_a_speedup_is_of_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is half as fast in the second round: the rates spread, the ratios do not."""
-    pytest.importorskip("transformers")
-    from examples import measure
-
-    pair = measure.Pair("toy", "a loop", (lambda paths: iter(()),) * 2, (1, 2))
-    rates = {"before": [100.0, 50.0, 100.0], "after": [200.0, 105.0, 190.0]}
-    row = measure.make_row(pair, "original", 10, rates, [])
-    assert [row[f"speedup{end}"] for end in ("_min", "", "_max")] == [1.9, 2.0, 2.1]
-    assert [row[f"before_img_per_s{end}"] for end in ("_min", "", "_max")] == [50, 100, 100]
-    assert (row["before_workers"], row["after_workers"], row["psnr_p5_db"]) == (1, 2, None)
-    order: list[str] = []
-
-    def loop(name: str) -> Any:
-        def batches(paths: Any) -> Any:
-            order.append(name)
-            yield from [torch.zeros(1)] * 20
-
-        return batches
-
-    measure.measure((loop("before"), loop("after")), [], 2)
-    assert order == ["after", "before", "before", "after"], "in turns"
-
-
 def test_both_sides_augment_alike(folder: Path) -> None:
     """Pillow's own functions, as torchvision calls them, and one matrix: nearly the same pixels."""
     paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
@@ -191,16 +160,3 @@ def test_the_committed_measurement() -> None:
         replaced = row["example"] == "replace_dataloader"
         assert row["speedup"] >= (least[row["images"]] if replaced else 1)
         assert not row["psnr_p5_db"] or row["psnr_p5_db"] >= 40
-
-
-def test_wrong_words_print_the_usage(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    doc = "python -m examples.train FOLDER"
-    monkeypatch.setattr("sys.argv", ["train", "--help"])
-    with pytest.raises(SystemExit, match=r"^0$"):
-        arguments(doc, 1)
-    assert capsys.readouterr().out == f"{doc}\n"
-    monkeypatch.setattr("sys.argv", ["train"])
-    with pytest.raises(SystemExit, match=doc):
-        arguments(doc, 1)
-    monkeypatch.setattr("sys.argv", ["train", "photos"])
-    assert arguments(doc, 1) == ["photos"]

@@ -79,22 +79,6 @@ def test_valid_are_embedded_others_listed(images: Path, run_main: RunMain, tmp_p
     assert {(row["n_images"], row["n_failed"]) for row in rows} == {(8, 7)}
 
 
-@pytest.mark.parametrize("broken", [0, 2], ids=["empty", "all broken"])
-@pytest.mark.slow
-def test_folder_without_a_valid_image_is_one_line(
-    broken: int, run_main: RunMain, tmp_path: Path
-) -> None:
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for index in range(broken):
-        (folder / f"{index}.jpg").write_bytes(making.jpeg()[:200])
-    done = run_folder(run_main, "decoders", folder, tmp_path)
-    assert done.returncode == 1
-    (line,) = done.stderr.strip().splitlines()
-    images = "none of the 2 images" if broken else "no image"
-    assert line.startswith(f"wallclock: {images} under {folder}")
-
-
 def test_max_failures_stops_before_measuring(images: Path, tmp_path: Path) -> None:
     corpus = CorpusSpec("folder", path=str(images))
     settings = replace(resolved("experiment=[cpu]"), out=tmp_path, max_failures=6, corpus=corpus)

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests import making
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from tests.test_wheel import build_wheel, loop_of_the_readme
 from wallclock.errors import DISTRIBUTION
 
@@ -78,16 +78,8 @@ def install(folder: Path, *requirements: str) -> Path:
 
 def run(python: Path, *words: str, cwd: Path) -> str:
     """What a program prints, which must not fail or warn."""
-    done = subprocess.run(
-        [str(python), "-W", "error", *words],
-        cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(cwd)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(cwd)}
+    return run_command(str(python), "-W", "error", *words, cwd=cwd, env=env).stdout
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,7 +12,7 @@ import pytest
 
 from experiments import contents
 from harness import provenance
-from tests.conftest import ROOT
+from tests.conftest import ON_PATH, ROOT, run_command
 
 #: Package → the packages that it may import, functions included. `main` may import all.
 PACKAGES = {
@@ -228,11 +227,7 @@ def test_never_loaded(modules: str, libraries: tuple[str, ...]) -> None:
     """A fresh process that imports the modules has loaded none of the libraries."""
     statement = "; ".join(f"import {module}" for module in modules.split())
     program = f"import sys; {statement}; print([n for n in {libraries!r} if n in sys.modules])"
-    command = [sys.executable, "-c", program]
-    paths = f"{ROOT / 'code'}:{ROOT}"
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={"PYTHONPATH": paths}
-    )
+    done = run_command(sys.executable, "-c", program, env=ON_PATH)
     assert done.stdout.strip() == "[]"
 
 

@@ -55,8 +55,3 @@ def test_something_reads_every_field() -> None:
 
 def test_every_field_is_a_column_or_the_reason_is_said() -> None:
     assert FIELDS - columns() == set(NOT_COLUMNS), "add it to a table's columns, or to NOT_COLUMNS"
-
-
-def test_attributes_are_those_of_recipes() -> None:
-    source = "a = cell.recipe.x; b = self._recipe.y(Recipe.z); c = re.compile(device.name)"
-    assert set(attributes_of_recipes(source)) == {"x", "y", "z"}

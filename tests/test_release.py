@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -13,7 +12,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 import wallclock
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 CITATION: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
@@ -66,10 +65,7 @@ def test_it_can_be_built_and_published(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist")]
-    done = subprocess.run([*build, str(source)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_command(*build, str(source))
     files = sorted((tmp_path / "dist").iterdir())
     assert {path.suffix for path in files} == {".whl", ".gz"}
-    check = [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)]
-    done = subprocess.run(check, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_command(sys.executable, "-m", "twine", "check", "--strict", *map(str, files))

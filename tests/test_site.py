@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -13,7 +12,7 @@ import pytest
 
 import wallclock
 from docs.pages import ALIASES, LIBRARY
-from tests.conftest import ROOT
+from tests.conftest import ON_PATH, ROOT, run_command
 
 MENU = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 
@@ -55,15 +54,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.importorskip(module)
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-c", "docs"]
-    done = subprocess.run(
-        [*command, "-d", str(folder / "doctrees"), ".", str(folder / "html")],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "code"), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    folders = ("-d", str(folder / "doctrees"), ".", str(folder / "html"))
+    done = run_command(*command, *folders, env={**os.environ, **ON_PATH})
     assert not done.stderr
     return folder / "html"
 

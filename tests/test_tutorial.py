@@ -7,14 +7,13 @@ the costs, and `weights=random`, as no weights are downloaded.
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests import making
-from tests.conftest import ROOT
+from tests.conftest import ON_PATH, ROOT, run_command
 
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
 TRAINING = (ROOT / "docs" / "training.md").read_text("utf-8")
@@ -28,16 +27,7 @@ ADDED = {
 
 
 def run(*command: str, cwd: Path) -> str:
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "code"), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return run_command(*command, cwd=cwd, env={**os.environ, **ON_PATH}).stdout
 
 
 def type_command(line: str, folder: Path) -> str:

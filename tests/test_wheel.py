@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 import wallclock
 from harness.measures import psnr_db
 from tests import making
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 from wallclock.errors import DISTRIBUTION
 
 pytestmark = pytest.mark.slow
@@ -69,15 +69,9 @@ class Environment:
                     link.symlink_to(SITE / top)
 
     def run(self, *words: str, cwd: Path, status: int = 0) -> str:
-        done = subprocess.run(
-            [str(self.python), "-W", "error", *words],
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(cwd)},
-            check=False,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
+        command = (str(self.python), "-W", "error", *words)
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(cwd)}
+        done = run_command(*command, cwd=cwd, env=env, status=status)
         return done.stdout + done.stderr
 
 

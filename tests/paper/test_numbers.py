@@ -2,7 +2,6 @@
 
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from harness.spec import Settings
 from harness.table import distinct, join_distinct, ok_rows, read_columns, read_table, write_table
 from paper.__main__ import main
 from paper.settings import load, translate
-from tests.conftest import ROOT
+from tests.conftest import ON_PATH, run_command
 from tests.experiments.made import AboPlan
 from wallclock.errors import UserError
 
@@ -254,13 +253,9 @@ def test_it_fits_80_columns_and_needs_no_images() -> None:
         "import sys; from paper.__main__ import main; main(sys.argv[1:]);"
         "print([n for n in ('hydra', 'pandas', 'torch') if n in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "analytic", *case(1024).split()],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": f"{ROOT / 'code'}:{ROOT}", "COLUMNS": "80"},
-    )
+    words = ("analytic", *case(1024).split())
+    env = {**ON_PATH, "COLUMNS": "80"}
+    done = run_command(sys.executable, "-c", program, *words, env=env)
     *table, loaded = done.stdout.splitlines()
     assert len(table) == 2
     assert max(map(len, table)) <= 80
