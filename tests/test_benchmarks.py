@@ -95,31 +95,6 @@ def test_the_parts_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert min(value for values in rates.values() for value in values) > 0
 
 
-LISTS = job.Lists(Path("first.csv"), Path("changed.csv"), 2**31, 0.25)
-
-
-@pytest.fixture
-def pictures(corpus: Slice) -> Manifest:
-    """Eighteen generated images of 256 px."""
-    return manifest.load(Path(corpus.manifest))
-
-
-def runs(*seconds: float) -> list[job.Run]:
-    return [job.Run(taken, 2, 100.0 + taken, 2**30) for taken in seconds]
-
-
-def test_shares_are_of_the_plain_job_of_the_same_round(pictures: Manifest) -> None:
-    timed = {"plain": runs(10, 20, 30), "thumbnails": runs(11, 24, 30)}
-    plain, kept = job.make_rows(pictures, "small_256", 1000, LISTS, timed, is_repeated=False)
-    assert (plain["of_plain"], plain["of_plain_min"], plain["of_plain_max"]) == (1, 1, 1)
-    assert (kept["of_plain"], kept["of_plain_min"], kept["of_plain_max"]) == (1.1, 1, 1.2)
-    assert (kept["wall_s"], kept["img_per_s"]) == (24, pytest.approx(1000 / 24))
-    assert (kept["peak_memory_mib"], kept["files_gib"]) == (130, 2)
-    assert (kept["page_cache_share"], kept["from_disk_share"]) == (0.25, 0.5)
-    assert kept["median_megapixels"] == pytest.approx(0.05, abs=0.02)
-    assert (kept["files"], kept["deduplicate"], kept["status"]) == ("distinct", True, "ok")
-
-
 def test_peers_that_cannot_run_have_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,21 +142,6 @@ def test_every_reader_reads_the_same_images(
     assert rows["files"]["over_files_us"] == 0
     assert rows["another"]["reason"] == "its images are not those of the files"
     assert rows["another"]["cpu_us"] is None
-
-
-def test_the_next_fastest_is_compared() -> None:
-    passes = {
-        "files": [remote.Pass(200, 8000)] * 3,
-        "s3": [remote.Pass(cpu, rate) for cpu, rate in ((300, 4000), (310, 5000), (320, 6000))],
-        "slow": [remote.Pass(900, 1000)] * 3,
-        "fast": [remote.Pass(400, rate) for rate in (2000, 2500, 2400)],
-    }
-    rows = remote.make_rows("photos", 5, passes, {"absent": "is not installed"})
-    assert rows[1]["over_files_us"] == 110
-    assert [*remote.compare(rows)] == [
-        "photos, from S3: 5,000 images per second, 310 µs of CPU each",
-        "  fast: 0.50 × [0.40 to 0.50], 400 µs",
-    ]
 
 
 @pytest.mark.parametrize("dtype", training.DTYPES)

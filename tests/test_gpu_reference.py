@@ -119,23 +119,6 @@ def test_a_piece_that_fails_is_named_and_not_repeated(call: Call, tmp_path: Path
     assert call().returncode == 0
 
 
-def test_records_are_packed_and_copied(call: Call, tmp_path: Path) -> None:
-    record = tmp_path / "out" / "data" / "runs" / "serial" / "key"
-    record.mkdir(parents=True)
-    (record / "COMPLETE").touch()
-    (tmp_path / "copy").mkdir()
-    assert call(COPY=str(tmp_path / "copy")).returncode == 0
-    assert calls(tmp_path)[-2:] == ["paper check", "paper.gpu_reference readme"]
-    assert (tmp_path / "copy" / "gpu-reference.tar.xz").stat().st_size > 0
-
-
-def test_a_committed_reference_is_taken_up(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "reference").mkdir()
-    (tmp_path / "reference" / "records.tar.xz").write_bytes(b"")
-    assert call().returncode == 0
-    assert calls(tmp_path)[0] == "paper.gpu_reference restore"
-
-
 def test_without_a_gpu_there_is_one_line(call: Call, tmp_path: Path) -> None:
     (tmp_path / "gpu").write_text("\n", encoding="ascii")
     done = call()

@@ -150,29 +150,6 @@ print(*(name for name in loaded if not name.startswith("_")))
     assert set(run(clean, "-c", program, cwd=tmp_path).split()) == {"wallclock", *libraries}
 
 
-def test_the_loop_of_the_readme(clean: Path, images: Path) -> None:
-    printed = run(clean, "-c", loop_of_the_readme(), cwd=images.parent)
-    assert printed.endswith("(8, 224, 224, 3)\n")
-
-
-def test_pixels_are_pillows(clean: Path, images: Path) -> None:
-    """PSNR of at least 40 dB against Pillow's, decoded in full."""
-    program = """
-import numpy, wallclock
-from PIL import Image
-with wallclock.open_images("images") as batches:
-    (batch,) = batches
-for name, ours in zip(batch.ids, batch.images, strict=True):
-    with Image.open(f"images/{name}") as image:
-        theirs = image.convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
-    error = ours.astype(float) - numpy.asarray(theirs)
-    print(10 * numpy.log10(255**2 / max(numpy.mean(error**2), 1e-9)))
-"""
-    decibels = [float(line) for line in run(clean, "-c", program, cwd=images.parent).split()]
-    assert len(decibels) == 8
-    assert min(decibels) >= 40
-
-
 def lowest_of(requirement: Requirement) -> Version:
     """Of a range `name>=version`."""
     (lowest,) = requirement.specifier

@@ -130,6 +130,3 @@ def test_a_pass_that_was_not_measured_leaves_no_sum() -> None:
     assert total["reason"] == "not all passes were measured: --experiment batch"
     assert by_name["t4"]["status"] == "ok"
     assert {row["status"] for row in rows([]).values()} == {"not measured"}
-
-
-# --- fleet ----------------------------------------------------------------------------------------

@@ -99,24 +99,6 @@ def test_every_request_is_answered_once(tmp_path: Path, rung: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", [1, 4, 5])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def test_a_model_on_a_device(tmp_path: Path, rung: int, device: str) -> None:
-    """Random weights of the service's own model, in every rung."""
-    words: dict[str, Any] = {
-        "model": "facebook/dinov2-small",
-        "weights": "random",
-        "device": device,
-    }
-    words |= {"dtype": "fp32", "preprocess": "squash", "port": 0, "allow_private": "true"}
-    few: dict[str, Any] = {"n": 4, "warm_up": 4, "preprocess_ms": 0.0, "services": 1}
-    values = run(tmp_path, rung, model=made.MODEL, device=device, serve=words, **few)
-    assert (values["n_loaded"], values["redeliveries"]) == (4, 0)
-    assert values["cpu_s"] > 0
-    assert ("gpu_used_gib" in values) == (device == "cuda")
-
-
-@pytest.mark.slow
 def test_a_service_with_a_network_on_a_device(device: Device, tmp_path: Path) -> None:
     """Rung 5 with vectors that a device makes: each request is answered once."""
     folder = tmp_path / "model"

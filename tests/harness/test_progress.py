@@ -63,25 +63,6 @@ def test_the_rate_of_slow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output.getvalue().splitlines() == expected
 
 
-def test_in_80_columns_the_name_gives_way_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("harness.progress.time.monotonic", lambda: now[0])
-    output = io.StringIO()
-    console = Console(file=output, width=80, force_terminal=True, color_system=None)
-    with progress.bars(console) as bars:
-        cells = CellProgress(bars)
-        for seconds in (4.0, 750.0):
-            cells.add(seconds)
-        cells.start("frontier/ours-allocator=keep-synthetic-small_256-all small_256 #1")
-        now[0] = 8.0
-        cells.images(40_000)
-        bars.refresh()
-    drawn = [line for line in output.getvalue().splitlines() if "frontier" in line]
-    assert "…" in drawn[-1]
-    for number in ("0/2", "5,000.0 img/s · about 13 min left"):
-        assert number in drawn[-1]
-
-
 def test_without_a_terminal_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("harness.progress.time.monotonic", lambda: now[0])

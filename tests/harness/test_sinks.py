@@ -124,27 +124,6 @@ def test_parquet_of_other_writers(kind: str, tmp_path: Path) -> None:
             assert (ids, read.dtype.name, read.tolist()) == (["a", "b"], "float32", vectors)
 
 
-def test_lookup_by_id(tmp_path: Path) -> None:
-    """Ids of any length, one written twice, and one that looks like another's key."""
-    import lmdb
-
-    ids = ["b", "a", "", "ä" * 300, "ä" * 301, "a", lmdb_sink.key_of("").decode(), "a\x005"]
-    vectors = np.arange(len(ids) * 3, dtype=np.float32).reshape(-1, 3)
-    path = write("lmdb", tmp_path, [(ids[:3], vectors[:3]), (ids[3:], vectors[3:])], 3)
-    read_ids, read = sinks.read(path)
-    assert (read_ids, read.tolist()) == (ids, vectors.tolist())
-    with (
-        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as file,
-        file.begin() as view,
-    ):
-        for identity in ("b", "a", "", "ä" * 300, "ä" * 301):
-            value = view.get(lmdb_sink.key_of(identity)) or b""
-            assert (
-                np.frombuffer(value[-12:], "<f4").tolist() == vectors[ids.index(identity)].tolist()
-            )
-        assert view.get(b"b") == view.get(lmdb_sink.key_of("b"))
-
-
 def test_what_json_cannot_hold(tmp_path: Path) -> None:
     rows = np.array([[np.nan, np.inf], [1e-45, -0.0]], np.float32)
     path = write("jsonl", tmp_path, [(["a", "ü"], rows)], 2)

@@ -167,13 +167,6 @@ def test_text(
 
 
 class TestBars:
-    def test_a_panel_for_each_image_set(self, copy: Copy) -> None:
-        assert len(drawn(BARS, fixture_tables()).axes) == 2
-        path = copy(decoders.CSV) / decoders.CSV
-        save(path, [row for row in read_table(path) if row["image_set"] == "original"])
-        fail(path, "decoder=turbojpeg", "unavailable", "no libturbojpeg")
-        (axes,) = drawn(BARS, path.parent).axes
-        assert "unavailable" in [item.get_text() for item in axes.texts]
 
 
 class TestSweeps:
@@ -189,14 +182,6 @@ class TestSweeps:
         expected = "batch 128: error (killed); batch 256: oom (tried to allocate 2.25 GiB)"
         assert f"not drawn: {expected}" in words(figure)
 
-    def test_workers_sweep_shows_the_wait_below(self, copy: Copy) -> None:
-        folder = copy(workers.CSV)
-        above, below = drawn(WORKERS, folder).axes
-        assert "libjpeg-turbo decode, batch 64, FP32" in above.get_title(loc="left")
-        assert "waiting, %" in below.get_ylabel()
-        edit(folder / workers.CSV, wait_share="")
-        assert len(drawn(WORKERS, folder).axes) == 1
-
 
 def test_mermaid(t4_tables: Path, copy: Copy, tmp_path: Path) -> None:
     render(PIPELINE, t4_tables, tmp_path)
@@ -208,15 +193,3 @@ def test_mermaid(t4_tables: Path, copy: Copy, tmp_path: Path) -> None:
     chart = mermaid(read_measured_sources(copy(ORIGINAL), (), FIGURES[PIPELINE].optional))
     assert "256 px" not in chart
     assert "originals 21.3 %" in chart
-
-
-class TestFrontier:
-    def test_a_system_with_a_row_for_each_level_is_named_twice(self, copy: Copy) -> None:
-        folder = copy(frontier.CSV)
-        rows = read_table(folder / frontier.CSV)
-        draft = next(row for row in rows if row["system"] == "pil-draft")
-        row = {**draft, "level": "close", "psnr_db": "41"}
-        save(folder / frontier.CSV, [*rows, row])
-        text = words(drawn(FRONTIER, folder))
-        assert "DataLoader + PIL draft (close)" in text
-        assert "every compared picture has 30 dB" in text

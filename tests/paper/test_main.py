@@ -77,13 +77,6 @@ class TestWithoutRunning:
         assert len(lines) <= 60
         assert max(map(len, lines)) <= 100
 
-    def test_version(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setattr(sys, "argv", ["main.py", "--version"])
-        study.main()
-        assert capsys.readouterr().out == f"wallclock {__version__}\n"
-
     @pytest.mark.parametrize(
         ("words", "line"),
         [
@@ -130,17 +123,6 @@ class TestTinyRun:
                 assert about["command"].startswith("python ")
                 assert {"machine", "versions", "corpora"} <= about.keys()
 
-    @pytest.mark.parametrize("name", ["t4-serial-stages.csv", "t4-serial-stages-original.csv"])
-    def test_stages_add_up_to_the_wall_time(self, tiny_run: Run, name: str) -> None:
-        rows = read_table(tiny_run.out / name)
-        assert [row["recipe"] for row in rows] == ["pil", "floor"]
-        for row in rows:
-            total = sum(row[f"{stage}_s"] for stage in STAGES)
-            assert total <= row["wall_s"] * 1.00001
-            assert total + row["unattributed_s"] == pytest.approx(row["wall_s"], rel=1e-4)
-            assert row["n_images"] == 2
-            assert row["seconds_per_100k_origin"] == "extrapolated"
-
     def test_verdicts_and_figures(self, tiny_run: Run) -> None:
         verdicts = read_table(tiny_run.out / "claims.csv")
         judged = {row["experiment"] for row in verdicts if row["verdict"] != "not run"}
@@ -181,21 +163,6 @@ class TestAgain:
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("0 cells measured, 1 reused") == 2
         assert {path.name for path in ROOT.iterdir()} <= before | {".hypothesis", ".pytest_cache"}
-
-    @pytest.mark.slow
-    def test_changed_setting_is_measured_again(
-        self, tiny_cpu: tuple[str, ...], run_main: RunMain
-    ) -> None:
-        done = run_main(*tiny_cpu, "max_failures=7")
-        assert "1 cells measured, 0 reused" in done.stdout, done.stderr
-
-    @pytest.mark.slow
-    def test_edited_record_is_measured_again(
-        self, tiny_cpu: tuple[str, ...], run_main: RunMain, tmp_path: Path
-    ) -> None:
-        (path,) = tmp_path.rglob("samples.json")
-        path.write_bytes(path.read_bytes().replace(b"[", b"[1,", 1))
-        assert "1 cells measured, 0 reused" in run_main(*tiny_cpu).stdout
 
     @pytest.fixture
     def tiny_cpu(self, tiny_run: Run, tmp_path: Path) -> tuple[str, ...]:

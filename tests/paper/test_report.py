@@ -200,19 +200,6 @@ def test_markup_in_a_table_is_escaped(tmp_path: Path) -> None:
     assert text.count("<script>") == 1
 
 
-def test_inlined_svg_loses_what_would_clash() -> None:
-    source = (
-        '<?xml version="1.0"?>\n<!DOCTYPE svg>\n'
-        '<svg xmlns:xlink="x" width="10pt" height="20pt" viewBox="0 0 10 20">'
-        "<metadata>http://elsewhere</metadata><defs>\n<style>*{}</style>\n</defs><!-- a -->"
-        '<g id="a" clip-path="url(#p)"><use xlink:href="#b"/></g></svg>\n'
-    )
-    assert report.inline(source, "f1", 'so "it" is') == (
-        '<svg viewBox="0 0 10 20" role="img" aria-label="so &#34;it&#34; is">'
-        '<g id="f1-a" clip-path="url(#f1-p)"><use href="#f1-b"/></g></svg>'
-    )
-
-
 # --- in a browser -------------------------------------------------------------------------------
 
 

@@ -58,13 +58,6 @@ WHITE = XYZ.sum(axis=1)
 LEAST_BESIDE, LEAST = 20.0, 12.0
 #: In grey, where the order of the stages and their labels help.
 LEAST_GREY = 4.0
-#: What each figure draws: colour, and what else tells it apart.
-LOOKS: Mapping[str, Sequence[tuple[str, object]]] = {
-    "sweeps": [(sweep._RATE, "o"), (sweep.SECOND, "s"), (fig_batch._LATENCY, "D")],
-    "formats": [look[1:] for look in fig_formats._LOOKS.values()],
-    "storage": list(fig_storage._SOURCES.values()),
-    "ladder": list(fig_ladder._SERIES.values()),
-}
 
 
 def lab(colour: str, vision: str) -> Floats:
@@ -97,16 +90,6 @@ def test_a_stage_has_one_colour() -> None:
     css = (resources.files("wallclock.trace") / "trace.css").read_text(encoding="utf-8")
     for stage, (fill, _) in style.STAGE_STYLES.items():
         assert f".stage-{stage} {{ background: {fill};" in css
-
-
-@pytest.mark.parametrize("vision", VISIONS)
-@pytest.mark.parametrize("figure", LOOKS)
-def test_looks_differ(figure: str, vision: str) -> None:
-    """By colour, or by a marker, a hatch or a dash."""
-    least = LEAST_GREY if vision == "grey" else LEAST
-    for (a, mark), (b, other) in combinations(LOOKS[figure], 2):
-        apart = distance(a, b, vision)
-        assert mark != other or apart >= least, f"{a} and {b}: {apart:.1f}"
 
 
 @pytest.mark.parametrize("fill", [fill for fill, _ in style.STAGE_STYLES.values()])

@@ -95,17 +95,6 @@ class TestForms:
 
 
 class TestEndToEnd:
-    def test_of_the_paper(self, t4_tables: Path) -> None:
-        table = build(END_TO_END, t4_tables)
-        assert values(table, "run") == ["baseline", "all wins", "CPU, one thread"]
-        assert values(table, "speed_up") == pytest.approx([1.0, 988 / 168, 1.3 / 168], rel=1e-3)
-        minutes = values(table, "minutes_per_million")
-        assert minutes[:2] == pytest.approx([99.2, 17.0], rel=1e-2)
-        assert values(table, "minutes_per_million_origin") == ["extrapolated"] * 3
-        assert table.rows[2]["usd_per_million"].value is None
-        assert "baseline on Tesla T4, n = 48 (Amazon Berkeley Objects; random weights)" in (
-            table.caption
-        )
 
     def test_mock_model_is_not_compared_with_a_network(self, copy: Copy) -> None:
         folder = copy(t4.CSV, opt.CSV, cpu.CSV)
@@ -138,15 +127,3 @@ def test_failed_sinks_are_in_the_caption(copy: Copy) -> None:
     assert None in values(table, "write_s")
     assert "Not measured: lmdb: unavailable (no lmdb)." in table.caption
     assert "50 K" in table.caption
-
-
-def test_every_claim_is_in_the_last_table(t4_tables: Path) -> None:
-    table = build(CLAIMS, t4_tables)
-    n = len(claims.load(claims.CLAIMS))
-    assert len(table.rows) == n
-    assert table.long
-    counts = Counter(row["verdict"] for row in read_table(t4_tables / claims.CSV))
-    assert counts[claims.HELD] > n / 2
-    words = ", ".join(f"{counts[word]} {word}" for word in claims.VERDICTS)
-    assert table.caption.startswith(f"{n} claims: {words}. ")
-    assert all(values(table, "where"))

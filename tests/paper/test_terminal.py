@@ -57,16 +57,6 @@ def test_results_name_rows_and_reasons(copy: Copy) -> None:
     assert "floor" not in text
 
 
-def test_rows_side_by_side_fit_and_no_number_is_cut(copy: Copy) -> None:
-    folder = copy("decoder-comparison.csv", "serialization-comparison.csv")
-    text = printed(lambda console: print_results(sorted(folder.glob("*.csv")), console), 60)
-    assert max(map(len, text.splitlines())) <= 60
-    for line in text.splitlines():
-        assert line.startswith(("  ", "decoder-comparison", "serialization-comparison"))
-        assert not line.strip().startswith(tuple("0123456789")), "a number without its name"
-    assert "with fsync, vectors/s: " in text
-
-
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_verdicts_fit_and_are_counted(width: int) -> None:
     verdicts = judge(load(CLAIMS), fixture_tables())

@@ -105,21 +105,6 @@ GOLDEN = {
 }
 
 
-def decode(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """RGB pixels (height, width, 3) of a JPEG file."""
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-
-
-def frame_header(data: bytes) -> bytes:
-    """The file from its start-of-frame segment (baseline FFC0, progressive FFC2)."""
-    return data[making.frame_at(data) :]
-
-
-@pytest.fixture(scope="module")
-def thumbnails() -> list[bytes]:
-    return [render.render(0, "small_256", index) for index in range(96)]
-
-
 @pytest.mark.parametrize(("image_set", "index"), GOLDEN)
 def test_bytes_are_pinned(image_set: str, index: int) -> None:
     digest = sha256(render.render(0, image_set, index)).hexdigest()
@@ -142,27 +127,6 @@ def test_originals_have_the_sizes_of_abo() -> None:
     slivers = shortest / longest < 0.495
     assert 0 < np.mean(slivers) < 0.03
     assert 0.4 < np.mean(sizes[longest != shortest, 0] < sizes[longest != shortest, 1]) < 0.6
-
-
-def test_size_and_420_sampling(thumbnails: list[bytes]) -> None:
-    sliver = next(i for i in range(5_000) if min(render.size(0, "small_256", i)) < 60)
-    files = dict(enumerate(thumbnails))
-    files[sliver] = render.render(0, "small_256", sliver)
-    for index, data in files.items():
-        header = frame_header(data)
-        assert (header[11], header[14], header[17]) == (0x22, 0x11, 0x11)
-        wide, high = render.size(0, "small_256", index)
-        assert decode(data).shape == (high, wide, 3)
-
-
-def test_progressive_share_changes_no_pixel(thumbnails: list[bytes]) -> None:
-    for index in range(8):
-        progressive = render.render(0, "small_256", index, progressive_share=1.0)
-        assert frame_header(thumbnails[index])[1] == 0xC0
-        assert frame_header(progressive)[1] == 0xC2
-        np.testing.assert_array_equal(decode(progressive), decode(thumbnails[index]))
-    half = [frame_header(render.render(0, "small_256", i, 0.5))[1] for i in range(96)]
-    assert 30 < half.count(0xC2) < 66
 
 
 # --- distinct -------------------------------------------------------------------------------------

@@ -30,9 +30,6 @@ from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError
 from wallclock.stages.decode import PixelArray
 
-# --- serial ---------------------------------------------------------------------------------------
-
-
 STAGES = ("read", "decode", "resize", "normalize")
 RECIPE = Recipe("test", device="cpu")
 
@@ -142,65 +139,3 @@ def test_a_bug_is_no_image_failure(corpus: Manifest, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         engine.run(items, load, device, StageProfiler(), 4, 99, no_progress)
     device.finish()
-
-
-# --- scaled ---------------------------------------------------------------------------------------
-
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning"
-)
-
-PX = 64
-
-
-def texture(width: int, height: int) -> PixelArray:
-    """Waves of some pixels: what is stretched by a part of a pixel differs all over."""
-    x, y = np.arange(width)[None, :, None], np.arange(height)[:, None, None]
-    waves = np.sin(x / 9) + np.sin(y / 11) + np.zeros(3)
-    return (127 + 60 * waves).clip(0, 255).astype(np.uint8)
-
-
-@pytest.fixture(scope="module")
-def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A JPEG that is 116.25 px wide and 88.25 px high at 1/4."""
-    path = tmp_path_factory.mktemp("scaled") / "0.jpg"
-    path.write_bytes(making.encode(texture(465, 353), quality=95, subsampling=0))
-    return path
-
-
-def distance_db(picture: Path, variant: str) -> float:
-    """PSNR of a variant's picture, against Pillow's."""
-    row = np.empty((PX, PX, 3), np.uint8)
-    dataloader_scaled.load_function(PX, variant)(picture.read_bytes(), row)
-    with Image.open(picture) as image:
-        truth = np.asarray(image.resize((PX, PX), Image.Resampling.BILINEAR))
-    return psnr_db(row, truth)
-
-
-def test_the_exact_extent_is_what_keeps_a_picture_faithful(picture: Path) -> None:
-    exact, stretched = distance_db(picture, "exact"), distance_db(picture, "interpolate")
-    assert exact > 40
-    assert exact > stretched + 3
-    assert distance_db(picture, "exact 1") == pytest.approx(exact, abs=0.01), "1/4 for both"
-
-
-def test_a_buffer_is_used_again_for_images_of_all_sizes(picture: Path) -> None:
-    load = dataloader_scaled.load_function(PX, "exact")
-    small = making.jpeg(80, 70, seed=1)
-    rows = np.empty((3, PX, PX, 3), np.uint8)
-    for row, data in zip(rows, (picture.read_bytes(), small, picture.read_bytes()), strict=True):
-        load(data, row)
-    np.testing.assert_array_equal(rows[0], rows[2])
-    assert psnr_db(rows[0], rows[1]) < 30
-
-
-def test_an_error_in_the_pool_reaches_the_loop(tmp_path: Path) -> None:
-    (tmp_path / "0.jpg").write_bytes(b"no JPEG")
-    with (
-        LOADERS["thread-pool"].open(
-            LoaderSpec([str(tmp_path / "0.jpg")], PX, 2, 2, "exact")
-        ) as stream,
-        pytest.raises(ValueError, match="JPEG"),
-    ):
-        next(stream.batches)
