@@ -168,14 +168,6 @@ def test_2000_mutated_inputs(tmp_path: Path) -> None:
     check(fuzz(1, 2_000, tmp_path))
 
 
-@pytest.mark.slow
-def test_100000_mutated_inputs(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(len(os.sched_getaffinity(0))) as pool:
-        parts = pool.starmap(fuzz, [(seed, 2_000, tmp_path) for seed in range(100, 150)])
-    check(sum(parts, Counter()))
-
-
 #: What an input may cost.
 SECONDS, BYTES = 5, 1_000_000_000
 

@@ -234,16 +234,6 @@ def row_of(*outcomes: Outcome) -> dict[str, Any]:
     return accuracy_rows([BASE, *outcomes])[0]
 
 
-def test_a_gain_is_compared_with_a_gain() -> None:
-    """Rates that are all too low by half give gains that are right."""
-    base = Outcome("present", 50.0, 100.0)
-    better = Outcome("alone", 100.0, 200.0, base=base)
-    row = accuracy_rows([base, better])[0]
-    assert (row["rate_error_median"], row["rate_bias"]) == pytest.approx((0.5, -0.5))
-    assert row["gain_error_median"] == pytest.approx(0)
-    assert (row["n_rates"], row["n_gains"]) == (2, 1)
-
-
 def test_what_a_sleep_decides_is_left_out() -> None:
     asleep = change(200, 200, mock=True, bottleneck="accelerator")
     seen = change(200, 200, mock=True, bottleneck="transform", measured_bottleneck="accelerator")
@@ -253,35 +243,6 @@ def test_what_a_sleep_decides_is_left_out() -> None:
     assert row["gain_error_median"] == pytest.approx(0.5)
     (everything, group) = accuracy_rows([asleep])
     assert everything["status"] == group["status"] == "not judged"
-
-
-def test_directions_are_of_changes_that_are_no_noise() -> None:
-    row = row_of(change(110, 120), change(128, 90), change(90, 103), change(80, 50))
-    assert row["n_changes"] == 3
-    assert row["changes_right_share"] == pytest.approx(2 / 3)
-
-
-def test_a_simpler_predictor_names_a_bottleneck_too() -> None:
-    """The one that the recipe had before its change."""
-    base = Outcome("present", 100, 100, measured_bottleneck="transform")
-    names = [("main", "main"), ("main", "main"), ("main", "transform")]
-    changes = [
-        Outcome("alone", 1, 1, bottleneck=ours, measured_bottleneck=measured, base=base)
-        for ours, measured in names
-    ]
-    row = accuracy_rows(changes)[0]
-    assert row["bottleneck_right_share"] == pytest.approx(2 / 3)
-    assert row["bottleneck_right_unchanged"] == pytest.approx(1 / 3)
-
-
-def test_skill_is_over_no_change() -> None:
-    """Off by 10 %, where predicting no change is off by half."""
-    row = row_of(*(change(220, 200) for _ in range(5)))
-    assert row["skill_unchanged"] == pytest.approx(1 - 0.1 / 0.5)
-    assert row["skill_unchanged_low"] == row["skill_unchanged_high"] == pytest.approx(0.8)
-    assert row_of(change(110, 100))["skill_unchanged"] is None, "nothing is better than perfect"
-    mixed = row_of(*(change(200 * (1 + k / 20), 200) for k in range(9)))
-    assert mixed["skill_unchanged_low"] < mixed["skill_unchanged"] < mixed["skill_unchanged_high"]
 
 
 def test_intervals_are_made_from_the_reference_runs() -> None:

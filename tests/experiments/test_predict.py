@@ -110,25 +110,6 @@ def test_a_cell_that_decodes_at_another_scale_takes_no_cost_of_this_one() -> Non
     assert rows_of(loading, *others, reduced)[0]["status"] == "ok"
 
 
-def test_one_pass_says_nothing_of_one_loader_alone() -> None:
-    """With fewer than three passes of a loader, the slowdown is the median over all loaders."""
-    loading, transfer, step = costs()
-    others = []
-    for decoder, slow_s in (("a", 1e-3), ("b", 1.05e-3)):
-        other = costs(cpu_s={"1": 1e-3, "2": slow_s})[0]
-        recipe = replace(LOADER, decoder=decoder)
-        others.append(replace(other, cell=replace(other.cell, recipe=recipe)))
-    job = end_to_end("predict", 1500, workers=2)
-    (together,) = rates("img_per_s", loading, transfer, step, *others, job)
-    assert together == pytest.approx(2000 / 1.05)
-    passes = [
-        replace(costs(cpu_s={"1": 1e-3, "2": slow})[0], cell=replace(loading.cell, repeat=repeat))
-        for repeat, slow in enumerate((1.3e-3, 1.2e-3, 1.9e-3))
-    ]
-    (rate_of_job,) = rates("img_per_s", *passes, transfer, step, *others, job)
-    assert rate_of_job == pytest.approx(2000 / 1.3)
-
-
 def test_costs_of_another_allocator_are_none_of_this_one() -> None:
     kept = end_to_end("predict", 1500, workers=2)
     kept = replace(kept, cell=replace(kept.cell, params={"allocator": "keep"}))

