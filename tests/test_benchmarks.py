@@ -95,30 +95,6 @@ def test_the_parts_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert min(value for values in rates.values() for value in values) > 0
 
 
-def test_peers_that_cannot_run_have_a_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others are compared with the first job, round by round."""
-    seconds = {"embed by pytorch": [9.0, 10, 20, 30], "transformers": [9.0, 20, 20, 90]}
-
-    def run(job: str, folder: Path, listed: Path, place: Path) -> float:
-        if job == "fastembed":
-            raise RuntimeError("No module named 'fastembed'")
-        few = len(listed.read_text(encoding="utf-8").splitlines()) == peers._FEW
-        assert few == (len(seconds[job]) == 4), "the first time is not measured"
-        return seconds[job].pop(0)
-
-    monkeypatch.setattr(peers, "run", run)
-    jobs = ["embed by pytorch", "fastembed", "transformers"]
-    paths = [tmp_path / f"{number}.jpg" for number in range(20)]
-    taken, reasons = peers.measure(tmp_path, paths, jobs, 3)
-    first, absent, other = peers.make_rows({"n_images": 20}, jobs, taken, reasons)
-    assert (first["over_first"], first["img_per_s"]) == (1, 1)
-    assert [other[f"over_first{end}"] for end in ("_min", "", "_max")] == [1 / 3, 0.5, 1]
-    assert (absent["status"], absent["wall_s"]) == ("unavailable", None)
-    assert absent["reason"] == "No module named 'fastembed'"
-
-
 def test_every_reader_reads_the_same_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,36 +112,6 @@ def test_trainers(name: str, classes: Path, capsys: Any) -> None:
     assert f"{name}: loss " in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_the_measurement_of_the_examples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    """On few images: a row for each pair of loops, and every rate beside the table."""
-    pytest.importorskip("transformers")
-    from examples import measure
-
-    monkeypatch.setattr(measure, "_SETS", {"small_256": (96, 1)})
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    monkeypatch.setattr("sys.argv", ["measure", "--rounds", "3"])
-    measure.main()
-    capsys.readouterr()
-    data = tmp_path / "data" / "benchmarks"
-    rows = read_table(data / "examples.csv")
-    assert [row["example"] for row in rows] == [pair.example for pair in measure.pairs(2)]
-    saved = (data / "examples.samples.json").read_text(encoding="utf-8")
-    samples = json.loads(saved)
-    for row in rows:
-        before, after = (
-            samples[f"small_256, {row['example']}, {side}, img/s"] for side in ("before", "after")
-        )
-        ratios = sorted(new / old for old, new in zip(before, after, strict=True))
-        written = [row[f"speedup{end}"] for end in ("_min", "", "_max")]
-        assert written == pytest.approx(ratios, rel=1e-4)
-        assert (row["psnr_p5_db"] is None) == (row["example"] == "train")
-    about = read_provenance(data)["examples.csv"]
-    assert {"commits", "modified", "measured", "machine", "versions"} <= about.keys()
-
-
 def test_both_sides_augment_alike(folder: Path) -> None:
     """Pillow's own functions, as torchvision calls them, and one matrix: nearly the same pixels."""
     paths = [str(path) for path in sorted(folder.glob("*.jpg"))]

@@ -151,24 +151,6 @@ def test_on_a_gpu_every_batch_ends_on_the_device(tmp_path: Path) -> None:
     assert row["finish_line"] == "device"
 
 
-def test_ratios_are_of_pairs_of_repeats() -> None:
-    records = thrice("pil", (50.0, 40.0, 60.0))
-    records += thrice("paper", (150.0, 150.0, 150.0), pixels=NO_LEVEL)
-    records += thrice("ours", (500.0, 480.0, 300.0), pixels=CLOSE)
-    pil, paper, ours = frontier.tables(records)[frontier.CSV]
-    rates = (pil["img_per_s"], pil["img_per_s_min"], pil["img_per_s_max"], pil["repeats"])
-    assert rates == (50.0, 40.0, 60.0, 3)
-    assert (pil["gate"], pil["level"], pil["psnr_db"]) == ("passed", "faithful", 49.0)
-    pairs = [ours[f"speedup_vs_next_close{end}"] for end in ("", "_min", "_max")]
-    assert pairs == [10.0, 5.0, 12.0]
-    assert ours["next"] is ours["speedup_vs_next"] is None, "it is not faithful itself"
-    assert pil["next"] is None, "no other is faithful"
-    assert pil["next_close"] == "ours"
-    assert (ours["speedup_vs_pil"], ours["speedup_vs_paper"]) == (10.0, 3.2)
-    assert (paper["gate"], paper["level"], paper["status"]) == ("failed", "", "ok")
-    assert paper["next_close"] is None
-
-
 def test_each_level_has_its_next_fastest() -> None:
     records = thrice("ours", (500.0, 500.0, 500.0))
     records += thrice("pil-draft", (400.0, 400.0, 500.0), pixels=CLOSE)

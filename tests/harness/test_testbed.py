@@ -130,34 +130,6 @@ def client() -> Iterator[Any]:
         yield connect(url)
 
 
-def test_waiting_receive() -> None:
-    """What is sent ends the wait, what becomes visible, and the end of the time with nothing."""
-    now = [100.0]
-    server = SqsServer(clock=lambda: now[0])
-
-    async def answer(call: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        """What a waiting receive answers after a call and a turn of the clock, without delay."""
-        poll = asyncio.create_task(server.call("ReceiveMessage", WAIT))
-        await asyncio.sleep(0)
-        await call
-        now[0] += seconds
-        if seconds:
-            server.wake()
-        for _ in range(9):
-            await asyncio.sleep(0)
-        return poll.result()
-
-    async def waits() -> None:
-        hidden = {"VisibilityTimeout": "10"}
-        await server.call("CreateQueue", {"QueueName": "work", "Attributes": hidden})
-        assert await answer(asyncio.sleep(0), 20) == {}
-        message = WORK | {"MessageBody": "x"}
-        assert len((await answer(server.call("SendMessage", message), 0))["Messages"]) == 1
-        assert len((await answer(asyncio.sleep(0), 10))["Messages"]) == 1, "visible again"
-
-    asyncio.run(waits())
-
-
 def test_receive_of_a_client_that_is_gone_takes_nothing(client: Any) -> None:
     url = client.create_queue(QueueName="c")["QueueUrl"]
     body = b'{"QueueUrl": "c", "WaitTimeSeconds": 20}'

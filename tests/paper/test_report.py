@@ -106,27 +106,6 @@ def test_figures_tables_and_claims_are_on_the_page(run: tuple[Path, Path]) -> No
         assert all(csv.row_anchor(index) in page.ids for index in range(1, len(csv.rows) + 1))
 
 
-def test_what_was_not_judged_is_folded(run: tuple[Path, Path]) -> None:
-    """Claims behind those that were judged; figures that were not drawn behind the others."""
-    text = run[1].read_text(encoding="utf-8")
-    first, _, rest = text.partition('<details class="unjudged">')
-    folded, _, figures = rest.partition('<section id="figures"')
-    verdicts = [row["verdict"].replace(" ", "-") for row in read_table(run[0] / "claims.csv")]
-    judged = [verdict for verdict in verdicts if verdict in ("held", "differs", "inconclusive")]
-    in_sight = re.findall(r'data-verdict="([^"]+)"', first)
-    assert in_sight == judged != []
-    hidden = re.findall(r'data-verdict="([^"]+)"', folded)
-    assert len(hidden) == len(verdicts) - len(judged) > 0
-    cards = first.partition('class="cards"')[2].partition("</section>")[0]
-    badges = re.findall(r'class="badge ([\w-]+)"', cards)
-    assert set(badges) <= set(judged)
-    assert badges
-    drawn, _, absent = figures.partition('<details class="undrawn">')
-    assert "Not drawn" not in drawn
-    assert "<svg" not in absent.partition("</details>")[0]
-    assert "<b>Figure 0.</b>" in figures
-
-
 def test_provenance_and_inconsistencies(t4_run: Path) -> None:
     _, page = page_of(t4_run / "figures" / "report.html")
     for expected in (

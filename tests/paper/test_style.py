@@ -109,27 +109,6 @@ def luminance(colour: str) -> float:
 # --- part figures ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("stem", "csv", "reason"),
-    [
-        ("fig-13-ablation", ablation.CSV, "no row"),
-        ("fig-15-formats", formats.CSV, "no row"),
-        ("fig-17-storage", storage.CSV, "no row"),
-        ("fig-18-scaling", scaling.CSV, "no row"),
-        ("fig-19-ladder", ladder.CSV, "no row"),
-        ("fig-20-cluster", cluster.CSV, "no row"),
-    ],
-)
-def test_what_was_not_measured_is_not_drawn(
-    stem: str, csv: str, reason: str, tmp_path: Path
-) -> None:
-    """What was is: `make check` compares these figures of the reference byte for byte."""
-    copy_tables(tmp_path, csv, source=REFERENCE)
-    edit(tmp_path / csv, status="error", reason="killed")
-    with pytest.raises(NothingToDrawError, match=reason):
-        drawn(stem, tmp_path)
-
-
 def test_too_few_jobs_have_no_line(tmp_path: Path) -> None:
     copy_tables(tmp_path, scaling.CSV, source=REFERENCE)
     save(tmp_path / scaling.CSV, read_table(tmp_path / scaling.CSV)[:2])

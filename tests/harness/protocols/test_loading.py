@@ -83,24 +83,6 @@ def test_an_empty_subset_is_an_error(corpus: Slice) -> None:
         run(loading, corpus, OURS, seconds=0.01, subset="arithmetic")
 
 
-@pytest.mark.parametrize("recipe", [OURS, PAPER], ids=["threads", "dataloader"])
-def test_the_collector_ran_before_the_loader_starts(
-    corpus: Slice, monkeypatch: pytest.MonkeyPatch, recipe: Recipe
-) -> None:
-    """Later, the loader would fill its queues meanwhile; and its processes inherit the state."""
-    real, enabled = loaders.open_loader, list[bool]()
-
-    def opened(*arguments: Any) -> Any:
-        enabled.append(gc.isenabled())
-        return real(*arguments)
-
-    monkeypatch.setattr(loaders, "open_loader", opened)
-    result = run(loading, corpus, recipe, 1, seconds=0.01)
-    assert enabled == [False]
-    assert gc.isenabled()
-    assert result.values["other_cores"] >= 0
-
-
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
 def test_a_short_pass_takes_eight_bursts(corpus: Slice) -> None:
     result = run(loading, corpus, replace(PAPER, workers=4), 1, seconds=0.0)
