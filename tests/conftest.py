@@ -123,26 +123,23 @@ def run_main() -> RunMain:
     return run
 
 
+def short_run(folder: Path) -> tuple[str, ...]:
+    """Settings of a run that is soon over, needs no network and writes to a folder."""
+    folders = (f"out={folder / 'data'}", f"figures={folder / 'figures'}")
+    return ("repeats=1", "model=null", "device=cpu", *folders)
+
+
 @pytest.fixture(scope="session")
 def tiny_run(run_main: RunMain, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two experiments, once, on two generated images of each set, without a network."""
     base = tmp_path_factory.mktemp("tiny")
-    out, figures = base / "data", base / "figures"
     arguments = (
-        "--n",
-        "2",
-        "--experiment",
-        "serial,cpu",
-        "repeats=1",
-        "model=null",
-        "device=cpu",
+        *("--n", "2", "--experiment", "serial,cpu", *short_run(base)),
         "experiment.serial.recipes=[{name: pil, decoder: pil, resizer: pil}]",
-        f"out={out}",
-        f"figures={figures}",
     )
     done = run_main(*arguments, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    return Run(out, figures, arguments, done)
+    return Run(base / "data", base / "figures", arguments, done)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import io
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,14 @@ def jpeg(
 ) -> bytes:
     """A JPEG of `picture`; options are Pillow's (quality, subsampling, progressive, exif)."""
     return encode(picture(width, height, seed), "JPEG", mode, **options)
+
+
+def folder(path: Path, n: int, *size: int) -> Path:
+    """A new folder of n JPEGs, all different: 0.jpg, 1.jpg and so on."""
+    path.mkdir()
+    for seed in range(n):
+        (path / f"{seed}.jpg").write_bytes(jpeg(*size, seed=seed))
+    return path
 
 
 def oriented(orientation: int, **options: Any) -> bytes:

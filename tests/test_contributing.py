@@ -84,8 +84,7 @@ def start(tree: Path, name: str, *arguments: str) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module")
 def printed(tree: Path) -> dict[str, str]:
     """What the project's tests and a run print in the copy. Both run at once, and succeed."""
-    (tree / "images").mkdir()
-    (tree / "images" / "0.jpg").write_bytes(making.jpeg())
+    making.folder(tree / "images", 1)
     tests = ["-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", SELECTED, *TESTS]
     command = ["code/main.py", "--quick", "model=null", "device=cpu", "repeats=1"]
     command += ["corpus=folder", f"corpus.path={tree / 'images'}", "corpus.image_set=small_256"]

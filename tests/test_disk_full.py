@@ -56,10 +56,7 @@ def test_full_disk_is_one_line_and_the_next_run_resumes(
     sink: str, leave: int, small_disk: Path, tmp_path: Path, run_main: RunMain
 ) -> None:
     """From no byte at all, over the corpus list, the vectors and a record, to the figures."""
-    images = tmp_path / "images"
-    images.mkdir()
-    for seed in range(6):
-        (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
+    images = making.folder(tmp_path / "images", 6)
     out, figures = small_disk / "data", small_disk / "figures"
     arguments = (
         "--experiment",

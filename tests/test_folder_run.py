@@ -12,7 +12,7 @@ from harness.plan import Plan
 from harness.spec import CorpusSpec
 from harness.table import read_table
 from tests import making
-from tests.conftest import RunMain
+from tests.conftest import RunMain, short_run
 from tests.experiments.made import resolved
 from wallclock.errors import UserError
 
@@ -51,9 +51,9 @@ def images(tmp_path: Path) -> Path:
 def run_folder(
     run_main: RunMain, experiments: str, images: Path, out: Path, *settings: str
 ) -> subprocess.CompletedProcess[str]:
-    corpus = ("corpus=folder", f"corpus.path={images}", "model=null", "device=cpu", "repeats=1")
-    where = (f"out={out / 'data'}", f"figures={out / 'figures'}")
-    return run_main("--experiment", experiments, *corpus, *where, *settings, timeout=600)
+    corpus = ("corpus=folder", f"corpus.path={images}")
+    arguments = ("--experiment", experiments, *corpus, *short_run(out), *settings)
+    return run_main(*arguments, timeout=600)
 
 
 @pytest.mark.slow

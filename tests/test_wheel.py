@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 import wallclock
 from harness.measures import psnr_db
 from tests import making
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT, run_command, short_run
 from wallclock.errors import DISTRIBUTION
 
 pytestmark = pytest.mark.slow
@@ -118,11 +118,7 @@ def required_by(wheel: Path, condition: str = "") -> set[str]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for number in range(3):
-        (folder / f"{number}.jpg").write_bytes(making.jpeg(seed=number))
-    return folder
+    return making.folder(tmp_path / "images", 3)
 
 
 def test_the_wheel_is_the_product(wheel: Path) -> None:
@@ -289,11 +285,9 @@ def test_main_runs_without_the_setup_script(wheel: Path, tmp_path: Path) -> None
     """Any environment with the lock's packages and the project installed runs the suite."""
     environment = Environment(tmp_path / "venv", wheel)
     environment.add_all()
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "0.jpg").write_bytes(making.jpeg())
-    words = ["--quick", "--experiment", "serial", "--n", "1", "model=null", "device=cpu"]
-    words += ["corpus=folder", f"corpus.path={tmp_path / 'images'}", "repeats=1"]
-    words += [f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"]
+    images = making.folder(tmp_path / "images", 1)
+    words = ["--quick", "--experiment", "serial", "--n", "1"]
+    words += ["corpus=folder", f"corpus.path={images}", *short_run(tmp_path)]
     printed = environment.run(str(ROOT / "code" / "main.py"), *words, cwd=tmp_path)
     assert "cells measured" in printed
     assert (tmp_path / "data" / "claims.csv").is_file()

@@ -48,10 +48,7 @@ def resolved(*overrides: str) -> Settings:
 
 def plan(folder: Path, *overrides: str) -> Plan:
     """A plan over three small images in a folder, on a CPU and without a network."""
-    images = folder / "images"
-    images.mkdir()
-    for seed in range(3):
-        (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
+    images = making.folder(folder / "images", 3)
     corpus = ("corpus=folder", f"corpus.path='{images}'", f"out='{folder / 'out'}'")
     planned = resolved(*corpus, "device=cpu", "model='null'", *overrides)
     return Plan(planned, lambda done, total, what: None)

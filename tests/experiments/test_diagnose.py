@@ -52,16 +52,9 @@ PARTS = (
 )
 
 
-def folder(path: Path, count: int) -> Path:
-    path.mkdir()
-    for seed in range(count):
-        (path / f"{seed}.jpg").write_bytes(making.jpeg(400, 300, seed=seed))
-    return path
-
-
 @pytest.mark.slow
 def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
-    images = folder(tmp_path / "my images", 1)
+    images = making.folder(tmp_path / "my images", 1, 400, 300)
     out, figures = tmp_path / "data", tmp_path / "figures"
     size = "experiment.diagnose.recipe.batch_size=8"
     paths = (f"corpus.path={images}", f"out={out}", f"figures={figures}")
@@ -97,7 +90,7 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     assert (mine["median_megapixels"], mine["formats"]) == ("0.12", "100 % JPEG baseline")
 
     # Its records become a reference, from which `make check` rebuilds it.
-    reference = folder(tmp_path / "reference", 0)
+    reference = making.folder(tmp_path / "reference", 0)
     assert paper(["check", "--pack", str(out / "runs"), "--reference", str(reference)]) == 0
     assert check.check(reference) == {}
     packed = (reference / diagnose.PREDICTIONS_CSV, reference / "figures" / "diagnosis.html")
@@ -106,7 +99,7 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
 
 
 def test_nothing_to_diagnose_is_one_line(run_main: RunMain, tmp_path: Path) -> None:
-    images = folder(tmp_path / "images", 0)
+    images = making.folder(tmp_path / "images", 0)
     (images / "a.jpg").write_bytes(making.jpeg()[:200])
     (images / "b.jpg").touch()
     paths = (f"corpus.path={images}", f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
@@ -119,7 +112,7 @@ def test_nothing_to_diagnose_is_one_line(run_main: RunMain, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_prediction_and_proof(run_main: RunMain, tmp_path: Path) -> None:
-    images = folder(tmp_path / "images", 12)
+    images = making.folder(tmp_path / "images", 12, 400, 300)
     out, figures = tmp_path / "data", tmp_path / "figures"
     done = run_main(
         *SHORT,

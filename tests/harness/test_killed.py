@@ -20,26 +20,15 @@ from harness.table import read_columns, read_table
 from paper import diff
 from paper.__main__ import main as paper
 from tests import making
-from tests.conftest import ROOT, RunMain
+from tests.conftest import ROOT, RunMain, short_run
 
 STOPPED = "wallclock: stopped; what is complete is kept, the same command resumes"
 
 
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[str]:
-    images = tmp_path / "images"
-    images.mkdir()
-    for seed in range(3):
-        (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
-    return [
-        "corpus=folder",
-        f"corpus.path={images}",
-        "repeats=1",
-        "model=null",
-        "device=cpu",
-        f"out={tmp_path / 'data'}",
-        f"figures={tmp_path / 'figures'}",
-    ]
+    images = making.folder(tmp_path / "images", 3)
+    return ["corpus=folder", f"corpus.path={images}", *short_run(tmp_path)]
 
 
 @contextmanager
@@ -145,18 +134,8 @@ def test_stopped_before_the_end_of_an_experiment(
 @pytest.mark.slow
 def test_stopped_while_rendering(how: str, tmp_path: Path) -> None:
     cache = tmp_path / "data" / "corpora"
-    arguments = [
-        "--experiment",
-        "decoders",
-        "--n",
-        "3000",
-        "repeats=1",
-        "model=null",
-        "device=cpu",
-        "experiment.decoders.images={small_256:3000}",
-        f"out={tmp_path / 'data'}",
-        f"figures={tmp_path / 'figures'}",
-    ]
+    arguments = ["--n", "3000", "--experiment", "decoders", *short_run(tmp_path)]
+    arguments += ["experiment.decoders.images={small_256:3000}"]
     with started(arguments) as process:
         wait_until(lambda: len(list(cache.rglob("*.jpg"))) > 20, process)
         stop(process, how)

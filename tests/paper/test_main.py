@@ -23,7 +23,7 @@ from paper import claims
 from paper.session import random_weights, run_session
 from paper.settings import load, translate
 from tests import hub
-from tests.conftest import ROOT, Run, RunMain
+from tests.conftest import ROOT, Run, RunMain, short_run
 from tests.experiments import made
 from wallclock import __version__
 from wallclock.checkpoint import DEFAULT
@@ -169,10 +169,7 @@ class TestAgain:
         """The command of the tiny run's experiment `cpu`, on a copy of its records."""
         shutil.copytree(tiny_run.out / "corpora", tmp_path / "data" / "corpora")
         shutil.copytree(tiny_run.out / "runs" / "cpu", tmp_path / "data" / "runs" / "cpu")
-        return (
-            *("--n", "2", "--experiment", "cpu", "repeats=1", "model=null", "device=cpu"),
-            *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
-        )
+        return ("--n", "2", "--experiment", "cpu", *short_run(tmp_path))
 
 
 # --- session --------------------------------------------------------------------------------------
