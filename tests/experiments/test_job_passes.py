@@ -82,17 +82,6 @@ def run(folder: Path, name: str, **params: Any) -> dict[str, Any]:
     return measured.values | dict(measured.samples)
 
 
-def test_list_of_links_some_damaged(tmp_path: Path) -> None:
-    manifest = protocol.open_corpus(cell(tmp_path, "ours"), "jpeg")
-    listed = cluster.list_images(manifest, 7, tmp_path / "work" / "images", damaged=3)
-    table = pq.read_table(listed).to_pydict()
-    assert table["id"] == [f"{i:07}" for i in range(7)]
-    sizes = [Path(path).stat().st_size for path in table["path"]]
-    assert [Path(path).stem for path in table["path"]] == table["id"]
-    assert sizes[2] == sizes[5] == sizes[0] // 2
-    assert sizes[3] == sizes[0] == sizes[6]
-
-
 def test_rate_is_between_first_and_last_batch() -> None:
     stamps = [(13.0, 8), (10.0, 8), (11.0, 8), (12.0, 4)]
     assert cluster.between(stamps) == (20, 3.0, 10.0)
@@ -123,19 +112,6 @@ def test_a_pass_that_is_too_short_is_repeated_with_more_images(
     assert measured.values["n_images"] == measured.values["n_loaded"] == ran[-1]
     assert measured.values["startup_s"] == 1
     assert measured.samples["wall"][0] / 1e9 == pytest.approx(ran[-1] / 1000, rel=1)
-
-
-def test_rows_and_counts(tmp_path: Path) -> None:
-    files = {"a": ["0000000", "0000001"], ".part/b": ["0000009"], "c": ["0000001"]}
-    for file, ids in files.items():
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        vectors = [[float(name), 1.0] for name in ids]
-        pq.write_table(pa.table({"id": ids, "vector": vectors}), tmp_path / f"{file}.parquet")
-    rows = list(cluster.rows(tmp_path))
-    assert [name for name, _ in rows] == ["0000000", "0000001", "0000001"]
-    assert {len(vector) for _, vector in rows} == {8}
-    counts = cluster._counts(str(tmp_path), [0, 2, 3], [1])
-    assert counts == {"lost": 2, "delivered": 1, "doubled": 1}
 
 
 @pytest.mark.slow

@@ -50,11 +50,6 @@ def test_rungs_follow_whatever_the_source_leaves_open(duty: float, callback_ms: 
     assert rate(5, request, batch=32) <= 1 / request.device.per_image_s
 
 
-@pytest.mark.parametrize(("duty", "times"), [(0.05, 2.96), (0.09, 1.65), (1 / 7, 1.04)])
-def test_rung_5_depends_on_the_duty(duty: float, times: float) -> None:
-    assert rate(5, parts(0.05, duty), batch=32) / PRINTED[3] == pytest.approx(times, abs=0.01)
-
-
 @pytest.mark.parametrize(
     ("rung", "callback_s", "workers", "expected"),
     [(4, 0.2, 8, 15.0), (4, 0.05, 1, 15.75), (5, 0.2, 8, 82.96)],
@@ -66,15 +61,6 @@ def test_other_resources_limit_too(
     request = parts(callback_s, 0.05)
     batch = 32 if rung == 5 else 8
     assert rate(rung, request, workers, batch) == pytest.approx(expected, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("callback_s", "duty", "printed"),
-    [(0.3, 0.05, PRINTED), (0.05, 0.2, PRINTED), (0.05, 0, PRINTED), (0.05, 0.05, (3, 9, 9, 28))],
-)
-def test_no_parts(callback_s: float, duty: float, printed: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="no parts give"):
-        parts(callback_s, duty, printed)
 
 
 # --- bed ------------------------------------------------------------------------------------------

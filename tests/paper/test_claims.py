@@ -388,5 +388,3 @@ class TestTolerance:
         assert verdict.verdict == INCONCLUSIVE
         assert "of one repeat" in verdict.reason
 
-
-class TestTable:

@@ -91,24 +91,6 @@ def table(folder: Path, meta: dict[str, Any] | None, **columns: Any) -> Path:
     return path
 
 
-def test_a_line_names_machine_commit_date_and_repeats(tmp_path: Path) -> None:
-    meta: dict[str, Any] = {
-        "machine": EPYC,
-        "commits": ["abc1234" + "0" * 33],
-        "modified": False,
-        "measured": ["2026-11-24T05:00:00Z", "2026-11-24T07:00:00Z"],
-    }
-    expected = "AMD EPYC (family 25, model 17), 2 cores; commit abc1234; 2026-11-24"
-    path = table(tmp_path, meta, system=["a", "b"], repeats=[7, 7])
-    assert footnotes.describe(path) == f"{expected}; n = 7"
-    path = table(tmp_path, meta, system=["a", "b"], rounds=[3, 7])
-    assert footnotes.describe(path) == f"{expected}; n = 3 to 7"
-    assert footnotes.describe(table(tmp_path, meta, system=["a", "b"])) == expected
-    records = [{"repeat": 0}, {"repeat": 2}, {"repeat": 1}]
-    path = table(tmp_path, meta | {"records": records}, system=["a", "b"])
-    assert footnotes.describe(path) == f"{expected}; n = 3"
-
-
 def test_what_is_not_as_it_should_be_is_said(tmp_path: Path) -> None:
     meta: dict[str, Any] = {
         "machine": XEON,

@@ -1,18 +1,24 @@
 """Figures: equal tables give equal bytes, and what cannot be drawn says why."""
 
 import re
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from experiments.batch import cells as batch
 from experiments.decoders import cells as decoders
 from experiments.frontier import cells as frontier
 from experiments.onnx import cells as onnx
 from experiments.opt import cells as opt
+from experiments.opt import spans
+from experiments.opt.spans import Span, Window
 from experiments.predict import cells as predict
+from experiments.scaling import cells as scaling
 from experiments.serial import cells as serial
 from experiments.serial.figure import mermaid
 from experiments.steps import cells as steps
@@ -24,7 +30,18 @@ from harness.drawing.style import new_figure
 from harness.table import ok_rows, read_table
 from paper.figures import FIGURES, render
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import CPU, Copy, drawn, edit, fail, markers, save, words
+from tests.paper.tables import (
+    CPU,
+    REFERENCE,
+    Copy,
+    copy_tables,
+    drawn,
+    edit,
+    fail,
+    markers,
+    save,
+    words,
+)
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
 
@@ -33,7 +50,7 @@ STACKED, BARS = "fig-01-stacked-stage-time", "fig-03-decoder-comparison"
 BATCH, WORKERS = "fig-02-batch-sweep", "fig-04-workers-sweep"
 PIPELINE, FRONTIER = "fig-07-pipeline", "fig-11-frontier"
 RUNTIMES, PREDICTION = "fig-05-onnx-vs-pytorch", "fig-12-predicted-vs-measured"
-STEPS = "fig-10-throughput-summary"
+STEPS, SUMMARY = "fig-10-throughput-summary", "fig-00-summary"
 QUEUE_FULL, PIL = "its queue was full at the start", "decoder=pil"
 
 
@@ -166,21 +183,16 @@ def test_text(
     assert absent not in text
 
 
-class TestBars:
-
-
-class TestSweeps:
-
-    def test_failed_batches_are_marked_at_the_axis(self, copy: Copy) -> None:
-        folder = copy(batch.CSV)
-        fail(folder / batch.CSV, "batch_size=256", "oom", "tried to allocate 2.25 GiB")
-        fail(folder / batch.CSV, "batch_size=128", "error", "killed")
-        figure = drawn(BATCH, folder)
-        labels = [item.get_text() for item in figure.axes[0].texts]
-        assert {"out of memory", "error"} <= set(labels)
-        assert [x for x, _ in markers(figure.axes[0].lines, "x")] == [128, 256]
-        expected = "batch 128: error (killed); batch 256: oom (tried to allocate 2.25 GiB)"
-        assert f"not drawn: {expected}" in words(figure)
+def test_failed_batches_are_marked_at_the_axis(copy: Copy) -> None:
+    folder = copy(batch.CSV)
+    fail(folder / batch.CSV, "batch_size=256", "oom", "tried to allocate 2.25 GiB")
+    fail(folder / batch.CSV, "batch_size=128", "error", "killed")
+    figure = drawn(BATCH, folder)
+    labels = [item.get_text() for item in figure.axes[0].texts]
+    assert {"out of memory", "error"} <= set(labels)
+    assert [x for x, _ in markers(figure.axes[0].lines, "x")] == [128, 256]
+    expected = "batch 128: error (killed); batch 256: oom (tried to allocate 2.25 GiB)"
+    assert f"not drawn: {expected}" in words(figure)
 
 
 def test_mermaid(t4_tables: Path, copy: Copy, tmp_path: Path) -> None:
@@ -193,3 +205,91 @@ def test_mermaid(t4_tables: Path, copy: Copy, tmp_path: Path) -> None:
     chart = mermaid(read_measured_sources(copy(ORIGINAL), (), FIGURES[PIPELINE].optional))
     assert "256 px" not in chart
     assert "originals 21.3 %" in chart
+
+
+# --- spans ----------------------------------------------------------------------------------------
+
+
+def forward_passes(n: int, period: float = 10.0, duration: float = 6.0) -> list[Span]:
+    return [Span("gpu", "forward", i, i * period, duration) for i in range(n)]
+
+
+def loading(start: float, n: int = 20) -> list[Span]:
+    return [Span("worker 0", "decode", i, 10.0 * i + start, 10.0) for i in range(n)]
+
+
+#: A loader whose recording ends early.
+EARLY = [*forward_passes(20), *loading(-180)]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "options", "window"),
+    [
+        ([*forward_passes(20), *loading(-25)], {}, Window(0.0, 80.0, 8, complete=True)),
+        (forward_passes(20), {"at_least_ms": 125}, Window(0.0, 120.0, 12, complete=True)),
+        (forward_passes(10), {"at_least_ms": 125}, Window(0.0, 90.0, 9, complete=True)),
+        (EARLY, {"at_least_ms": 1000}, Window(0.0, 80.0, 8, complete=False)),
+        # Unless the run itself ended.
+        (EARLY, {"total": 20}, Window(0.0, 80.0, 8, complete=True)),
+        (forward_passes(2), {}, Window(0.0, 10.0, 1, complete=True)),
+        (forward_passes(1), {}, None),
+    ],
+)
+def test_window_is_complete_periods(
+    recorded: list[Span], options: dict[str, Any], window: Window | None
+) -> None:
+    assert spans.choose_window(recorded, **options) == window
+
+
+# --- of the reference's tables, changed -----------------------------------------------------------
+
+
+def test_a_loader_without_a_calm_repeat_is_named(tmp_path: Path) -> None:
+    folder = copy_tables(tmp_path, frontier.CSV, source=REFERENCE)
+    remark = "other programs disturbed every repeat"
+    assert remark not in words(drawn(SUMMARY, folder))
+    edit(folder / frontier.CSV, "system=dali corpus=folder subset=all", calm_repeats="0")
+    assert f"{remark} of: DALI (CPU)" in words(drawn(SUMMARY, folder))
+    edit(folder / frontier.CSV, "", calm_repeats="0")
+    text = words(drawn(SUMMARY, folder))
+    assert remark in text
+    assert f"{remark} of" not in text
+
+
+def test_an_interval_around_1_is_called_a_tie(tmp_path: Path) -> None:
+    folder = copy_tables(tmp_path, frontier.CSV, source=REFERENCE)
+    ours = "system=ours corpus=folder subset=all"
+    changes = {"speedup_vs_next": 1.1, "speedup_vs_next_min": 0.9, "speedup_vs_next_max": 1.3}
+    edit(folder / frontier.CSV, ours, **changes)
+    assert drawn(SUMMARY, folder).get_suptitle().startswith("1.10× (a tie) on photos and ")
+
+
+def test_too_few_jobs_have_no_line(tmp_path: Path) -> None:
+    copy_tables(tmp_path, scaling.CSV, source=REFERENCE)
+    save(tmp_path / scaling.CSV, read_table(tmp_path / scaling.CSV)[:2])
+    with pytest.raises(NothingToDrawError, match="fewer than 3 jobs"):
+        drawn("fig-18-scaling", tmp_path)
+
+
+# --- colours --------------------------------------------------------------------------------------
+
+
+def test_a_stage_has_one_colour() -> None:
+    """On the page of `wallclock trace`, which has no matplotlib, as in the figures."""
+    css = (resources.files("wallclock.trace") / "trace.css").read_text(encoding="utf-8")
+    for stage, (fill, _) in style.STAGE_STYLES.items():
+        assert f".stage-{stage} {{ background: {fill};" in css
+
+
+@pytest.mark.parametrize("fill", [fill for fill, _ in style.STAGE_STYLES.values()])
+def test_text_inside_can_be_read(fill: str) -> None:
+    """WCAG 2.2, 1.4.3: large text has a contrast of 3 at least."""
+    ink = "#FFFFFF" if style.is_dark(fill) else style.INK
+    light, dark = sorted((luminance(fill), luminance(ink)), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+def luminance(colour: str) -> float:
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
