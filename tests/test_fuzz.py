@@ -2,11 +2,11 @@
 
 Real files are mutated at random (bits, bytes, cuts, splices, repeated and resized segments).
 Vetting judges each; what it accepts goes through every decoder and resizer, as a loader would take
-it. The fast test takes 2,000 inputs, the slow one 100,000, on all cores.
+it: 2,000 inputs.
 
-A second pair takes files of every format that is read, through the check and the decoder of
-`open_images` alone, within its limits: none may cost more than five seconds or a gigabyte. 1,000
-inputs, and 200,000 in four parts.
+Files of every format that is read go through the check and the decoder of `open_images` alone,
+within its limits: none may cost more than five seconds or a gigabyte. 1,000 inputs, and 200,000 in
+four parts on all cores.
 """
 
 import io
