@@ -91,41 +91,32 @@ def test_links_resolve(name: str) -> None:
         assert not anchor or anchor in anchors(target), f"{name} links to {link}"
 
 
+def printed_by(name: str, folder: Path) -> list[str]:
+    """What each Python block of a document prints, beside two folders with a picture."""
+    blocks = re.findall(r"```python\n(.*?)```", text_of(name), flags=re.DOTALL)
+    for images in ("photos", "images"):
+        (folder / images).mkdir(exist_ok=True)
+        (folder / images / "a.jpg").write_bytes(making.jpeg(640, 480))
+    command = (sys.executable, "-W", "error", "-c")
+    return [run_command(*command, block, cwd=folder).stdout for block in blocks]
+
+
 @pytest.mark.slow
 def test_python_examples_run(tmp_path: Path) -> None:
-    texts = text_of("README.md") + text_of("docs/profiler.md")
-    examples = re.findall(r"```python\n(.*?)```", texts, flags=re.DOTALL)
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "a.jpg").write_bytes(making.jpeg(640, 480))
-    printed = []
-    for example in examples:
-        (tmp_path / "example.py").write_text(example, encoding="utf-8")
-        done = run_command(sys.executable, "-W", "error", "example.py", cwd=tmp_path)
-        printed.append(done.stdout)
-    loaded, profiled = printed
-    assert loaded == "['a.jpg'] (1, 224, 224, 3)\n"
+    assert printed_by("README.md", tmp_path) == ["['a.jpg'] (1, 224, 224, 3)\n"]
+    (profiled,) = printed_by("docs/profiler.md", tmp_path)
     seconds = ast.literal_eval(profiled)
     assert list(seconds) == ["decode", "resize"]
     assert min(seconds.values()) > 0
-
-
-@pytest.mark.slow
-def test_the_examples_of_the_loaders_page(tmp_path: Path) -> None:
-    for name in ("photos", "images"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.jpg").write_bytes(making.jpeg(64, 48))
-    printed = []
-    for example in re.findall(r"```python\n(.*?)```", text_of("docs/loader.md"), flags=re.DOTALL):
-        done = run_command(sys.executable, "-W", "error", "-c", example, cwd=tmp_path)
-        printed.append(done.stdout)
-    assert printed[0] == ""
-    assert "1 tensor([3])\n" in printed
+    loaded = printed_by("docs/loader.md", tmp_path)
+    assert loaded[0] == ""
+    assert "1 tensor([3])\n" in loaded
 
 
 def test_the_worked_example_of_the_tables() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", text_of("docs/results.md"), flags=re.DOTALL)
-    done = run_command(sys.executable, "-W", "error", "-c", example)
-    decoders, judged = done.stdout.split("id ", 1)
+    printed = run_command(sys.executable, "-W", "error", "-c", example).stdout
+    decoders, judged = printed.split("id ", 1)
     assert re.search(r"\nturbojpeg +[\d.]+ +[\d.]+\n", decoders)
     assert "held" in judged
     assert "not run" not in judged

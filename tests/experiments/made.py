@@ -138,35 +138,6 @@ def nms() -> list[Record]:
     return made
 
 
-def scaling_jobs() -> list[Record]:
-    """The job on 1,000 to a million distinct files: 0.5 s and 2 ms each, the longest 1 % more.
-
-    Memory is 600 MiB and 50 for 100,000 more.
-    """
-    records = []
-    for n in (1000, 10_000, 100_000, 1_000_000):
-        wall_s = (0.5 + 0.002 * n) * (1.01 if n == 1_000_000 else 1)
-        sampled: dict[str, list[float]] = {
-            "n_done": [50_000, 50_000, 100_000, 500_000, 1_000_000],
-            "rss_mib": [600.0, 600.0, 500.0, 510.0, 500.0],
-        }
-        if n < 1_000_000:
-            sampled = {name: values[:1] for name, values in sampled.items()}
-        values: dict[str, Any] = {
-            "n_loaded": n,
-            "startup_s": 0.5,
-            "sampled": sampled,
-            "cores": 4,
-            "n_unique": 10,
-        }
-        values |= {"settings": "wallclock embed", "page_cache": "warm"}
-        values["peak_memory_mib"] = 600 + 50 * n / 100_000
-        values |= {"n_files": n, "deduplicate": True}
-        made = record("scaling", "job", f"job-{n}", values, {"n": n})
-        records.append(replace(made, samples={"wall": [round(wall_s * S)]}))
-    return records
-
-
 def cores() -> list[Record]:
     """Our loader on 1, 2 and 4 cores at 1000, 1800 and 3000 images a second; a job of processes.
 
@@ -226,32 +197,4 @@ def ladder() -> list[Record]:
         rung("rung-4-at-0.5", 4, 15, {"rate": 15.0, "share": 0.5}, 500),
         rung("rung-4-at-1.2", 4, 30, {"rate": 36.0, "share": 1.2}, 2000),
         replace(late, status="error", reason="2 lost", samples={}),
-    ]
-
-
-def cluster() -> list[Record]:
-    """100 images a second by ours on Ray, 25 by Ray's own way, twice; damaged. No Daft."""
-    about = {"cores": 2, "n_images": 500, "job_s": 30.0, "startup_s": 8.0, "library": "ray 2"}
-    about |= {"peak_memory_mib": 900.0, "stored_bytes": 75_000_000, "settings": "one actor"}
-    pixels = {"psnr_db": 60.0, "psnr_db_p5": 58.0, "psnr_db_min": 56.0}
-    pixels |= {"psnr_loss_vs_area_db": -9.0, "psnr_gain_vs_paper_db": 9.0}
-
-    def job(name: str, what: str, values: Mapping[str, Any], n: int = 0, repeat: int = 0) -> Record:
-        params = {"system": name, "damaged": 100 if what == "damaged" else 0}
-        counted = {**about, **values, **({"n_loaded": n} if n else {})}
-        samples = {"wall": [S]} if n else {"none": [0]}
-        new = record("cluster", "cluster", f"{name}-{what}", counted, params, samples)
-        return replace(new, cell=replace(new.cell, repeat=repeat))
-
-    mixed = {"damaged": 5, "lost": 0, "delivered": 0, "aborted": ""}
-    errored = {"aborted": "", "lost": 45, "delivered": 0}
-    daft = replace(job("daft", "job", {}), status="unavailable", reason="daft is not installed")
-    return [
-        job("ours-ray", "job", {"fidelity": pixels}, 90, repeat=0),
-        job("ours-ray", "job", {"fidelity": pixels}, 110, repeat=1),
-        job("ray-images", "job", {}, 25, repeat=0),
-        job("ray-images", "job", {}, 25, repeat=1),
-        replace(daft, samples={}, values={}),
-        job("ours-ray", "damaged", mixed),
-        job("ray-images", "damaged", {**mixed, "aborted": "OSError: cut", "errored": errored}),
     ]

@@ -45,19 +45,6 @@ def test_what_limits_a_job(device: str, together: dict[str, Any], limit: str) ->
     assert rows_of(made.train(device, **together))["together"]["limited_by"] == limit
 
 
-@pytest.mark.parametrize("failed", ["train_step", "train"])
-def test_a_part_that_failed(failed: str) -> None:
-    records = [
-        replace(part, status="error", reason="none", samples={}, values={})
-        if part.cell.protocol == failed
-        else part
-        for part in made.train()
-    ]
-    job = rows_of(records)["together"]
-    assert job["status"] == ("error" if failed == "train" else "ok")
-    assert job["utilization"] is None
-
-
 # --- cores ----------------------------------------------------------------------------------------
 
 
@@ -123,25 +110,3 @@ def test_grid_of_cluster(grid: Grid) -> None:
     assert {cell.params["n"] for cell in damaged} == {n["daft"]}
     assert not any("least_s" in cell.params for cell in damaged)
     assert {cell.model.service_ms for cell in cells} == {0}
-
-
-def test_what_ray_costs_our_own_job() -> None:
-    """100 a second on Ray, 90 to 110; 125 in one process, 120 to 130."""
-    records = made.cluster()
-    alone = [
-        replace(
-            record,
-            cell=replace(
-                record.cell, label="ours-job", params={**record.cell.params, "system": "ours"}
-            ),
-            values={**record.values, "n_loaded": rate},
-        )
-        for record, rate in zip(records[:2], (120, 130), strict=True)
-    ]
-    rows = {row["system"]: row for row in cluster.tables([*alone, *records])[cluster.CSV]}
-    cost = [rows["ours-ray"][f"cost_over_one_process{end}"] for end in ("_min", "", "_max")]
-    assert cost == pytest.approx([1 - 110 / 120, 1 - 100 / 125, 1 - 90 / 130])
-    assert rows["ray-images"]["cost_over_one_process"] is None
-    assert rows["ours"]["pass_s"] == 1
-    said = cluster.sentence(MeasuredRows(lambda csv: [rows["ours-ray"]]))
-    assert said == "Ray costs wallclock 20.0 % of one process's rate [8.3 %, 30.8 %]"

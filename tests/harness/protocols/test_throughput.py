@@ -203,31 +203,6 @@ def test_no_segment_is_allocated_while_timed(
     assert max(result.samples["latency"]) < result.samples["wall"][0] + 1e9 * values["startup_s"]
 
 
-@pytest.mark.slow
-def test_loading_and_inference_overlap(corpus: Slice, tmp_path: Path) -> None:
-    """Threads load while the device works, and the main thread does little but wait for either.
-
-    Both are shares of one pass, which other load on the machine lengthens in all its parts.
-    """
-    model = replace(MODEL, input_px=224, service_ms=20)
-    result = run(corpus, tmp_path / "work", replace(THREADS, batch_size=32), model)
-    spans = [(lane, stage, at, at + took) for lane, stage, _, at, took in result.spans]
-    forward = [(start, end) for _, stage, start, end in spans if stage == "forward"]
-    began, ended = forward[0][0], forward[-1][1]
-    loading = [(start, end) for lane, _, start, end in spans if lane.startswith("thread")]
-    loading = [(start, end) for start, end in loading if began <= start and end <= ended]
-    within = sum(
-        max(0, min(end, until) - max(start, since))
-        for start, end in loading
-        for since, until in forward
-    )
-    in_forward = sum(end - start for start, end in forward)
-    waited = sum(end - start for _, stage, start, end in spans if stage == "wait" and end <= ended)
-    share_within = within / sum(end - start for start, end in loading)
-    assert share_within >= 0.8 * in_forward / (ended - began), "0 without overlap"
-    assert in_forward + waited >= 0.9 * (ended - began)
-
-
 def _with_vanished_files(corpus: Slice, folder: Path, every: int) -> Slice:
     """A copy of the corpus from which every n-th listed file is missing."""
     spec = CorpusSpec("synthetic", progressive_share=0.5)
