@@ -23,21 +23,7 @@ from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records, fixture_tables
 
-# --- onnx -----------------------------------------------------------------------------------------
-
-
-GPU_ROWS = [
-    "pytorch fp32",
-    "pytorch fp16",
-    "pytorch bf16",
-    "pytorch-compile fp16",
-    "pytorch-cudagraph fp16",
-    "pytorch fp16 pruned",
-    "onnxruntime fp32",
-    "onnxruntime fp16",
-    "onnxruntime fp16",
-    "onnxruntime-tensorrt fp16",
-]
+# --- onnx ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -46,27 +32,12 @@ def plan(tmp_path: Path) -> Plan:
     return made.plan(tmp_path, "experiment=[onnx]", "n=2", "corpus.image_set=small_256", *network)
 
 
-def grid(plan: Plan, device: str = "cpu", repeats: int = 1) -> list[Cell]:
+def grid(plan: Plan, device: str) -> list[Cell]:
     """The grid for a device, which need not be present."""
     settings = plan.settings
     recipe = replace(settings.recipe, device=device)
-    plan.settings = replace(settings, recipe=recipe, repeats=repeats, repeats_of={})
+    plan.settings = replace(settings, recipe=recipe, repeats=1, repeats_of={})
     return onnx.cells(plan, settings.experiments["onnx"])
-
-
-def names(cells: list[Cell]) -> list[str]:
-    pruned = {0.0: "", 0.25: " pruned"}
-    return [f"{c.recipe.runtime} {c.recipe.dtype}{pruned[c.model.pruned]}" for c in cells]
-
-
-def test_grid_on_a_gpu(plan: Plan) -> None:
-    cells = grid(plan, "cuda", repeats=5)
-    assert names(cells) == 5 * GPU_ROWS
-    assert len({cell.label for cell in cells}) == len(GPU_ROWS)
-    assert {cell.recipe.batch_size for cell in cells} == {64}
-    older = {cell.label for cell in cells if cell.params["opset"] == 17}
-    assert older == {"onnxruntime-fp16-opset17"}
-    assert {(c.params["batches"], c.params["warmup_batches"]) for c in cells} == {(50, 10)}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -84,7 +55,7 @@ def test_every_row_has_a_runtime_and_a_gate_and_every_claim_a_row(plan: Plan, de
     assert mine
     for claim in mine:
         for _, selector, _ in claim.cells():
-            assert select(rows, selector) is not None, selector
+            assert select(rows, selector) is not None, f"{claim.id}: no row {selector}"
 
 
 def row_of(label: str, *changes: dict[str, Any]) -> Row:

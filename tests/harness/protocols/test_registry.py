@@ -55,8 +55,8 @@ def test_every_cell_has_a_protocol_and_every_shared_protocol_a_cell(tmp_path: Pa
         assert callable(protocol.find(cell)), cell.label
         assert provenance.source_files(registry.timed_by(cell.protocol, cell.experiment))
     assert registry.PROTOCOLS.keys() <= {cell.protocol for cell in cells}
-    keys = [(cell.experiment, cell.label, cell.corpus, cell.repeat) for cell in cells]
-    assert len({*keys}) == len(keys), "two cells of one name"
+    identities = [(cell.experiment, cell.label, cell.corpus, cell.repeat) for cell in cells]
+    assert len({*identities}) == len(identities), "two cells of one name"
 
 
 #: Modules beside a `measure.py` that only plan cells or fill tables.
