@@ -23,7 +23,7 @@ from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records, fixture_tables
 
-# --- onnx ------------------------------------------------------------------------------------------
+# --- onnx -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
