@@ -1,4 +1,4 @@
-"""The benchmarks: regression, job, peers, remote, trace, each on inputs that are generated."""
+"""The benchmarks: regression, remote, training and trace, each on inputs that are generated."""
 
 import ast
 import os

@@ -1,4 +1,4 @@
-"""Experiments on whole jobs, on one machine and many: their grids, and their tables."""
+"""Experiments on whole jobs, on one machine and many."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Experiments on single stages: their grids, and their tables."""
+"""Experiments on single stages, and other profilers beside ours."""
 
 import cProfile
 import time

@@ -1,4 +1,4 @@
-"""The textbook's case to the last digit, and mlsysim as the oracle on random inputs."""
+"""Feeding an accelerator: mlsysim is the oracle on random inputs."""
 
 import math
 import subprocess

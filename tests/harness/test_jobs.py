@@ -1,4 +1,4 @@
-"""A job in its own process: times, output, samples, and nothing left behind."""
+"""A job in its own process: it is sampled, and nothing is left behind."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""All loaders behind one interface, their finish line on a device, and shared batches."""
+"""All loaders behind one interface, and their finish line on a device."""
 
 import io
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""The serial engine, and the loaders that decode at a scale."""
+"""The serial engine: ids, failures and counts of its stages."""
 
 import tempfile
 from collections.abc import Callable
