@@ -169,14 +169,14 @@ def table_rows(
     ]
 
 
-def part_of(record: Record, name: str, samples: str) -> Record:
-    """The record as one of its part `name` alone, whose samples get the name `samples`.
+def part_of(record: Record, name: str, samples: str = "") -> Record:
+    """The record as one of its part `name` alone, whose samples get the name `samples` if given.
 
     A part that could not be measured is unavailable, with its reason.
     """
     if reason := record.values.get("unavailable", {}).get(name):
         return replace(record, status="unavailable", reason=reason)
-    return replace(record, samples={samples: record.samples.get(name, [])})
+    return replace(record, samples={samples: record.samples.get(name, [])}) if samples else record
 
 
 def complete(row: Row, repeats: Records, measure: Callable[[Records], Row], wrong: str = "") -> Row:

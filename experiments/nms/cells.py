@@ -8,22 +8,10 @@ Under the Microscope": a suppression in pure Python, made native, was four times
 no number of boxes; the claim is judged at 300, the most that several detectors keep.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from experiments import common
-from experiments.common import (
-    Cell,
-    Options,
-    Plan,
-    Recipe,
-    Record,
-    Records,
-    Row,
-    Tables,
-    cell,
-    mock_model,
-)
+from experiments.common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell, mock_model
 from experiments.nms.measure import DISTRIBUTIONS, IMPLEMENTATIONS
 from harness import peers
 
@@ -66,19 +54,13 @@ def tables(records: Records) -> Tables:
 
 
 def _row(repeats: Records, name: str) -> Row:
-    ways = [_of_way(record, name) for record in repeats]
+    ways = [common.part_of(record, name) for record in repeats]
     params = repeats[0].cell.params
     row = common.new_row(ways, COLUMNS) | {"implementation": name}
     row |= {"boxes": params["boxes"], "iou_threshold": params["iou_threshold"]}
     unlike = [record.values["different"][name] for record in common.measured(ways)]
     wrong = "it keeps other boxes than pure Python" if any(unlike) else ""
     return common.complete(row, ways, partial(_measured, name), wrong)
-
-
-def _of_way(record: Record, name: str) -> Record:
-    """The record as one of this way: unavailable where it was."""
-    reason = record.values.get("unavailable", {}).get(name)
-    return replace(record, status="unavailable", reason=reason) if reason else record
 
 
 def _measured(name: str, repeats: Records) -> Row:
