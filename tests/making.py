@@ -39,11 +39,11 @@ def jpeg(
     return encode(picture(width, height, seed), "JPEG", mode, **options)
 
 
-def folder(path: Path, n: int, *size: int) -> Path:
+def folder(path: Path, n: int, width: int = 64, height: int = 48) -> Path:
     """A new folder of n JPEGs, all different: 0.jpg, 1.jpg and so on."""
     path.mkdir()
     for seed in range(n):
-        (path / f"{seed}.jpg").write_bytes(jpeg(*size, seed=seed))
+        (path / f"{seed}.jpg").write_bytes(jpeg(width, height, seed))
     return path
 
 

@@ -1,8 +1,6 @@
 """The benchmarks: regression, remote, training and trace, each on inputs that are generated."""
 
-import ast
 import os
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import decode, job, peers, regression, remote, trace, training
+from benchmarks import regression, remote, trace, training
 from benchmarks._common import PX
-from benchmarks.regression import RATIOS, Interval, intervals, judge, ratios_of
-from harness import corpora, provenance
-from harness.corpora import manifest
-from harness.corpora.manifest import Manifest
+from benchmarks.regression import RATIOS
+from harness import provenance
 from harness.protocols import protocol
-from harness.spec import Slice
 from harness.table import read_table
 from tests import making
-from tests.conftest import ROOT
 
 #: Images a second in three rounds, the second on a machine that is half as fast.
 RATES = {

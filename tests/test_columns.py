@@ -1,7 +1,7 @@
 """columns.txt has the unit, the kind and the meaning of every column, and nothing else."""
 
 from docs.pages import BENCHMARKS, COMMITTED, REFERENCES, claims_page, tables
-from harness.table import column, declaration, declarations
+from harness.table import declaration, declarations
 from paper import claims
 from paper.claims import CLAIMS
 from paper.packing import ARCHIVE

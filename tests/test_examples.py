@@ -1,6 +1,5 @@
 """The examples run, on tiny inputs; their committed measurement holds what is claimed of it."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -9,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from examples import arguments, gpu, replace_dataloader, train, trainers
-from harness import provenance
+from examples import gpu, replace_dataloader, train, trainers
 from harness.table import read_table
-from paper.provenance_files import read_provenance
 from tests import making
 from tests.conftest import ON_PATH, ROOT, run_command
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import records, sinks
+from harness import sinks
 from harness.plan import Plan
 from harness.spec import CorpusSpec
 from harness.table import read_table

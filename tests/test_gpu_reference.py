@@ -1,4 +1,4 @@
-"""scripts/gpu-reference.sh: pieces in order, within its time, and a reference after every call; its README.
+"""scripts/gpu-reference.sh: pieces in order, in time, a reference after every call; its README.
 
 A Python that only notes what it is asked to do stands for the real one: each piece takes as long as
 the test says.
@@ -11,15 +11,17 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
-import pytest
-from tests.conftest import ROOT
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import pytest
+
 from experiments import contents
 from harness import provenance, records
 from harness.protocols import registry
 from paper import gpu_reference, packing
+from tests.conftest import ROOT
 from tests.experiments import made
 
 SCRIPT = ROOT / "scripts" / "gpu-reference.sh"

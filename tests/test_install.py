@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from tests import making
 from tests.conftest import ROOT, run_command
-from tests.test_wheel import build_wheel, loop_of_the_readme
+from tests.test_wheel import build_wheel
 from wallclock.errors import DISTRIBUTION
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(600)]

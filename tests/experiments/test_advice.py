@@ -10,7 +10,6 @@ import pytest
 from experiments.diagnose import accelerators, fixes
 from experiments.diagnose import cells as diagnose
 from experiments.diagnose.fixes import Folder, Scenario
-from experiments.predict import cells as predict
 from experiments.predict.accuracy import Outcome
 from experiments.predict.accuracy import rows as accuracy_rows
 from experiments.predict.costs import NoCostsError
@@ -23,7 +22,6 @@ from harness.table import read_table
 from paper import accuracy, diagnosis
 from tests.experiments import made
 from tests.experiments.made import MS
-from tests.fixture_run import fixture_tables
 from wallclock.errors import UserError
 from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR
 from wallclock.recipe import ModelSpec

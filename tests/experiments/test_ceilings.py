@@ -1,13 +1,11 @@
 """Protocols `ceiling` and `serialization`: one part, and nothing else that limits it."""
 
-import errno
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from experiments.limits import measure as limits
 from experiments.serialization import measure as protocol
 from harness import sinks
 from harness.protocols.protocol import Measurement, no_progress
-from harness.sinks import lmdb as lmdb_sink
 from harness.sinks import npy
 from harness.spec import SINKS, Cell, Recipe, Slice
 from tests.conftest import FORKS

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiments import contents
 from experiments.analytic import cells as analytic
-from experiments.fleet import cells as fleet
 from experiments.limits import cells as limits
 from experiments.suite import cells as suite
 from harness.records import Record

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.diagnose import cells as diagnose
 from experiments.diagnose import fixes
-from experiments.diagnose.fixes import Folder, Scenario
+from experiments.diagnose.fixes import Scenario
 from harness.plan import Plan
 from harness.records import Record
 from harness.table import read_table

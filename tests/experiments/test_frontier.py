@@ -4,25 +4,22 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
 import pytest
+
 from experiments.ablation import cells as ablation
 from experiments.common import Records, Row
 from experiments.frontier import cells as frontier
+from experiments.frontier import levels, pairs
 from experiments.sentences import MeasuredRows
-from harness import provenance
 from harness.engines import third_party
 from harness.plan import Plan
 from harness.records import Record
-from harness.spec import Cell, Recipe
+from harness.spec import Cell
 from harness.table import cell_of, column
 from tests import making
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from types import SimpleNamespace
-from experiments import contents
-from experiments.common import Row
-from experiments.frontier import levels, pairs
-from experiments.sentences import MeasuredRows, TableRow
 
 # --- frontier -------------------------------------------------------------------------------------
 
@@ -233,8 +230,6 @@ def test_our_crop_is_nobodys_rival(mixed: Plan) -> None:
 
 
 # --- ablation -------------------------------------------------------------------------------------
-
-
 
 
 def test_each_rung_adds_one_step(grid: Grid) -> None:

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -16,7 +14,6 @@ from experiments.cluster import measure as cluster
 from experiments.cluster import systems
 from experiments.train import measure as training
 from experiments.train.measure import PARTS, Trainer, train, train_step
-from harness.protocols import protocol
 from harness.protocols.job import job
 from harness.protocols.protocol import no_progress, open_corpus
 from harness.spec import Cell, Recipe, Slice

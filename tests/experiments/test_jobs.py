@@ -1,17 +1,14 @@
 """Experiments on whole jobs, on one machine and many."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from experiments.cluster import cells as cluster
 from experiments.cluster.systems import SYSTEMS
 from experiments.cores import cells as cores
-from experiments.sentences import MeasuredRows
 from experiments.train import cells as train
 from harness import provenance
 from harness.records import Record
@@ -49,8 +46,7 @@ def test_what_limits_a_job(device: str, together: dict[str, Any], limit: str) ->
 
 
 @pytest.mark.parametrize(
-    ("n", "expected"),
-    [(1, {1}), (3, {1, 2, 3}), (12, {1, 2, 4, 8, 12}), (32, {1, 2, 4, 8, 16})],
+    ("n", "expected"), [(1, {1}), (3, {1, 2, 3}), (12, {1, 2, 4, 8, 12}), (32, {1, 2, 4, 8, 16})]
 )
 def test_all_cores_are_measured_where_they_are_no_power(
     grid: Grid, monkeypatch: pytest.MonkeyPatch, n: int, expected: set[int]

@@ -1,23 +1,19 @@
 """`ladder`: its grid in two rounds, its tables; the parts of a request, the bed, the rungs."""
 
-from dataclasses import replace
-from pathlib import Path
-import pytest
-from experiments.ladder import cells as ladder
-from experiments.sentences import MeasuredRows
-from harness import provenance
-from harness.table import read_table
-from tests.experiments import made
-from tests.experiments.conftest import Grid
 import json
 from collections import Counter
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from experiments.ladder import bed
-from experiments.ladder.bed import Service, shared
+from experiments.ladder import cells as ladder
+from experiments.ladder.bed import Service
 from experiments.ladder.parts import PRINTED, parts, rate
 from experiments.ladder.rungs import (
     RECEIVED,
@@ -28,10 +24,15 @@ from experiments.ladder.rungs import (
     open_device,
     work_item,
 )
+from harness import provenance
 from harness.spec import Recipe
+from harness.table import read_table
 from harness.testbed.api import Queues
+from tests.experiments import made
+from tests.experiments.conftest import Grid
 from wallclock.recipe import ModelSpec
 from wallclock.service.limits import max_queue_size
+
 
 def test_grid(grid: Grid) -> None:
     cells = grid("ladder", "repeats=1", "corpus.image_set=small_256")

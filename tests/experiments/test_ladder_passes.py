@@ -146,7 +146,7 @@ def answer_backlog(work: Path, queue_size: int, seconds: float) -> dict[str, Any
 
 @pytest.mark.slow
 def test_with_the_bound_all_are_completed(tmp_path: Path) -> None:
-    """How often each comes depends on the machine's load; test_ladder.py has it by its own clock."""
+    """How often each comes depends on the machine's load: test_ladder.py has its own clock."""
     values = answer_backlog(tmp_path, queue_size=40, seconds=60)
     assert values["completed"] == values["accepted"] == N
     assert values["completed_late"] > 0

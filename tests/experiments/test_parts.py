@@ -18,14 +18,7 @@ from PIL import Image
 
 from experiments.decoders.measure import agreement
 from experiments.formats.measure import ENCODINGS, formats
-from experiments.nms.measure import (
-    IMPLEMENTATIONS,
-    Detections,
-    detections,
-    in_numpy,
-    in_python,
-    nms,
-)
+from experiments.nms.measure import Detections, detections, in_numpy, in_python, nms
 from experiments.stage_fixes import measure as fixes
 from experiments.storage.measure import LateReader, forms
 from harness import decoders
@@ -39,7 +32,7 @@ from harness.protocols.storage import storage
 from harness.spec import Cell, Recipe, Slice
 from harness.testbed import serving
 from tests.harness.engines.conftest import manifest_in
-from wallclock.errors import ImageError, Unavailable, UserError
+from wallclock.errors import ImageError, Unavailable
 from wallclock.recipe import ModelSpec
 from wallclock.stages import decode
 from wallclock.stages.decode import Decode, Decoder, PixelArray
@@ -353,9 +346,7 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
     return run
 
 
-def test_a_missing_library_ungates_its_own_decoder_only(
-    measure: Callable[..., Any],
-) -> None:
+def test_a_missing_library_ungates_its_own_decoder_only(measure: Callable[..., Any]) -> None:
     measurement = measure("pil", "toy", "simplejpeg", toy=fails_when_called)
     compared = measurement.values["agreement"]
     assert "missing_library" in compared["toy"]["unavailable"]

@@ -1,6 +1,5 @@
 """`predict`: its cells, its table, and the paper's own numbers."""
 
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -10,14 +9,12 @@ import pytest
 
 from experiments.predict import cells as predict
 from experiments.predict.accuracy import measured_bottleneck
-from experiments.predict.costs import Costs, Passes, step_recipes, workers_to_saturate
+from experiments.predict.costs import Costs, step_recipes
 from harness.records import Record
 from harness.spec import Recipe
 from tests.experiments import made
-from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
 from wallclock.clock import STAGES
-from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.recipe import ModelSpec
 
 MOCK = ModelSpec("null", weights="none", service_ms=1.0)

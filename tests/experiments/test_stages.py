@@ -1,7 +1,6 @@
 """Experiments on single stages, and other profilers beside ours."""
 
 import cProfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,22 +12,14 @@ import pytest
 from experiments.decoders import cells as decoders
 from experiments.layers import cells as experiment
 from experiments.layers.measure import layers
-from experiments.profiler import cells as profiler
 from experiments.profiler import measure
-from experiments.serial import cells as serial
-from experiments.stage_fixes import cells as stage_fixes
-from experiments.storage import cells as storage
 from harness.corpora.manifest import Item, Manifest
-from harness.decoders import DECODERS, NAMES
 from harness.engines.pipeline import null_stages
 from harness.protocols.protocol import no_progress
-from harness.records import Record
 from harness.spec import Cell, Recipe
 from harness.table import read_table
 from tests import fake_cuda
 from tests.conftest import RunMain
-from tests.experiments import made
-from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records
 from tests.wallclock.test_clock import FakeClock
 from wallclock.clock import STAGES, StageProfiler

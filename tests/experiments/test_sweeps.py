@@ -17,7 +17,6 @@ from harness.spec import IMAGE_SETS, Cell, Recipe
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
-from tests.fixture_run import fixture_records
 from wallclock.errors import UserError
 
 

@@ -11,16 +11,14 @@ from experiments.nms import cells as nms
 from experiments.onnx import cells as onnx
 from experiments.onnx.measure import VARIANTS
 from experiments.serialization import cells as serialization
-from harness import peers
 from harness.plan import Plan
 from harness.records import Record
-from harness.spec import SINKS, Cell
+from harness.spec import Cell
 from harness.table import read_table, write_table
 from paper import claims
 from paper.cited import select
 from paper.claims import CLAIMS
 from tests.experiments import made
-from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records, fixture_tables
 
 # --- onnx -----------------------------------------------------------------------------------------

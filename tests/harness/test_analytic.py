@@ -1,16 +1,13 @@
 """Feeding an accelerator: mlsysim is the oracle on random inputs."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analytic import feed, overlap
-from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline
+from wallclock.predict.costs import Machine
 
 POSITIVE = st.floats(1e-3, 1e12)
 

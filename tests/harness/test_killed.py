@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import pytest
 from experiments.decoders import cells as decoders
 from harness import records
 from harness.table import read_columns, read_table
-from paper import diff
 from paper.__main__ import main as paper
 from tests import making
 from tests.conftest import ROOT, RunMain, short_run

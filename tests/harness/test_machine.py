@@ -3,21 +3,17 @@
 import json
 import math
 import os
-import re
-import resource
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
-from harness import disturbance, processes, provenance, telemetry
+from harness import disturbance, provenance, telemetry
 from harness.measures import PSNR_CEILING_DB, psnr_db
-from harness.pinned import choose, siblings_of
+from harness.pinned import choose
 from tests.conftest import ROOT
 from wallclock import machine
 from wallclock.machine import usable_cores

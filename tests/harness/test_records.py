@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from harness import records
 from harness.records import Record
 from harness.spec import Cell, Recipe, Slice
-from tests.fixture_run import fixture_records
 from wallclock import files
 from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec

@@ -1,7 +1,6 @@
 """The runner with real workers: missing files, crashes, refused requests, retries, order."""
 
 import io
-import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from experiments.decoders import cells as decoders
-from experiments.serial import cells as serial
 from harness import provenance, records, runner
 from harness.plan import Plan
 from harness.records import Record

@@ -14,8 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import sinks, spec
-from harness.sinks import lmdb as lmdb_sink
-from wallclock.errors import UserError
 
 Vectors = npt.NDArray[np.float32]
 NAMES = list(sinks.SINKS)

@@ -1,23 +1,16 @@
 """Servers on loopback: images with faults, callbacks, a queue."""
 
 import asyncio
-import json
-import random
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import boto3
 import pytest
 import requests
-from botocore import xform_name
-from botocore.exceptions import ClientError
-from moto import mock_aws
-from moto.sqs import models
 
-from harness.testbed.api import ACCOUNT, Queues
+from harness.testbed.api import Queues
 from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
 from harness.testbed.images import ImageServer

@@ -30,7 +30,6 @@ from paper.claims import (
 )
 from paper.provenance_files import META, PACKED, packed, read_provenance
 from tests.paper.tables import Copy, claim_of, edit, fail, save
-from wallclock.errors import UserError
 
 SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]
 WALL, SHARE = "serial-small-pil-wall", "serial-small-pil-forward-share"
@@ -69,7 +68,9 @@ def described(verdict: Verdict) -> str:
     """The claim, its cells and both values."""
     cited = verdict.claim
     cells = " over ".join(f"{csv}, {row}: {column}" for csv, row, column in cited.cells())
-    return f"{cited.id} ({cells}): paper {cited.paper_value:g}, ours {verdict.ours}; {verdict.verdict}"
+    return (
+        f"{cited.id} ({cells}): paper {cited.paper_value:g}, ours {verdict.ours}; {verdict.verdict}"
+    )
 
 
 def repeats(
@@ -387,4 +388,3 @@ class TestTolerance:
         verdict = verdict_of(DECODE, folder)
         assert verdict.verdict == INCONCLUSIVE
         assert "of one repeat" in verdict.reason
-

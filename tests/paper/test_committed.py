@@ -9,12 +9,12 @@ import pytest
 
 from experiments.serial import cells as serial
 from harness import provenance
-from harness.table import read_table, write_table
-from paper import accuracy, claims, footnotes, quoted
+from harness.table import write_table
+from paper import claims, footnotes, quoted
 from paper.__main__ import main
 from paper.claims import CLAIMS
 from paper.quoted import MARKED, TERM, sources
-from tests.paper.tables import claim_of, fault_of, write_cited
+from tests.paper.tables import claim_of, fault_of
 from tests.test_docs import DOCUMENTS, text_of
 from wallclock.errors import UserError
 

@@ -225,7 +225,7 @@ def test_a_failed_proof_is_no_confirmation(folder: Path) -> None:
 def test_screen_has_every_fix_and_names_the_page(folder: Path) -> None:
     diagnosis = job.load(folder)
     assert diagnosis is not None
-    console = Console(file=io.StringIO(), width=160, color_system=None)
+    console = Console(file=io.StringIO(), width=300, color_system=None)
     job.print_diagnosis(diagnosis, Path("figures/diagnosis.html"), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()

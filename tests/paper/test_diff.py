@@ -14,9 +14,9 @@ from harness.table import read_table
 from paper.__main__ import main
 from paper.cited import select
 from paper.claims import DIFFERS, HELD, INCONCLUSIVE
-from paper.diff import ONE_SIDED, SKIPPED, Difference, compare
+from paper.diff import ONE_SIDED, Difference, compare
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import copy_tables, edit, save
+from tests.paper.tables import copy_tables, edit
 from wallclock.errors import UserError
 
 SMALL = serial.CSVS["small_256"]

@@ -27,7 +27,7 @@ from experiments.workers import cells as workers
 from harness.drawing import style
 from harness.drawing.rendering import NothingToDrawError, Rendering, read_measured_sources
 from harness.drawing.style import new_figure
-from harness.table import ok_rows, read_table
+from harness.table import read_table
 from paper.figures import FIGURES, render
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import (

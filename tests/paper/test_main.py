@@ -25,9 +25,7 @@ from paper.settings import load, translate
 from tests import hub
 from tests.conftest import ROOT, Run, RunMain, short_run
 from tests.experiments import made
-from wallclock import __version__
 from wallclock.checkpoint import DEFAULT
-from wallclock.clock import STAGES
 
 # --- main -----------------------------------------------------------------------------------------
 

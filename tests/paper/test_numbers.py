@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from experiments import contents
 from experiments.analytic import cells as analytic
 from harness.spec import Settings
-from harness.table import distinct, join_distinct, ok_rows, read_columns, read_table, write_table
+from harness.table import read_columns, read_table, write_table
 from paper.__main__ import main
 from paper.settings import load, translate
 from tests.conftest import ON_PATH, run_command

@@ -5,15 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import records
-from harness.records import Record
-from harness.table import read_table
 from paper import claims, diagnosis
 from paper.__main__ import main
 from paper.figures import FIGURES
 from paper.publish import publish
 from paper.tables import TABLES
-from tests.fixture_run import fixture_records, fixture_runs
+from tests.fixture_run import fixture_runs
 
 CSV = "cpu-baseline-stages.csv"
 

@@ -16,8 +16,6 @@ from experiments.t4 import cells as t4
 from harness.table import read_table
 from paper import claims, report
 from paper.figures import FIGURES
-from paper.tables.table import Source
-from tests.fixture_run import fixture_tables
 from tests.paper.tables import CPU, copy_tables, edit
 
 _VOID = {"meta", "link", "br", "input", "path", "use", "rect"}

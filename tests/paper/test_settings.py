@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from experiments import contents
 from harness.spec import Recipe, Settings
-from paper.settings import CONF, check_names, load, translate
+from paper.settings import CONF, load, translate
 from tests.conftest import ROOT
 from wallclock import machine
 from wallclock.constraints import OneOf

@@ -1,25 +1,20 @@
 """Tables 1 to 4: what they hold, where each number comes from, and three forms that agree."""
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from experiments.cpu import cells as cpu
-from experiments.onnx import cells as onnx
 from experiments.opt import cells as opt
 from experiments.serialization import cells as serialization
 from experiments.t4 import cells as t4
-from harness.drawing.rendering import NothingToDrawError
 from harness.table import read_table
-from paper import claims
 from paper.tables import TABLES, build, render
 from paper.tables.table import Column, Source, Table, Value
 from paper.tables.table import save as save_table
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import Copy, edit, fail, save
-from wallclock.clock import STAGES
+from tests.paper.tables import Copy, edit, fail
 from wallclock.errors import UserError
 
 SINKS, END_TO_END, CHECKLIST, CLAIMS = TABLES
@@ -95,7 +90,6 @@ class TestForms:
 
 
 class TestEndToEnd:
-
     def test_mock_model_is_not_compared_with_a_network(self, copy: Copy) -> None:
         folder = copy(t4.CSV, opt.CSV, cpu.CSV)
         for name in (t4.CSV, opt.CSV):

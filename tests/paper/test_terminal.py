@@ -20,7 +20,7 @@ from paper.diff import Comparison, Difference
 from paper.session import closing_sentence
 from paper.terminal import print_comparison, print_results, print_verdicts
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import Copy, edit, fail
+from tests.paper.tables import Copy, edit
 
 
 def printed(show: Callable[[Console], None], width: int = 100) -> str:

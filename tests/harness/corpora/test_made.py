@@ -1,11 +1,9 @@
 """Images that are generated, copied and picked."""
 
 import io
-import shutil
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from PIL import Image
 from experiments.diagnose.measure import copies as measure
 from harness.corpora import copies, manifest, prepare, render, synthetic
 from harness.corpora import manifest as manifests
-from harness.corpora.distinct import EXTRA, lay_out, numbered
+from harness.corpora.distinct import EXTRA, lay_out
 from harness.corpora.manifest import Manifest
 from harness.digests import sha256_bytes
 from harness.measures import psnr_db

@@ -1,11 +1,9 @@
 """All loaders behind one interface, and their finish line on a device."""
 
 import io
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,17 +11,15 @@ import pytest
 import torch
 from PIL import Image
 
-from harness import native
 from harness.corpora import folder
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Manifest
-from harness.engines import assemble, pipeline, third_party
+from harness.engines import pipeline, third_party
 from harness.engines.dataloader import torch_loader
 from harness.engines.dataset import ImageDataset
 from harness.engines.loaders import OnDevice, buffers_of, open_loader, to_pixels
 from harness.engines.positions import CyclicPositions
-from harness.engines.third_party import dali, spdl, thread_pool_crop
-from harness.engines.third_party._interface import LoaderSpec
+from harness.engines.third_party import thread_pool_crop
 from harness.measures import psnr_db
 from harness.protocols.fidelity import resize_whole
 from harness.spec import CorpusSpec, Recipe

@@ -18,7 +18,6 @@ from harness.spec import Recipe
 from tests import fake_cuda
 from tests.devices import Device
 from tests.fake_cuda import MS, HostClock
-from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable
 from wallclock.loader.batch import Batch
 from wallclock.stages import transfer

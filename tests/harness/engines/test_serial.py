@@ -11,24 +11,17 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
-from harness import decoders, sinks
+from harness import sinks
 from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
 from harness.engines import serial as engine
 from harness.engines.pipeline import LoadStages
-from harness.engines.third_party import LOADERS, dataloader_scaled, thread_pool_crop
-from harness.engines.third_party._interface import LoaderSpec
-from harness.measures import psnr_db
-from harness.protocols.fidelity import resize_whole
 from harness.protocols.protocol import no_progress
 from harness.spec import Recipe
-from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError
-from wallclock.stages.decode import PixelArray
 
 STAGES = ("read", "decode", "resize", "normalize")
 RECIPE = Recipe("test", device="cpu")

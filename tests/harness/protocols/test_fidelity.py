@@ -1,13 +1,11 @@
 """Protocol `fidelity`: pictures against Pillow's."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from harness.engines.pipeline import load_stages
 from harness.measures import PSNR_CEILING_DB
 from harness.protocols import fidelity
 from harness.protocols.fidelity import compare_loader_output, resized

@@ -1,6 +1,5 @@
 """Protocols of loading: images as they are delivered, and what costs apart from each other."""
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.engines import loaders
 from harness.protocols import costs, protocol
-from harness.protocols.costs import batch_transfer, contention, process_counts, step
-from harness.protocols.protocol import Measurement, no_progress, open_corpus
+from harness.protocols.costs import batch_transfer, contention, step
+from harness.protocols.protocol import Measurement, no_progress
 from harness.protocols.throughput import loading
 from harness.spec import Cell, Recipe, Slice
 from tests.conftest import FORKS

@@ -1,6 +1,5 @@
 """The measuring loop on a clock that the test turns."""
 
-import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any

@@ -15,7 +15,7 @@ from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import device_stages
 from harness.processes import ProcessTree
-from harness.protocols import fidelity, protocol, registry, sink_check
+from harness.protocols import fidelity, protocol, registry
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell, Recipe, Slice
 from tests.experiments import made

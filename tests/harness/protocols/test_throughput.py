@@ -1,7 +1,6 @@
 """Protocol `throughput`: each engine end to end, with real workers, files and sinks."""
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 

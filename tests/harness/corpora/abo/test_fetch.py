@@ -8,7 +8,7 @@ import pytest
 from harness.digests import sha256_bytes
 from tests import making
 from tests.harness.corpora.abo import bucket
-from tests.harness.corpora.abo.conftest import ALL, OBJECTS, Corpus, N, fill, intact
+from tests.harness.corpora.abo.conftest import ALL, OBJECTS, Corpus, N, intact
 from tests.harness.corpora.abo.faulty_store import MENDABLE, FaultyStore, always, first
 from wallclock.errors import UserError
 from wallclock.recipe import Limits

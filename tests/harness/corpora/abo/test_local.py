@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cpu import cells as cpu
-from harness.corpora import prepare
 from harness.corpora.abo.fetch import append, read_journal
-from harness.corpora.abo.plan import list_digest
 from harness.corpora.abo.prepare import ATTRIBUTION
 from harness.corpora.manifest import Item
 from harness.table import read_table

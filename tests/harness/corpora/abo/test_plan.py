@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from harness.corpora.abo import fetch as fetching
 from harness.corpora.abo import plan
 from harness.corpora.abo.plan import Catalogue
-from harness.corpora.abo.store import CorpusStore
 from harness.corpora.manifest import Item
 from tests.harness.corpora.abo import bucket
 from tests.harness.corpora.abo.conftest import OBJECTS, Corpus, N, intact
