@@ -2,10 +2,11 @@
 
 Each program of `benchmarks.traced` runs alone and under the trace in turn, round by round, and once
 under py-spy. trace.csv has a row per program: what the trace says binds and what a person reads in
-py-spy's samples, the images that it counted and those that there are, `overhead`, the CPU seconds
-with the trace over those without, less 1 (median, least, greatest), and the greatest difference of
-a stage's share from py-spy's, among the stages that both see. Then it is traced once beside two
-busy processes, where the verdict may name no gain: `busy_gain` says whether it does.
+py-spy's samples, the images that it counted and those that there are, `overhead`, the program's CPU
+seconds under the trace over those alone, less 1 (median, least, greatest), `report_s`, the CPU
+seconds of the trace's own process, which starts the program and writes the report, and the greatest
+difference of a stage's share from py-spy's, among the stages that both see. Then it is traced once
+beside two busy processes, where the verdict may name no gain: `busy_gain` says whether it does.
 
 The programs run in a virtual environment that is made once, with the libraries of `PINS`.
 
@@ -28,6 +29,7 @@ from typing import Any
 from benchmarks._common import save, spread
 from harness import provenance
 from wallclock.errors import UserError
+from wallclock.summary import median
 
 _SOURCES = Path(__file__).with_name("traced")
 #: What the environment has: the programs' libraries, py-spy, and what the trace needs.
@@ -145,14 +147,15 @@ def measure(
     words = [word.replace(_PHOTOS, str(photos)) for word in program.words]
     report = work / "trace.json"
     tracing = ["-m", "wallclock", "trace", "--json", str(report)]
-    ratios = []
+    ratios, report_s = [], []
     for _ in range(rounds):
-        alone_s = _cpu_s([str(python), *words], photos)
-        traced_s = _cpu_s([str(python), *tracing, *words], photos)
+        alone_s = sum(_cpu_s([str(python), *words], photos))
+        spent_s, traced_s = _cpu_s([str(python), *tracing, *words], photos)
         ratios.append(traced_s / alone_s - 1)
+        report_s.append(spent_s)
     traced = json.loads(report.read_text(encoding="utf-8"))
     with _busy_machine():
-        _run([str(python), *tracing, *words], photos)
+        _cpu_s([str(python), *tracing, *words], photos)
     busy = json.loads(report.read_text(encoding="utf-8"))
     sampled = sampled_shares(_sample([str(python), *words], photos, work / "samples.txt"))
     return {
@@ -165,22 +168,13 @@ def measure(
         "n_expected": program.images * program.passes,
         "rounds": rounds,
         **spread("overhead", ratios),
+        "report_s": median(report_s),
         "greatest_difference": greatest_difference(traced, sampled),
         "verdict": traced["verdict"],
         "busy_verdict": busy["verdict"],
         "busy_gain": " × (" in busy["verdict"],
         "origin": "measured",
     }
-
-
-def _run(command: Sequence[str], photos: Path) -> None:
-    paths = str(provenance.ROOT / "code")
-    environment = {**os.environ, "PYTHONPATH": paths, "PHOTOS": str(photos)}
-    done = subprocess.run(
-        command, cwd=_SOURCES, env=environment, check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise UserError(f"{' '.join(command)} failed: {done.stderr[-300:]}")
 
 
 @contextmanager
@@ -195,20 +189,31 @@ def _busy_machine() -> Iterator[None]:
             process.wait()
 
 
-def _cpu_s(command: Sequence[str], photos: Path) -> float:
-    """User and system seconds of a program and the children that it waits for."""
-    before = os.times()
-    _run(command, photos)
-    after = os.times()
-    user_s = after.children_user - before.children_user
-    return user_s + after.children_system - before.children_system
+def _cpu_s(command: Sequence[str], photos: Path) -> tuple[float, float]:
+    """User and system seconds of a process itself, and of the children that it waited for."""
+    paths = str(provenance.ROOT / "code")
+    environment = {**os.environ, "PYTHONPATH": paths, "PHOTOS": str(photos)}
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command, cwd=_SOURCES, env=environment, stdout=subprocess.DEVNULL, stderr=errors
+        )
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        # What has ended keeps its times until it is waited for.
+        stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8")
+        if process.wait():
+            errors.seek(0)
+            said = errors.read().decode(errors="replace")[-300:]
+            raise UserError(f"{' '.join(command)} failed: {said}")
+    user, system, children_user, children_system = map(int, stat.rpartition(")")[2].split()[11:15])
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (user + system) / ticks, (children_user + children_system) / ticks
 
 
 def _sample(command: Sequence[str], photos: Path, to: Path) -> Sequence[str]:
     """Lines of py-spy: frames from the outermost one, parted by semicolons, and how often."""
     spy = Path(command[0]).with_name("py-spy")
     options = ["--subprocesses", "--rate", "50", "--format", "raw", "--full-filenames"]
-    _run([str(spy), "record", *options, "--output", str(to), "--", *command], photos)
+    _cpu_s([str(spy), "record", *options, "--output", str(to), "--", *command], photos)
     return to.read_text(encoding="utf-8").splitlines()
 
 

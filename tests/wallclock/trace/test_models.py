@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests import making
 from tests.wallclock.trace.programs import trace, write
 from wallclock import machine
 from wallclock.trace import command
+from wallclock.trace.inside.model_trial import keeps_graphs
 from wallclock.trace.inside.models import REMEDIES, Pass
 from wallclock.trace.page import Findings
 
@@ -153,7 +155,23 @@ def test_trying_it(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert written["try"]
 
 
-PASS = Pass(*(None, (), {}, 16, "cpu", "torch.float16", False, False, None, 2, 0, 2, 1.0, False))
+PASS = Pass(
+    module=None,
+    args=(),
+    kwargs={},
+    images=16,
+    device="cpu",
+    dtype="torch.float16",
+    records=False,
+    is_inference=False,
+    autocast=None,
+    threads=2,
+    workers=0,
+    cores=2,
+    disturbed=1.0,
+    trains=False,
+    grew=0.0,
+)
 
 
 @pytest.mark.parametrize(
@@ -176,3 +194,12 @@ PASS = Pass(*(None, (), {}, 16, "cpu", "torch.float16", False, False, None, 2, 0
 def test_where_a_remedy_applies(changed: dict[str, Any], name: str, applies: bool) -> None:
     (remedy,) = [remedy for remedy in REMEDIES if remedy.name == name]
     assert remedy.applies(PASS._replace(**changed)) is applies
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_program_that_keeps_graphs_is_known_by_its_memory(keeps: bool) -> None:
+    layer = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)])
+    images = torch.zeros(8192, 512)  # each layer's result has 16 MiB
+    grew = 8 * 2.0**24 if keeps else 2.0**24
+    seen = PASS._replace(module=layer, args=(images,), records=True, grew=grew)
+    assert keeps_graphs(seen) is keeps

@@ -11,11 +11,13 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from typing import Any
 
 from . import layout
-from .models import PARTED, Pass, Remedy, full_batch, spare_cores
+from .models import PARTED, Pass, Remedy, full_batch, resident_bytes, spare_cores
 from .tracer import Tracer
 
 #: Pairs of passes, and seconds for those of a change and for all.
 _LEAST_PAIRS, _MOST_PAIRS, _EACH_S, _ALL_S = 3, 40, 3.0, 15.0
+#: Where results are kept, as the program kept them: by how many bytes the process may grow.
+_MOST_KEPT = 1 << 30
 #: Use, in the text of the counters: name of the model, then of each change what was measured.
 TRIED = "tried "
 _Change = Callable[[Pass], Any]
@@ -63,9 +65,12 @@ def _try(seen: Pass, name: str) -> str:
         with _CHANGES[name](changed):
             _, after = _run(changed)
         cosine = _least_cosine(before, after)
-        until = time.monotonic() + _EACH_S
-        while len(gains) < _LEAST_PAIRS or (len(gains) < _MOST_PAIRS and time.monotonic() < until):
-            took_s, _ = _run(seen)
+        kept: list[Any] | None = [] if name == "gradients" and keeps_graphs(seen) else None
+        until, most_bytes = time.monotonic() + _EACH_S, resident_bytes() + _MOST_KEPT
+        while len(gains) < _LEAST_PAIRS or (
+            len(gains) < _MOST_PAIRS and time.monotonic() < until and resident_bytes() < most_bytes
+        ):
+            took_s, _ = _run(seen, kept)
             with _CHANGES[name](changed):
                 changed_s, _ = _run(changed)
             gains.append(times * took_s / changed_s)
@@ -76,7 +81,19 @@ def _try(seen: Pass, name: str) -> str:
     return PARTED.join(f"{value:.6g}" for value in values)
 
 
-def _run(seen: Pass) -> tuple[float, Any]:
+def keeps_graphs(seen: Pass) -> bool:
+    """Whether the program grew with each pass as it does with a result that is kept.
+
+    Such a result keeps all that its gradients would need, for which each pass takes new memory.
+    """
+    kept: list[Any] = []
+    _run(seen, kept)  # takes what memory is free
+    before = resident_bytes()
+    _run(seen, kept)
+    return 0 < resident_bytes() - before < 2 * seen.grew
+
+
+def _run(seen: Pass, kept: list[Any] | None = None) -> tuple[float, Any]:
     """Seconds of a pass, with the backward pass where the program trains; its vectors."""
     started = time.perf_counter()
     result = _vectors(seen.module(*seen.args, **seen.kwargs))
@@ -84,6 +101,8 @@ def _run(seen: Pass) -> tuple[float, Any]:
         result.float().sum().backward()
     if seen.device == "cuda":
         _torch().cuda.synchronize()
+    if kept is not None:
+        kept.append(result)
     result = result.detach()  # what gradients would need goes, which takes its time
     return time.perf_counter() - started, result
 

@@ -28,7 +28,7 @@ class Pass(NamedTuple):
 
     `images`: of its batch. `workers`: child processes of multiprocessing. `cores`: of this rank.
     `disturbed`: the mean time of an image over its time in the fastest pass. `trains`: whether
-    gradients are used.
+    gradients are used. `grew`: bytes by which the process grew with each pass of late.
     """
 
     module: Any
@@ -45,6 +45,7 @@ class Pass(NamedTuple):
     cores: int
     disturbed: float
     trains: bool
+    grew: float
 
 
 class Remedy(NamedTuple):
@@ -170,6 +171,8 @@ class Models:
     def __init__(self, tracer: Tracer, *, keeps: bool) -> None:
         self._tracer, self._keeps = tracer, keeps
         self._calls: dict[int, int] = {}
+        #: Slot → passes so far, and the process's bytes then.
+        self._sizes: dict[int, tuple[int, int]] = {}
         #: Slot → the last pass of this thread's models, and the remedies that apply.
         self.last: dict[int, tuple[Pass, list[Remedy]]] = {}
 
@@ -209,12 +212,28 @@ class Models:
             _cores(),
             view[slot] / n_images / least if n_images and least else 1.0,
             view[backward + 1] > 0,
+            self._growth(slot),
         )
         applying = [remedy for remedy in REMEDIES if remedy.applies(seen)]
         if self._keeps:
             self.last[slot] = seen, applying
         told = {"calls": self._calls[slot], **_texts(seen, applying)}
         self._tracer.write_use(f"{type(module).__name__}.forward", told)
+
+    def _growth(self, slot: int) -> float:
+        calls, size = self._calls[slot], resident_bytes()
+        calls_before, size_before = self._sizes.get(slot, (0, size))
+        self._sizes[slot] = calls, size
+        return (size - size_before) / (calls - calls_before)
+
+
+def resident_bytes() -> int:
+    """Of this process's memory; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as opened:
+            return int(opened.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def _cores() -> int:
