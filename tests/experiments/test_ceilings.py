@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -17,18 +16,12 @@ from harness.protocols.protocol import Measurement, no_progress
 from harness.sinks import npy
 from harness.spec import SINKS, Cell, Recipe, Slice
 from tests.conftest import FORKS
+from tests.harness.protocols.test_loading import MODEL, OURS, PAPER
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable
 from wallclock.recipe import ModelSpec
 
 pytestmark = FORKS
-
-MODEL = ModelSpec("null", weights="none", input_px=32, service_ms_per_image=1.0)
-OURS = Recipe("fast", "simplejpeg", "torch", engine="threads", batch_size=4, dct_scale="auto")
-OURS = replace(OURS, normalize_on="device")
-PAPER = Recipe(
-    "paper", "simplejpeg", "opencv", "linear", engine="dataloader", workers=1, batch_size=4
-)
 
 
 def run(corpus: Slice, recipe: Recipe, **params: Any) -> Measurement:

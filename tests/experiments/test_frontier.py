@@ -248,13 +248,11 @@ def test_each_rung_adds_one_step(grid: Grid) -> None:
 # --- pairs ----------------------------------------------------------------------------------------
 
 
-def repeats(*rates: float, others: tuple[float, ...] = ()) -> list[Record]:
-    """Ten seconds at these rates, the repeats numbered; beside `others` cores of other programs."""
+def repeats(*rates: float) -> list[Record]:
+    """Ten seconds at these rates, the repeats numbered."""
     records = []
     for number, rate in enumerate(rates):
-        values: dict[str, float] = {"n_loaded": round(rate * 10)}
-        if others:
-            values["other_cores"] = others[number]
+        values = {"n_loaded": round(rate * 10)}
         record = made.record("frontier", "loading", "x", values, {})
         records.append(replace(record, cell=replace(record.cell, repeat=number)))
     return records
@@ -266,39 +264,6 @@ def test_a_ratio_is_the_median_of_pairs_of_one_block() -> None:
     without_first = pairs.ratio_columns("gain", repeats(500, 480, 300)[1:], repeats(50, 40, 60))
     assert without_first["gain_max"] == 12.0
     assert without_first["gain_min"] == 5.0
-
-
-def test_a_single_pair_has_no_interval() -> None:
-    row = pairs.ratio_columns("gain", repeats(500), repeats(50, 40, 60))
-    assert row == {"gain": 10.0, "gain_min": None, "gain_max": None}
-    assert pairs.ratio_columns("gain", repeats(500), []) == {}
-    assert pairs.in_words(row, "gain") == "10.0× (one repeat)"
-    assert not pairs.is_tie(row, "gain")
-
-
-@pytest.mark.parametrize(
-    ("ends", "tie"), [((0.96, 1.41), True), ((1.21, 1.46), False), ((0.5, 1), True)]
-)
-def test_an_interval_around_1_is_a_tie(ends: tuple[float, float], tie: bool) -> None:
-    row = {"gain": 1.29, "gain_min": ends[0], "gain_max": ends[1]}
-    assert pairs.is_tie(row, "gain") == tie
-    assert pairs.in_words(row, "gain").startswith("1.29× (")
-    assert pairs.in_words(row, "gain").endswith("× (0.96 to 1.41)") == (ends[0] == 0.96)
-
-
-def test_a_disturbed_repeat_is_in_no_pair_and_is_named() -> None:
-    disturbed = repeats(500, 480, 300, others=(0.0, 0.1, 0.98))
-    assert [record.cell.repeat for record in pairs.counting(disturbed)] == [0, 1]
-    row = pairs.ratio_columns("gain", disturbed, repeats(50, 40, 60))
-    assert row == {"gain": 11.0, "gain_min": 10.0, "gain_max": 12.0}
-    reversed_row = pairs.ratio_columns("gain", repeats(50, 40, 60), disturbed)
-    assert reversed_row["gain_max"] == 0.1
-    noted = pairs.note_disturbance({"reason": ""}, disturbed)
-    assert noted["calm_repeats"] == 2
-    expected = "repeats that others disturbed (left out): 3 by 0.98 cores"
-    assert noted["reason"] == expected
-    failed = pairs.note_disturbance({"reason": "no memory"}, disturbed)
-    assert failed["reason"] == f"no memory; {expected}"
 
 
 # --- levels ---------------------------------------------------------------------------------------

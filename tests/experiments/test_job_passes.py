@@ -19,17 +19,13 @@ from harness.protocols.protocol import no_progress, open_corpus
 from harness.spec import Cell, Recipe, Slice
 from tests.conftest import FORKS
 from tests.experiments import made
+from tests.harness.protocols.test_loading import MODEL, OURS
 from wallclock.errors import Unavailable, UserError
 from wallclock.loader.batch import Batch, Extras
 from wallclock.recipe import ModelSpec
 from wallclock.stages import augment
 
 # --- job ------------------------------------------------------------------------------------------
-
-
-MODEL = ModelSpec("null", weights="none", input_px=32, service_ms_per_image=1.0)
-OURS = Recipe("fast", "simplejpeg", "torch", engine="threads", batch_size=4, dct_scale="auto")
-OURS = replace(OURS, normalize_on="device")
 
 
 @pytest.mark.slow
