@@ -9,10 +9,10 @@ need not repeat.
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from wallclock import recipe as product
-from wallclock.constraints import OneOf, Range
+from wallclock.constraints import OneOf, Range, from_fields
 from wallclock.errors import UsageError
 from wallclock.recipe import Count, Limits, ModelSpec, Positive
 
@@ -36,7 +36,6 @@ ALLOCATORS: Mapping[str, Mapping[str, str]] = {
     "default": {},
     "keep": {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)},
 }
-T = TypeVar("T")
 
 
 class _Odd(Range):
@@ -254,12 +253,6 @@ class Cell:
             model=from_fields(ModelSpec, plain["model"]),
             params=plain["params"],
         )
-
-
-def from_fields(cls: type[T], plain: Mapping[str, Any]) -> T:
-    """Build a dataclass from those of its fields that `plain` has."""
-    names = {item.name for item in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: value for name, value in plain.items() if name in names})
 
 
 def _names_at_default(owner: Any) -> list[str]:

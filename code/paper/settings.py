@@ -26,7 +26,7 @@ from harness import provenance
 from harness.spec import CORPUS_SETTINGS, CorpusSpec, Recipe, Settings
 from paper.resolve import build_settings, resolve_device
 from wallclock.errors import UsageError, UserError, check_name
-from wallclock.recipe import ModelSpec
+from wallclock.recipe import FAST, ModelSpec
 
 CONF = provenance.ROOT / "conf"
 
@@ -203,6 +203,7 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 def _register_schemas() -> None:
     store = ConfigStore.instance()
     store.store("schema", _defaults(Recipe), group="recipe")
+    store.store("product", asdict(FAST), group="recipe")
     store.store("schema", _defaults(ModelSpec), group="model")
     corpus = _defaults(CorpusSpec)
     # A constant: only tests vary it.

@@ -88,6 +88,12 @@ def build(cls: type[T], values: Any, key: str) -> T:
     return cls(**checked)
 
 
+def from_fields(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Build a dataclass from those of its fields that `values` has; nothing is checked."""
+    names = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in values.items() if name in names})
+
+
 def check(hint: Any, value: Any, key: str) -> Any:
     """Return `value` as the annotation has it, nested dataclasses built. Raises as `build` does."""
     base, *constraints = get_args(hint) if get_origin(hint) is Annotated else (hint,)

@@ -169,7 +169,7 @@ class ModelSpec:
         return self.mean, self.std
 
 
-#: As conf/recipe/fast.yaml has it.
+#: Of every job and loader; conf/recipe/fast.yaml is this, too.
 FAST = Recipe(
     "fast", "native", "native", batch_size=64, dtype="fp16", dct_scale="auto", normalize_on="device"
 )

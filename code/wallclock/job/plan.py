@@ -16,11 +16,11 @@ from wallclock.recipe import Limits, ModelSpec, Recipe
 class Plan(LazyBatches):
     """The batches of parts, by number the positions of their images; computed when indexed."""
 
-    def __init__(self, parts: Mapping[int, range], batch: int) -> None:
+    def __init__(self, parts: Mapping[int, range], batch_size: int) -> None:
         self.parts, self.missing = parts, [*parts]
-        counts = (-(-len(some) // batch) for some in parts.values())
+        counts = (-(-len(some) // batch_size) for some in parts.values())
         self._starts = [0, *accumulate(counts)]
-        super().__init__(self._positions, range(self._starts[-1]), batch)
+        super().__init__(self._positions, range(self._starts[-1]), batch_size)
 
     def size(self, *numbers: int) -> int:
         """The images of parts."""

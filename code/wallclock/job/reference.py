@@ -38,12 +38,15 @@ class Reference:
     Args:
         model: as the dataset's job resolved it.
         preprocess: `recipe.preprocess` of that job; with `is_auto` the processor's own.
+        limits: of that job.
 
     Raises UserError: the model, or a library, is not here.
     """
 
-    def __init__(self, model: ModelSpec, preprocess: str, *, is_auto: bool) -> None:
-        self._model = model
+    def __init__(
+        self, model: ModelSpec, preprocess: str, limits: Limits, *, is_auto: bool
+    ) -> None:
+        self._model, self._limits = model, limits
         self._geometry = Preprocess.parse(preprocess, model.input_px)
         self.source = "Pillow"
         self._prepare: _Prepare = self._by_pillow
@@ -62,7 +65,8 @@ class Reference:
 
         Raises ImageError: it is over the limits, or Pillow does not read it.
         """
-        image: Any = image_errors("decode", "Pillow", _open)(data, rotate=self._geometry.rotate)
+        opened = image_errors("decode", "Pillow", _open)
+        image: Any = opened(data, self._limits, rotate=self._geometry.rotate)
         return image
 
     def vector(self, image: Any) -> npt.NDArray[np.float32]:
@@ -106,11 +110,11 @@ class Reference:
         return torch.from_numpy(normalized.transpose(2, 0, 1)[np.newaxis].astype(np.float32))
 
 
-def _open(data: bytes, *, rotate: bool) -> Any:
+def _open(data: bytes, limits: Limits, *, rotate: bool) -> Any:
     """As transformers' `load_image` does; of 16-bit samples the high byte, as our policy has it."""
     from PIL import Image
 
-    header = read_header(data, Limits())
+    header = read_header(data, limits)
     with open_image(data, header.format) as image:
         if not rotate:
             upright = load_stored(image)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from wallclock import checkpoint, machine
-from wallclock.constraints import OF_DATASET, Help, OneOf, Range
+from wallclock.constraints import OF_DATASET, Help, OneOf, Range, from_fields
 from wallclock.errors import UsageError, UserError, check_name
 from wallclock.outside import printable
 from wallclock.preprocess import Preprocess
@@ -68,7 +68,7 @@ class JobSettings:
     recipe: Annotated[
         str, OneOf(tuple(RECIPES)), Help("fast; or pillow, the slow reference of verify")
     ] = "fast"
-    batch: Annotated[int, Range(0, 65_536), Help("images per batch; 0: 64")] = 0
+    batch: Annotated[int, Range(0, 65_536), Help(f"images per batch; 0: {FAST.batch_size}")] = 0
     device: Device = "auto"
     runtime: Runtime = "auto"
     dtype: Dtype = "auto"
@@ -106,8 +106,11 @@ class JobSettings:
         return "cuda" if gpus else "cpu"
 
     def limits(self, origin: str | None = None) -> Limits:
-        """Of the images of a list from there. Raises UsageError: the user agent cannot be sent."""
-        return Limits(user_agent=self.user_agent, give_up_s=self.give_up_s, origin=origin)
+        """Those of these settings that are limits, of the images of a list from there.
+
+        Raises UsageError: the user agent cannot be sent.
+        """
+        return from_fields(Limits, {**vars(self), "origin": origin})
 
     def resolved_recipe(self, device: str) -> Recipe:
         """The recipe; `runtime=auto` is pytorch. Raises UsageError: OpenVINO cannot run it."""

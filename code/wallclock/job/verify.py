@@ -93,8 +93,8 @@ def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
     numbers = dataset.committed()
     ids, faults = _check_counts(dataset, numbers)
     settings = _settings_of(dataset)
-    source, limits_of_job = str(src) or dataset.about["source"], settings.limits()
-    items = list_items(source, settings.limit, limits_of_job, dataset.store)
+    source = str(src) or dataset.about["source"]
+    items = list_items(source, settings.limit, settings.limits(), dataset.store)
     there = pc.indices_nonzero(pc.is_in(ids, value_set=items.ids)).to_numpy()
     gone = len(ids) - len(there) if items.is_whole else 0
     if len(ids) and not len(there):
@@ -196,12 +196,12 @@ def _embedded_again(
         if digest_of(load_network(model, canvas)) != identity["weights"]:
             why = f"the weights of {settings.model} are not those that embedded {dataset.out}"
             raise UserError(why)
-    reference = Reference(
-        model, identity["recipe"].get("preprocess", "squash"), is_auto=settings.preprocess == "auto"
-    )
+    limits = settings.limits(items.origin)
+    preprocess = identity["recipe"].get("preprocess", "squash")
+    reference = Reference(model, preprocess, limits, is_auto=settings.preprocess == "auto")
     vectors, hashes = {}, {}
-    # Bytes over the job's limit have no vector to compare.
-    with closing(SourceReader(settings.limits(items.origin), fetches_ahead=False)) as read:
+    # What is over the job's limits has no vector to compare.
+    with closing(SourceReader(limits, fetches_ahead=False)) as read:
         for source in items.read(at):
             image = None
             try:

@@ -79,7 +79,7 @@ _SHUFFLE_BUFFER = 1000
 def open_images(
     items: ImageSources,
     size: Size = None,
-    batch: int = 32,
+    batch: int = ...,
     *,
     output: BytesOutput = "uint8",
     **options: Unpack[OpenOptions],
@@ -88,7 +88,7 @@ def open_images(
 def open_images(
     items: ImageSources,
     size: Size = None,
-    batch: int = 32,
+    batch: int = ...,
     *,
     output: Literal["float32"],
     **options: Unpack[GeometryOptions],
@@ -97,7 +97,7 @@ def open_images(
 def open_images(
     items: ImageSources,
     size: Size = None,
-    batch: int = 32,
+    batch: int = ...,
     *,
     output: Literal["torch"],
     **options: Unpack[OpenOptions],
@@ -106,7 +106,7 @@ def open_images(
 def open_images(
     items: ImageSources,
     size: Size = None,
-    batch: int = 32,
+    batch: int = ...,
     *,
     output: TorchOutput,
     **options: Unpack[GeometryOptions],
@@ -115,7 +115,7 @@ def open_images(
 def open_images(
     items: ImageSources,
     size: Size = None,
-    batch: int = 32,
+    batch: int = ...,
     *,
     output: str | Output = "uint8",
     **options: Unpack[GeometryOptions],
@@ -207,7 +207,12 @@ def open_images(
 
 
 def _options(
-    crew: Workers, output: Output, augment: bool | Augment, seed: int, batch: int, loading: Loading
+    crew: Workers,
+    output: Output,
+    augment: bool | Augment,
+    seed: int,
+    batch_size: int,
+    loading: Loading,
 ) -> LoaderOptions:
     """All that was asked for. Raises as `open_images`."""
     drawn = augment if isinstance(augment, Augment) else Augment()
@@ -220,7 +225,7 @@ def _options(
             mode=output.channels,
             crops=bool(augment) and drawn.draws_pixels,
         ),
-        batch,
+        batch_size,
         crew.threads or machine.usable_cores(),
         crew.limits,
         seed,

@@ -15,11 +15,11 @@ _STEPS_UNTIL_RETRIAL = 100
 
 
 class BatchPolicy:
-    """Chooses batch sizes from 1, 2, 4 … up to `most`; a row waits up to `max_wait_s`."""
+    """Chooses batch sizes from 1, 2, 4 … up to `batch_size`; a row waits up to `max_wait_s`."""
 
-    def __init__(self, most: int, max_wait_s: float) -> None:
+    def __init__(self, batch_size: int, max_wait_s: float) -> None:
         self.max_wait_s = max_wait_s
-        self._sizes = [*(1 << i for i in range((most - 1).bit_length())), most]
+        self._sizes = [*(1 << i for i in range((batch_size - 1).bit_length())), batch_size]
         self._at, self._ceiling = 0, len(self._sizes)
         self._step_s: dict[int, float] = {}
         self._trials: list[float] = []

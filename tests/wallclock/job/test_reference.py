@@ -15,7 +15,7 @@ from wallclock import embed
 from wallclock.errors import ImageError
 from wallclock.job.reference import Reference
 from wallclock.job.verify import verify
-from wallclock.recipe import ModelSpec
+from wallclock.recipe import Limits, ModelSpec
 
 #: Segments of 64 KB: Pillow copies all that it has for each.
 N_SEGMENTS = 750
@@ -23,8 +23,8 @@ UPRIGHT, STORED = "shortest:256,crop:224,rotate", "squash"
 NULL = ModelSpec("null", "none", input_px=224)
 
 
-def reference(preprocess: str) -> Reference:
-    return Reference(NULL, preprocess, is_auto=False)
+def reference(preprocess: str, **limits: Any) -> Reference:
+    return Reference(NULL, preprocess, Limits(**limits), is_auto=False)
 
 
 def exif_bomb(orientation: int, seed: int = 0) -> bytes:
@@ -93,6 +93,12 @@ def test_what_the_loader_refuses_is_not_opened(data: bytes, reason: str, opened:
     with pytest.raises(ImageError, match=reason):
         reference(STORED).open(data)
     assert opened == []
+
+
+def test_the_limits_are_those_of_the_job() -> None:
+    assert reference(STORED, max_pixels=64 * 48).open(making.jpeg(64, 48)).size == (64, 48)
+    with pytest.raises(ImageError, match="over the limit of 3,071"):
+        reference(STORED, max_pixels=64 * 48 - 1).open(making.jpeg(64, 48))
 
 
 def test_verify_of_files_that_hold_or_became_bombs(tmp_path: Path) -> None:

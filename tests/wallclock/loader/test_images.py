@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from harness import spec
 from harness.engines import pipeline
-from harness.spec import from_fields
 from tests import making
 from tests.conftest import ROOT
 from tests.test_fuzz import mutate, seeds
@@ -36,7 +34,7 @@ from wallclock.loader.images import open_images
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.output import Workers
 from wallclock.loader.ring import buffers_for
-from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
+from wallclock.recipe import FAST, Limits, ModelSpec
 from wallclock.stages.augment import Augment
 
 #: An answer of which half has come.
@@ -79,13 +77,6 @@ def test_the_public_surface_is_lazy() -> None:
         "assert not [name for name in theirs if name in sys.modules]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
-
-
-def test_fast_is_the_configurations() -> None:
-    configured = yaml.safe_load((ROOT / "conf" / "recipe" / "fast.yaml").read_text("utf-8"))
-    changes = {name: configured[name] for name in configured if name not in ("defaults", "device")}
-    assert changes.pop("engine") == "threads"
-    assert from_fields(Recipe, changes) == FAST
 
 
 # --- sources ------------------------------------------------------------------------------------
@@ -378,7 +369,7 @@ def test_pixels_are_those_of_the_suite(tmp_path: Path) -> None:
 
     manifest = manifest_in(tmp_path, 5)
     model = ModelSpec("null", "none", input_px=8)
-    recipe = from_fields(spec.Recipe, {**vars(FAST), "engine": "threads"})
+    recipe = spec.Recipe(**vars(FAST), engine="threads")
     stages = pipeline.load_stages(recipe, model, manifest)
     with open_images(tmp_path, 8) as batches:
         (batch,) = batches
