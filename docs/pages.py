@@ -1,7 +1,7 @@
 """The pages that `make docs` makes: columns of the tables, the paper's numbers, the library.
 
-What columns mean is in code/harness/columns.txt. Which columns a table has is known by the
-experiments, the commands and the committed files of the benchmarks.
+Which columns a table has is known by the experiments, the commands and the committed files of the
+benchmarks; what they mean by `harness.table`.
 """
 
 import inspect
@@ -107,7 +107,7 @@ ALIASES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page; `section` is its name in columns.txt."""
+    """A table of the page; `section` is the name by which it is declared."""
 
     name: str
     section: str

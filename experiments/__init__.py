@@ -9,6 +9,7 @@ matplotlib. It defines
 
 and, where they differ from the defaults,
 
+- `MEANINGS`: what the columns of its own hold and mean, in the form of `harness/columns.txt`;
 - `RANK`: its place in the running order of `--experiment all`; without one it runs last;
 - `ON_REQUEST = True`: it runs only by name, as it is not of the paper;
 - `second_round(plan, options, records)`: further cells, chosen by the records of the first;

@@ -1,12 +1,14 @@
 """Every experiment by name: those of the paper in running order, then those on request."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
 from experiments.common import Cell, Options, Plan, Records, Tables
 from experiments.sentences import MeasuredRows, TableRow
+from harness.table import declaration
+from wallclock.errors import UserError
 
 _LAST = 1000
 _FOLDER = Path(__file__).parent
@@ -32,6 +34,21 @@ def load(name: str) -> Experiment:
 def record_sources(name: str) -> tuple[str, ...]:
     """The experiments whose records fill this one's tables: itself, then those it `ALSO_READS`."""
     return (name, *getattr(load(name), "ALSO_READS", ()))
+
+
+def meanings() -> Iterator[tuple[str, Iterable[str]]]:
+    """What the columns of each experiment's own mean (`harness.table`), and its tables."""
+    for name in _ALL:
+        yield getattr(load(name), "MEANINGS", ""), load(name).TABLES
+
+
+def check_columns(name: str) -> None:
+    """Raise UserError: nothing says what a column of the experiment's tables holds."""
+    for csv, columns in load(name).TABLES.items():
+        for column in columns:
+            if not declaration(csv, column):
+                fix = f"add it to MEANINGS in experiments/{name}/cells.py"
+                raise UserError(f"{csv}: nothing says what the column {column} holds; {fix}")
 
 
 def closing_sentence(ran: Iterable[str], read_measured: Callable[[str], Iterable[TableRow]]) -> str:

@@ -1,17 +1,19 @@
 """Tables: what a column is, and the one way that a table is written and read.
 
-columns.txt declares every column: its unit, which says what a cell holds, its kind, which says how
-two runs compare, and its meaning. The same rows always give the same bytes. What a spreadsheet
-saved is read, too: a byte-order mark, UTF-16, semicolons or tabs, decimal commas.
+Every column is declared, in columns.txt or where an experiment defines its tables: its unit, which
+says what a cell holds, its kind, which says how two runs compare, and its meaning. The same rows
+always give the same bytes. What a spreadsheet saved is read, too: a byte-order mark, UTF-16,
+semicolons or tabs, decimal commas.
 """
 
 import codecs
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ _DELIMITERS = ",;\t"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, as columns.txt declares it; an undeclared one holds text."""
+    """A column of a table, as it is declared; an undeclared one holds text."""
 
     name: str
     unit: str = ""
@@ -97,10 +99,19 @@ def column(table: str, name: str) -> Column:
 
 @cache
 def declarations() -> dict[str, dict[str, Column]]:
-    """The lines of columns.txt: section → name → column. Common columns are in section ``""``."""
-    declared: dict[str, dict[str, Column]] = {"": {}}
-    sections = [declared[""]]
-    for line in DECLARATIONS.read_text(encoding="utf-8").splitlines():
+    """All declared columns: section → name → column. Common columns are in section ``""``."""
+    declared: dict[str, dict[str, Column]] = {}
+    _declare(DECLARATIONS.read_text(encoding="utf-8"), [""], declared)
+    # By name: the experiments import this module, not the other way round.
+    for text, tables in import_module("experiments.contents").meanings():
+        _declare(text, tables, declared)
+    return declared
+
+
+def _declare(text: str, tables: Iterable[str], declared: dict[str, dict[str, Column]]) -> None:
+    """Add the lines of a text; those above its first section are of these tables."""
+    sections = [declared.setdefault(table, {}) for table in tables]
+    for line in text.replace("\n  ", " ").splitlines():
         if line.startswith("["):
             sections = [declared.setdefault(table, {}) for table in line[1:-1].split()]
         elif line and not line.startswith("#"):
@@ -109,11 +120,10 @@ def declarations() -> dict[str, dict[str, Column]]:
             for section in sections:
                 assert name not in section, f"{name} is declared twice"
                 section[name] = Column(name, unit, kind, meaning)
-    return declared
 
 
 def table_of(path: Path) -> str:
-    """The name by which columns.txt knows the table in a file: as many folders as stand there."""
+    """The name by which the table in a file is declared: with as many folders as stand there."""
     names = ["/".join(path.parts[-n:]) for n in (3, 2)]
     return next((name for name in names if name in declarations()), path.name)
 

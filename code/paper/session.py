@@ -39,6 +39,8 @@ def run_session(settings: Settings, command: str) -> int:
         _make_writable(name, getattr(settings, name))
     if settings.only == "data":
         _fetch_weights(settings.model, console)
+    for name in settings.experiments:
+        contents.check_columns(name)
     with bars(console) as progress:
         plan = Plan(settings, CorpusProgress(progress))
         cells = {

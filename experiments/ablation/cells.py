@@ -30,6 +30,13 @@ COLUMNS = common.columns(
     "median_kb median_megapixels origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+step | | setting | the step that the row has
+mode | | setting | cumulative: on top of the steps before; alone: on top of the baseline
+speedup_vs_baseline | x | measured | rate over that of DataLoader and Pillow
+speedup_vs_previous | x | measured | rate over that of the step before; of a step alone, over the
+  baseline
+"""
 
 BASELINE = "baseline"
 #: In the order in which they are added.

@@ -34,6 +34,27 @@ COLUMNS = common.columns(
     "printed_utilization corpus weights device device_kind n_images origin status reason note",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+case | | setting | source: the cited tutorial; this machine
+scenario | | setting | the tutorial's scenario, or the number of loading processes
+sample_kb | kB | fact | bytes of a sample
+transform_gb_per_s | GB/s | measured | what the workers transform
+transform_ms | ms | measured | time of a batch's transform
+step_ms | ms | measured | time of a batch's step
+step_origin | | status | measured, or extrapolated from the fitted line
+utilization | 0 to 1 | measured | step over the longer of transform and step
+slowdown | x | measured | the longer of transform and step, over the step
+demand_gb_per_s | GB/s | measured | what the step consumes
+bottleneck | | status | the slowest path, or accelerator
+utilization_all_walls | 0 to 1 | measured | utilization with every path counted
+storage_img_per_s | images/s | measured | what the storage delivers
+interconnect_img_per_s | images/s | measured | what the copy to the device delivers
+transform_img_per_s | images/s | measured | what the workers deliver
+accelerator_img_per_s | images/s | measured | what the step consumes
+workers_needed | count | measured | workers that feed the step, each with a core
+printed_transform_ms | ms | fact | the tutorial's own figure for transform_ms
+printed_utilization | % | fact | the tutorial's own figure for utilization
+"""
 #: What stands between a sample and the accelerator.
 PATHS = ("transform", "storage", "interconnect")
 #: The source's batch sizes.

@@ -16,6 +16,11 @@ RANK = 120
 CSV = "batch-sweep.csv"
 COLUMNS = common.columns(end_to_end.COLUMNS, "knee latency_bound_ms largest_in_bound")
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+knee | yes or no | status | the smallest batch within 2 % of the best rate
+latency_bound_ms | ms | setting | bound on latency_p99_ms that the user named
+largest_in_bound | yes or no | status | the largest batch whose latency_p99_ms is under that bound
+"""
 
 _sweep = end_to_end.sweep("batch", "batch_size", "batch_sizes")
 

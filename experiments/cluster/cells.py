@@ -56,6 +56,27 @@ COLUMNS = common.columns(
     "median_kb median_megapixels library settings origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+system | | setting | the system that ran the job
+pass_s | s | measured | steady part of the pass, without starts
+cost_over_one_process | 0 to 1 | measured | what Ray costs of the rate of one process without it
+img_per_s | images/s | measured | rate between the first batch in the model and the last; the
+  median repeat
+img_per_s_per_core | images/s | measured | that rate per core
+share_of_ours | x | measured | rate over that of wallclock embed on Ray
+share_of_ours_min | x | measured | least over all pairs of repeats
+share_of_ours_max | x | measured | greatest over all pairs of repeats
+startup_s | s | measured | time before the first batch is in the model
+job_s | s | measured | the complete job
+stored_kb_per_image | kB | measured | kept in Ray's object store, per image
+damaged | images | fact | files cut in half in a second pass
+rows_lost | images | measured | good images without a vector in that pass
+damaged_delivered | images | measured | damaged images with a vector
+aborted | | status | no, or how the job ended at a damaged file
+errored_rows_lost | images | measured | good images without a vector, with any number of failed
+  blocks allowed
+errored_aborted | | status | no, or how that job ended
+"""
 #: A job of ours runs `wallclock embed`.
 TIMED = (
     "experiments.cluster.systems",

@@ -28,6 +28,12 @@ COLUMNS = common.columns(
     "origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+system | | setting | the loader, or the job by threads or by processes
+variant | | setting | the loader's variant and setup
+speedup_vs_one_core | x | measured | rate over that of one core
+main_ms_per_image | ms | measured | time of the main process per image
+"""
 
 #: `wallclock embed` → whether its loaders are threads of one process.
 EMBED: Mapping[str, bool] = {"embed-threads": True, "embed-processes": False}

@@ -65,6 +65,45 @@ TABLES = {
     ),
     ACCURACY_CSV: accuracy.COLUMNS,
 }
+MEANINGS = """
+[diagnosis.csv]
+stage | | setting | one of the nine stages
+ms_per_image | ms | measured | time per image
+share | 0 to 1 | measured | that time in the time of all stages
+is_bottleneck | yes or no | status | the stage that limits the rate
+at_most_speedup | x | measured | speed-up if the stage took no time
+fix | | status | the fix of this stage that gains most, or advice
+predicted_speedup | x | measured | its predicted speed-up; empty for advice
+fix_cost | | note | what the fix costs, in words
+[diagnosis-images.csv]
+source | | setting | what was sampled
+p90_kb | kB | fact | 90th percentile of a file's size
+p90_megapixels | megapixels | fact | 90th percentile of an image's pixels
+bytes_per_pixel | bytes | fact | median bytes per pixel
+median_longest_px | pixels | fact | median of the longest side
+brightness | 0 to 1 | computed | median of the mean luma: black to white
+formats | | fact | formats of the files, and how many of each
+[diagnosis-predictions.csv]
+kind | | setting | present, alone, stacked, a check of the model, or cold: images that are not in
+  memory
+fix | | setting | the fix
+copies | | setting | thumbnails: they are loaded in place of the images; empty: the images
+predicted_img_per_s | images/s | measured | predicted images per second, of the pass in the middle
+low_img_per_s | images/s | measured | lower end of the interval
+high_img_per_s | images/s | measured | upper end of the interval
+predicted_speedup | x | measured | predicted gain over the present recipe
+low_speedup | x | measured | lower end of the interval
+high_speedup | x | measured | upper end of the interval
+passes | count | note | passes over the costs
+cost_spread | relative | note | how far the passes lie apart
+cost_other_cores | cores | note | CPU use of other programs while costs were measured
+faster_accelerator_speedup | x | measured | speed-up if the device took no time
+within_interval | yes or no | status | the measured rate lies within its interval
+measured_speedup | x | measured | measured gain over the present recipe
+gain_error | relative | measured | predicted gain over measured gain, less 1
+gain_within_interval | yes or no | status | the measured gain lies within its interval
+fix_cost | | note | what the fix costs, in words
+"""
 TIMED = ("harness.corpora.copies", "harness.corpora.image_stats")
 
 #: The storage is slow if it leaves less of the rate.

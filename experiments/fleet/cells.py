@@ -26,6 +26,18 @@ COLUMNS = common.columns(
     "usd_on_demand usd_spot usd_per_million usd_per_million_spot device origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+instance | | setting | type of the nodes
+nodes | count | measured | nodes
+img_per_s_low | images/s | measured | with the lower estimate of the GPU's rate
+img_per_s_high | images/s | measured | with the higher estimate
+bound_by | | status | GPU, CPU or network: what limits a node
+hours | hours | measured | from the launch of the nodes
+usd_on_demand | USD | measured | nodes on demand, and the GETs
+usd_spot | USD | measured | spot nodes, and the GETs
+usd_per_million | USD | measured | a million images, on demand
+usd_per_million_spot | USD | measured | a million images, on spot nodes
+"""
 NODES = (1, 8, 64)
 #: Instance → its GPU.
 _INSTANCES = {

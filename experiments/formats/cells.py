@@ -23,6 +23,16 @@ COLUMNS = common.columns(
     "time_vs_baseline psnr_db median_megapixels origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+format | | setting | file format
+variant | | setting | baseline, progressive or 444 of a JPEG; lossy or lossless of a WebP
+quality | | setting | the encoder's quality; empty where the format has none
+img_per_s | images/s | measured | images decoded per second by one thread
+mean_ms | ms | measured | mean time of a decode; the median repeat
+time_vs_baseline | x | measured | time over that of a baseline JPEG by the same decoder at the same
+  size
+psnr_db | dB | computed | PSNR of what Pillow decodes against what was encoded
+"""
 #: These decoders read other formats than JPEG.
 _ANY_FORMAT = ("pil", "opencv")
 

@@ -61,6 +61,21 @@ COLUMNS = common.columns(
     "median_kb median_megapixels progressive_share origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+system | | setting | the loader
+variant | | setting | the variant and setup that the first round chose
+preprocess | | setting | geometry of the pixels: squash, or the text of a crop
+subset | | setting | all, baseline or progressive files of a folder
+next | | status | the next fastest system that is faithful
+next_close | | status | the next fastest that is at least close
+speedup_vs_next | x | measured | rate over that of `next`, by pairs of repeats
+speedup_vs_next_close | x | measured | rate over that of `next_close`, by pairs of repeats
+speedup_vs_pil | x | measured | rate over that of DataLoader and Pillow
+speedup_vs_paper | x | measured | rate over that of the paper's recipe
+other_variants | | status | rates of the other variants in the first round
+finish_line | | setting | where the clock stops: host memory, or on the device
+progressive_share | 0 to 1 | fact | progressive JPEGs in the folder
+"""
 
 #: Level → the column that names the next fastest row that reaches it.
 NEXT = {levels.FAITHFUL: "next", levels.CLOSE: "next_close"}

@@ -56,6 +56,52 @@ CSV = "ladder.csv"
 LATENCY_CSV = "ladder-latency.csv"
 REDELIVERY_CSV = "ladder-redelivery.csv"
 TABLES = {CSV: COLUMNS, LATENCY_CSV: LATENCY_COLUMNS, REDELIVERY_CSV: REDELIVERY_COLUMNS}
+MEANINGS = """
+[ladder.csv ladder-latency.csv]
+setup | | setting | mock S3: device, preprocessing and network sleep as long as the source says;
+  this box: no mock, no model
+rung | count | setting | 1 to 4: the steps of the source; 5: wallclock serve
+duty | 0 to 1 | setting | assumed utilization of the device at rung 1, which the source does not say
+requests_per_s | requests/s | measured | requests answered per second; in ladder.csv from a full
+  queue
+cpu_ms_per_request | ms | measured | CPU time of the service per request
+bed_ms_per_request | ms | measured | CPU time of queue, store and receiver per request
+redeliveries | count | measured | messages that were delivered again
+wasted_share | relative | measured | downloads beyond one per request
+kb_per_request | kB | measured | bytes downloaded per request
+[ladder.csv]
+usd_per_hour | $/h | setting | price of the machine
+services | count | setting | processes of the service on one queue
+predicted_per_s | requests/s | measured | predicted requests per second
+source_per_s | requests/s | fact | the figure that the source gives
+speedup_vs_previous | x | measured | rate over that of the rung below
+[ladder-redelivery.csv]
+setup | | setting | mock S3: device, preprocessing and network sleep as long as the source says
+rung | count | setting | the rung that pulls
+duty | 0 to 1 | setting | assumed utilization of the device at rung 1
+visibility_s | s | setting | visibility timeout of the queue
+queue_size | count | setting | bound of each queue of the rung; empty: none
+largest_queue_size | count | measured | the bound by the source's formula: timeout × rate / number
+  of queues
+n_requests | count | fact | requests in the queue at the start
+deliveries_per_request | count | measured | times that a message was delivered
+callbacks_per_request | count | measured | callbacks that were posted
+completed_share | 0 to 1 | measured | requests that were deleted from the queue
+completed_per_s | requests/s | measured | those per second
+completed_late_per_s | requests/s | measured | the same in the second half of the pass
+[ladder-latency.csv]
+share | x | setting | arrivals over the measured rate of the rung
+offered_per_s | requests/s | measured | mean of the Poisson arrivals
+arrived_per_s | requests/s | measured | requests that arrived per second
+latency_p50_ms | ms | measured | median time from when a request was due to its accepted callback
+latency_p95_ms | ms | measured | 95th percentile of that time
+latency_p99_ms | ms | measured | 99th percentile of that time
+bound | x | setting | latency_p99_ms may be that many times the one at the lowest share
+within_bound | yes or no | status | latency_p99_ms is at most that many times
+keeps_up | yes or no | status | answered as fast as requests arrived, within 5 %
+knee | yes or no | status | the highest rate at which both hold
+late_ms | ms | measured | 99th percentile of how late requests were sent
+"""
 TIMED = (
     *(f"experiments.ladder.{name}" for name in ("bed", "mock_module", "parts", "rungs")),
     "harness.testbed",

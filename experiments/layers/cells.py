@@ -18,6 +18,17 @@ COLUMNS = common.columns(
     "batch_size forward_ms profiled_ms sm_clock_mhz throttle_reasons origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+layer | | setting | name of the module
+kind | | setting | class of the module
+depth | count | fact | modules around it
+ms | ms | measured | time per batch with all that it calls, under the profiler
+parameters | count | fact | parameters with all that is in it
+calls | count | fact | calls per batch
+share | 0 to 1 | measured | that time in profiled_ms
+forward_ms | ms | measured | a batch without the profiler
+profiled_ms | ms | measured | a batch under the profiler
+"""
 TIMED = ("harness.protocols.network",)
 
 

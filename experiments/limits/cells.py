@@ -34,6 +34,12 @@ COLUMNS = common.columns(
     "ceiling_img_per_s efficiency limited_by median_kb median_megapixels origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+service_ms_per_image | ms | setting | time per image of the mock model
+ceiling_img_per_s | images/s | measured | the lowest ceiling of the stages that the row contains
+efficiency | 0 to 1 | measured | rate over that ceiling
+limited_by | | status | the stage of that ceiling
+"""
 
 #: Ceiling → the stage it limits. `synthetic` spans several; `decode_memory` is decode_files' part.
 _STAGES = {

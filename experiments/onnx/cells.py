@@ -47,6 +47,27 @@ COLUMNS = common.columns(
     "gpu_used_gib sm_clock_mhz throttle_reasons origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+gpu_used_gib | GiB | measured | GPU memory that the runtime took, as the driver counts it
+pruned | 0 to 1 | setting | share of the hidden units of every MLP that was removed
+opset | count | setting | opset of the exported graph
+attention | | status | fused: one operator of the graph, or one kernel of PyTorch's pass; eager:
+  several; none
+provider | | status | execution provider that the nodes ran on
+n_batches | count | fact | batches that were timed
+img_per_s | images/s | measured | batch size over mean_ms
+warmup_batches | count | fact | batches before the clock
+warmup_s | s | measured | time of these
+compile_s | s | measured | time of compilation: torch.compile's first call, a graph's capture,
+  creating a session
+export_s | s | measured | time of the export
+cosine_min | -1 to 1 | computed | lowest cosine of a vector with PyTorch's in FP32
+cosine | -1 to 1 | computed | median cosine with PyTorch's vectors in FP32
+max_rel_error | relative | computed | largest error of a vector's number
+gate | | status | passed, failed, reference, or not checked: by the limits of the dtype
+n_neighbours | images | fact | images among which nearest neighbours were looked for
+neighbours_kept | 0 to 1 | computed | nearest neighbours by FP32's vectors that remain: recall@10
+"""
 TIMED = ("harness.protocols.network",)
 _mean_ms = partial(common.mean_ms, samples="batch")
 

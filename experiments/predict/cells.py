@@ -35,6 +35,46 @@ COLUMNS = common.columns(
 )
 ACCURACY_CSV = "prediction-accuracy.csv"
 TABLES = {CSV: COLUMNS, ACCURACY_CSV: accuracy.COLUMNS}
+MEANINGS = """
+[prediction.csv]
+experiment | | setting | experiment of the cell
+img_per_s | images/s | measured | predicted images per second
+img_per_s_low | images/s | measured | lower end of the interval
+img_per_s_high | images/s | measured | upper end of the interval
+accelerator_bound | x | measured | speed-up if the device took no time
+storage_img_per_s | images/s | measured | what the storage alone delivers
+transform_img_per_s | images/s | measured | what the loaders alone deliver
+h2d_img_per_s | images/s | measured | what the copy to the device alone delivers
+accelerator_img_per_s | images/s | measured | what the device alone consumes
+main_img_per_s | images/s | measured | what the main process alone handles
+cores_img_per_s | images/s | measured | what the cores allow for all CPU work
+[prediction-accuracy.csv diagnosis-accuracy.csv accuracy.csv]
+predictions | | setting | all, or the group that the row is of
+n_rates | count | fact | rates that were predicted and measured
+rate_error_median | relative | measured | median error of a rate
+rate_error_p90 | relative | measured | 90th percentile of that error
+rate_error_worst | relative | measured | largest error of a rate
+rate_bias | relative | measured | median error with its sign
+n_gains | count | fact | gains that were predicted and measured
+gain_error_median | relative | measured | median error of a gain
+gain_error_p90 | relative | measured | 90th percentile of that error
+gain_error_worst | relative | measured | largest error of a gain
+n_changes | count | fact | measured gains or losses of more than 5 %
+changes_right_share | 0 to 1 | measured | of these, predicted in the right direction
+changes_right_share_low | 0 to 1 | measured | lower end of its 90 % interval (Wilson)
+changes_right_share_high | 0 to 1 | measured | upper end of that interval
+n_bottlenecks | count | fact | cells whose bottleneck was measured
+bottleneck_right_share | 0 to 1 | measured | of these, named right
+bottleneck_right_share_low | 0 to 1 | measured | lower end of its 90 % interval (Wilson)
+bottleneck_right_share_high | 0 to 1 | measured | upper end of that interval
+bottleneck_right_unchanged | 0 to 1 | measured | the same if the bottleneck of the recipe as it is
+  is named for all
+skill_unchanged | up to 1 | measured | 1 - the median error over that of predicting that nothing
+  changes
+skill_unchanged_low | up to 1 | measured | lower end of its 90 % interval, by bootstrap
+skill_unchanged_high | up to 1 | measured | upper end of its 90 % interval
+n_decided_by_sleep | count | fact | cells left out, because a mock model's sleep decides them
+"""
 #: What cells of an experiment have in common whose rates are compared.
 _OF_A_KIND = ("experiment", "image_set", "weights", "service_ms")
 

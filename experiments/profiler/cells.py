@@ -20,6 +20,12 @@ COLUMNS = common.columns(
     "n_calls repeats corpus device device_kind origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+ns_per_call | ns | measured | cost of a stage call, the bare loop subtracted; the median repeat
+max_relative_difference | relative | measured | largest difference from another profiler's seconds,
+  of stages of 1 % or more
+n_calls | count | fact | calls that were timed
+"""
 TIMED = ("harness.protocols.serial",)
 
 _CALL = "stage call"

@@ -33,6 +33,18 @@ COLUMNS = common.columns(
     "median_kb median_megapixels origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+memory_mib_per_100k | MiB | measured | slope of the peak memory over the number of images
+files | | setting | distinct: a file for each image; repeated: a few files, read repeatedly
+deduplicate | yes or no | setting | identical files were looked for
+img_per_s | images/s | measured | n_images over wall_s
+fit_startup_s | s | measured | the fitted line's start
+fit_ms_per_image | ms | measured | the fitted line's slope
+fit_r2 | 0 to 1 | measured | R² of the fitted line
+vs_line | relative | measured | wall time over that of the line through runs of up to 100,000
+  images, less 1
+rss_growth | relative | measured | growth of memory after 100,000 images
+"""
 #: What the paper measured, and extrapolated from.
 _UP_TO = 100_000
 

@@ -33,6 +33,9 @@ COLUMNS = common.columns(
     "sm_clock_mhz throttle_reasons n_failed median_kb median_megapixels origin status reason",
 )
 TABLES = dict.fromkeys(CSVS.values(), COLUMNS)
+MEANINGS = """
+wall_s | s | measured | wall time of all images, one after another; the median repeat
+"""
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:

@@ -28,6 +28,17 @@ COLUMNS = common.columns(
     "mib_per_s size_mib read_back device device_kind origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+format | | setting | format of the vectors
+fsync | yes or no | setting | until file and folder are on the disk
+n_vectors | vectors | setting | vectors written
+dim | count | setting | numbers of a vector
+write_s | s | measured | time from the first batch to the closed file; the median repeat
+vectors_per_s | vectors/s | measured | vectors written per second
+mib_per_s | MiB/s | measured | MiB written per second
+size_mib | MiB | fact | all files of the format, ids included
+read_back | yes or no | status | ids and vectors read back are equal bit for bit
+"""
 
 #: Vectors are generated: no model computes them.
 NO_MODEL = ModelSpec("none", weights="none")

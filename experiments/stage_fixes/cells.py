@@ -20,6 +20,14 @@ COLUMNS = common.columns(
     "plain_us fixed_us gain gain_min gain_max origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+stage | | setting | the stage that was measured alone
+plain | | setting | what runs without the fix
+fixed | | setting | what runs with the fix
+plain_us | µs | measured | time per image without the fix
+fixed_us | µs | measured | time per image with the fix
+gain | x | measured | plain over fixed; the median repeat
+"""
 #: Stage → what runs without and with its fix, in words.
 STAGES = {
     "normalize": ("the host, image by image", "the device, batch by batch"),

@@ -17,6 +17,10 @@ RANK = 100
 CSV = "throughput-steps.csv"
 COLUMNS = common.columns("order step", end_to_end.COLUMNS)
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+order | | setting | paper: in the paper's order; reverse: from FP16 to decode and resize
+step | | setting | the step that the row adds
+"""
 
 #: Orders of the steps.
 PAPER = "paper"

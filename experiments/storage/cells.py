@@ -25,6 +25,17 @@ COLUMNS = common.columns(
     "kb_per_image kb_on_disk cached_share from_disk_share origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+form | | setting | files, tar, or decoded pixels
+source | | setting | cold: from the disk; warm: from memory; http-N: a store that answers N ms late
+access | | setting | sequential: one by one; ahead: by several threads
+in_flight | count | setting | threads that read
+finish | | setting | bytes: stops at the bytes; tensor: decodes and resizes them
+mb_per_s | MB/s | measured | the images' own bytes per second
+cpu_ms | ms | measured | user and system time per image in this process
+kb_on_disk | kB | measured | allocated blocks per image
+cached_share | 0 to 1 | measured | pages that were in memory before the pass
+"""
 TIMED = ("harness.corpora.pack", "harness.testbed")
 #: Forms that are also read over HTTP.
 _REMOTE = ("files", "tar")

@@ -20,6 +20,11 @@ COLUMNS = common.columns(
     "origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+what | | setting | the run whose time is added up
+n_passes | count | fact | timed passes of that run
+suite_s | s | measured | their wall time, with the start of each
+"""
 #: The row of the sum.
 ALL = "all"
 

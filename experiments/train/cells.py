@@ -30,6 +30,20 @@ COLUMNS = common.columns(
     "step_ms other_cores origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+part | | setting | loader alone, step alone, or together
+augment | | setting | where images are augmented: cpu, device or none
+utilization | 0 to 1 | measured | the step's time alone over its share of the wall time
+wait_share | 0 to 1 | measured | wall time for which the step waited for the loader
+slowed_share | 0 to 1 | measured | wall time by which the step takes longer than alone
+limited_by | | status | step, the loading stage that takes longest, main, or other processes
+h2d_ms | ms | measured | copy to the device, per batch
+augment_ms | ms | measured | augmentation on the device, per batch
+forward_ms | ms | measured | forward pass, per batch
+backward_ms | ms | measured | backward pass, per batch
+optimizer_ms | ms | measured | optimizer, per batch
+step_ms | ms | measured | the complete step alone, per batch
+"""
 TIMED = ("harness.protocols.costs", "harness.protocols.network")
 _OF_LOADERS = ("workers", "engine", "decoder", "resizer", "interpolation", "dct_scale")
 #: From this utilization on, the step is the limit.

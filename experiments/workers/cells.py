@@ -17,6 +17,10 @@ RANK = 110
 CSV = "workers-sweep.csv"
 COLUMNS = common.columns(end_to_end.COLUMNS, common.with_limits("workers_needed"))
 TABLES = {CSV: COLUMNS}
+MEANINGS = """
+workers_needed | count | measured | fewest workers whose rate is within 2 % of the highest, of the
+  row's decoder
+"""
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
