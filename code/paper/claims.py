@@ -4,7 +4,8 @@ A claim names a table, a row of it and a column; one of kind `ratio` or `differe
 cell, which it divides by or subtracts. A number is judged with the interval of its repeats, from
 the lowest to the highest. The claimed quantity is computed in every repeat: the interval is in the
 columns `<column>_min` and `<column>_max`; a fact (`harness.table`) is the same in all of them. Of
-two cells the interval is over all pairs of repeats. `VERDICTS` has the words.
+two cells the interval is over all pairs of repeats; a claim cites the table's own ratio where it
+has one, whose pairs are within blocks. `VERDICTS` has the words.
 """
 
 import re
@@ -87,6 +88,8 @@ _MACHINES = {
     "t4": _Machine("T4", least_cores=16, with_abo=True),
     "t4-8": _Machine("T4", exact_cores=8),
 }
+#: What random weights, which no disk holds, say nothing of.
+_OF_WEIGHTS = "model_load_s"
 #: `device_kind` of a row whose device and network sleep as long as the source says.
 _MOCK = "mock"
 
@@ -288,6 +291,8 @@ def _obstacle(claim: Claim, cells: Sequence[Cell], tables: CitedTables) -> str:
             return f"about the paper's images; here: {corpus or 'unknown'} images"
         if claim.needs == "cuda" and row.get("device_kind") != "cuda":
             return f"needs a CUDA GPU; here: {device}"
+        if cell.column == _OF_WEIGHTS and row.get("weights") == "random":
+            return "random weights are made, not loaded (weights=random)"
         if row.get("weights") == "none":
             return "the forward pass is a mock model without a network (weights=none)"
     return ""

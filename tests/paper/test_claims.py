@@ -180,6 +180,7 @@ class TestMachine:
             (WALL, {"corpus": "synthetic"}, NOT_APPLICABLE, "here: synthetic images"),
             ("runtime-pytorch-fp32", {"corpus": "synthetic"}, HELD, "on synthetic images"),
             (WALL, {"weights": "none"}, NOT_APPLICABLE, "mock model"),
+            ("model-load", {"weights": "random"}, NOT_APPLICABLE, "made, not loaded"),
             ("ladder-model-4", {"cores": "8"}, HELD, "within"),
             ("ladder-model-4", {"cores": "16"}, NOT_APPLICABLE, "8 cores; here: 16"),
             ("ladder-model-4", {"device": "A10G"}, NOT_APPLICABLE, "T4; here: A10G"),
@@ -195,7 +196,7 @@ class TestMachine:
         verdict = verdict_of(name, folder)
         assert verdict.verdict == expected
         assert reason in verdict.reason
-        expected_ours = {WALL: 588, SHARE: 0.58, DECODE: 24.8 / 10.2}
+        expected_ours = {WALL: 588, SHARE: 0.58, DECODE: 2.4}
         assert verdict.ours == pytest.approx(expected_ours.get(name, verdict.ours or 0))
 
     @pytest.mark.parametrize(("cores", "expected"), [(15, NOT_APPLICABLE), (16, HELD), (64, HELD)])
@@ -316,12 +317,14 @@ class TestTolerance:
             assert (verdict.verdict == INCONCLUSIVE) == (not settled)
             assert ("of one repeat" in verdict.reason) == (not settled)
 
-    def test_ratio_takes_every_pair_of_repeats(self, t4_copy: Copy) -> None:
-        folder = t4_copy(decoders.CSV)
+    def test_two_cells_take_every_pair_of_repeats(self, t4_copy: Copy) -> None:
+        folder = t4_copy(decoders.CSV, ORIGINAL)
         for name, low, ms, high in (("pil", 20.0, 24.0, 26.4), ("turbojpeg", 9.0, 10.0, 11.0)):
             times = repeats("mean_ms", ms, low, high)
             edit(folder / decoders.CSV, f"image_set=original decoder={name}", **times)
-        verdict = verdict_of(DECODE, folder)
+            walls = repeats("seconds_per_100k", ms, low, high)
+            edit(folder / ORIGINAL, f"decoder={name}", **walls)
+        verdict = verdict_of(SPEEDUP, folder)
         assert (verdict.ours_min, verdict.ours_max) == pytest.approx((20 / 11, 26.4 / 9))
         assert verdict.verdict == INCONCLUSIVE
         verdict = verdict_of("decode-original-difference", folder)
@@ -377,14 +380,14 @@ class TestTolerance:
 
     @pytest.mark.parametrize("name", ["pil", "turbojpeg"])
     def test_either_row_of_a_ratio_brings_its_caveat(self, t4_copy: Copy, name: str) -> None:
-        folder = t4_copy(decoders.CSV)
-        row = f"image_set=original decoder={name}"
-        assert verdict_of(DECODE, folder).verdict == HELD
-        edit(folder / decoders.CSV, row, origin="extrapolated", gate="not checked")
-        verdict = verdict_of(DECODE, folder)
+        folder = t4_copy(ORIGINAL)
+        row = f"decoder={name}"
+        assert verdict_of(SPEEDUP, folder).verdict == HELD
+        edit(folder / ORIGINAL, row, seconds_per_100k_origin="extrapolated", gate="not checked")
+        verdict = verdict_of(SPEEDUP, folder)
         assert verdict.verdict == HELD
         assert verdict.reason.endswith("; extrapolated; pixels not compared")
-        edit(folder / decoders.CSV, row, repeats="1")
-        verdict = verdict_of(DECODE, folder)
+        edit(folder / ORIGINAL, row, repeats="1")
+        verdict = verdict_of(SPEEDUP, folder)
         assert verdict.verdict == INCONCLUSIVE
         assert "of one repeat" in verdict.reason
