@@ -25,10 +25,12 @@ TESTS = (
     "tests/harness/engines/test_loaders.py",
     "tests/wallclock/stages/test_decode.py",
     "tests/harness/test_sinks.py",
+    "tests/wallclock/test_command_line.py",
 )
 SELECTED = (
     "toy or test_recipe_fields or test_registries or one_way or circles"
     " or its_settings or decoders_state_themselves or trailing_bytes or truncated"
+    " or type_checker_knows_the_settings"
 )
 
 
@@ -122,6 +124,7 @@ def test_structure_and_tests(printed: dict[str, str]) -> None:
         "test_decoders_state_themselves",
         "test_trailing_bytes_change_nothing",
         "test_round_trip[toy]",
+        "test_a_type_checker_knows_the_settings",
     ):
         assert any(test.endswith(f"::{name}") for test in passed), name
 
