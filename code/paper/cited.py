@@ -20,7 +20,7 @@ class NoNumberError(Exception):
 
 
 @dataclass(frozen=True)
-class Cell:
+class CitedCell:
     """A cell that a claim names; `limits`: its lowest and highest repeat, None if not known."""
 
     csv: str
@@ -71,7 +71,7 @@ class CitedTables:
 
     def cells(
         self, places: Sequence[tuple[str, str, str]], claim: str, experiment: str
-    ) -> list[Cell]:
+    ) -> list[CitedCell]:
         """The cells at these tables, rows and columns, which a claim names, of like runs.
 
         `experiment`: of a table that no claim owns.
@@ -91,7 +91,7 @@ class CitedTables:
         machine: dict[str, Any] = self._provenance.get(csv, {}).get("machine", {})
         return machine
 
-    def _cell(self, csv: str, row: Row, name: str, claim: str) -> Cell:
+    def _cell(self, csv: str, row: Row, name: str, claim: str) -> CitedCell:
         about = column(csv, name)
         if name not in row or not about.is_number:
             raise UserError(f"{csv} has no numbers in {name}, which the claim {claim} cites")
@@ -100,7 +100,7 @@ class CitedTables:
             raise NoNumberError(f"the cell {name} is empty")
         low, high = (value if about.is_exact else row.get(end) for end in about.limits)
         limits = None if low is None or high is None else (low, high)
-        return Cell(csv, name, row, value, limits)
+        return CitedCell(csv, name, row, value, limits)
 
     def _row(self, csv: str, selector: str, default: str) -> Row:
         """The measured row that a selector names; `default`: the experiment of an unowned table."""
@@ -121,7 +121,7 @@ class CitedTables:
             raise NoNumberError(f"the row is the paper's, not a measurement; run {command}")
         return row
 
-    def _check_alike(self, cells: Sequence[Cell]) -> None:
+    def _check_alike(self, cells: Sequence[CitedCell]) -> None:
         """Two cells of unlike runs say nothing about either.
 
         Of one kind of device they must be of the same device; a CPU's and a GPU's, of one machine.

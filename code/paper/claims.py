@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from harness import provenance
 from harness.drawing.format import signed_percent
 from harness.table import Row, read_table, write_table
-from paper.cited import Cell, CitedTables, NoNumberError
+from paper.cited import CitedCell, CitedTables, NoNumberError
 from wallclock.errors import UserError
 
 #: The cited numbers, and the table of verdicts that a run writes.
@@ -244,7 +244,7 @@ def _judge(claim: Claim, tables: CitedTables) -> Verdict:
     return Verdict(claim, ours, verdict, "; ".join([difference, *caveats]), low, high)
 
 
-def _combine(claim: Claim, cells: Sequence[Cell]) -> float:
+def _combine(claim: Claim, cells: Sequence[CitedCell]) -> float:
     """Our number, in the paper's unit: the first cell, over the second or less it."""
     value = cells[0].value
     for base in cells[1:]:
@@ -257,7 +257,7 @@ def _combine(claim: Claim, cells: Sequence[Cell]) -> float:
     return claim.scale * value
 
 
-def _interval(claim: Claim, cells: Sequence[Cell]) -> tuple[float, float] | None:
+def _interval(claim: Claim, cells: Sequence[CitedCell]) -> tuple[float, float] | None:
     """The lowest and highest that the repeats allow, of two cells over all pairs of repeats."""
     limits = [cell.limits for cell in cells if cell.limits is not None]
     if len(limits) < len(cells):
@@ -271,7 +271,7 @@ def _interval(claim: Claim, cells: Sequence[Cell]) -> tuple[float, float] | None
     return claim.scale * low, claim.scale * high
 
 
-def _obstacle(claim: Claim, cells: Sequence[Cell], tables: CitedTables) -> str:
+def _obstacle(claim: Claim, cells: Sequence[CitedCell], tables: CitedTables) -> str:
     """Why the claim is not about these rows' machine; empty if it is."""
     for cell in cells:
         row = cell.row
@@ -320,7 +320,7 @@ def _compare(claim: Claim, ours: float, low: float, high: float) -> tuple[str, s
     return INCONCLUSIVE, f"{text}; repeats reach from {low:.4g} to {high:.4g}"
 
 
-def _caveats(cells: Sequence[Cell]) -> list[str]:
+def _caveats(cells: Sequence[CitedCell]) -> list[str]:
     """Conditions that a reader must know with the number."""
     corpus = cells[0].row.get("corpus", "")
     origins = [cell.row.get(f"{cell.column}_origin", cell.row.get("origin")) for cell in cells]
