@@ -43,9 +43,7 @@ class Reference:
     Raises UserError: the model, or a library, is not here.
     """
 
-    def __init__(
-        self, model: ModelSpec, preprocess: str, limits: Limits, *, is_auto: bool
-    ) -> None:
+    def __init__(self, model: ModelSpec, preprocess: str, limits: Limits, *, is_auto: bool) -> None:
         self._model, self._limits = model, limits
         self._geometry = Preprocess.parse(preprocess, model.input_px)
         self.source = "Pillow"
