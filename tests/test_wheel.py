@@ -18,10 +18,10 @@ import wallclock
 from harness.measures import psnr_db
 from tests import making
 from tests.conftest import ROOT, run_command, short_run
-from wallclock.errors import DISTRIBUTION
+from wallclock.errors import DISTRIBUTION, VERSION
 
 pytestmark = pytest.mark.slow
-VERSION_LINE = "wallclock 0.1.0\n"
+VERSION_LINE = f"wallclock {VERSION}\n"
 SITE = Path(sysconfig.get_path("purelib"))
 
 
