@@ -9,12 +9,12 @@ from typing import TypeVar
 from harness import provenance
 from harness.corpora import manifest, render, synthetic
 from harness.corpora.manifest import Manifest
+from harness.measures import median
 from harness.processes import gc_disabled
 from harness.spec import CorpusSpec
 from harness.table import write_table
 from paper.provenance_files import PACKED, packed, read_provenance
 from wallclock.files import pretty_json, write_text
-from wallclock.summary import median
 
 T = TypeVar("T")
 

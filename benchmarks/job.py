@@ -36,9 +36,9 @@ from harness.corpora import readers
 from harness.corpora.distinct import EXTRA, lay_out
 from harness.corpora.manifest import Manifest
 from harness.jobs import run_job
+from harness.measures import median
 from harness.processes import ProcessTree
 from wallclock.errors import UserError
-from wallclock.summary import median
 
 #: Image set → distinct pictures.
 _PICTURES = {"small_256": 512, "original": 96}

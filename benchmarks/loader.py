@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import wallclock
 from benchmarks._common import PX, arguments, image_sets, in_turn, save, spread
+from harness.measures import median
 from wallclock import Augment, Output, open_images
 from wallclock.fetch.sources import Source
 from wallclock.loader.opener import LoaderOptions, open_loader
@@ -34,7 +35,6 @@ from wallclock.loader.order import Order
 from wallclock.preprocess import denominator_for
 from wallclock.recipe import FAST
 from wallclock.stages import decode
-from wallclock.summary import median
 
 BATCH = 32
 Paths = Sequence[str]

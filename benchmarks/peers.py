@@ -25,9 +25,9 @@ from typing import Any
 from benchmarks._common import generated, in_turn, save, spread
 from harness import models, provenance
 from harness.jobs import run_job
+from harness.measures import median
 from harness.peers import installed
 from wallclock.stages.forward.networks import load_network
-from wallclock.summary import median
 
 #: `wallclock embed` → its settings.
 _OURS = {

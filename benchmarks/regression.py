@@ -32,11 +32,11 @@ from benchmarks._common import PX, in_turn, spread
 from benchmarks.loader import Decoded, by_hand, by_pillow
 from harness import provenance
 from harness.corpora import manifest, readers, synthetic
+from harness.measures import median
 from harness.protocols import protocol
 from harness.spec import CorpusSpec
 from harness.table import Row, read_table, write_table
 from wallclock.machine import usable_cores
-from wallclock.summary import median
 
 PATH = provenance.ROOT / "data" / "regression.csv"
 COLUMNS = (

@@ -28,8 +28,8 @@ from typing import Any
 
 from benchmarks._common import save, spread
 from harness import provenance
+from harness.measures import median
 from wallclock.errors import UserError
-from wallclock.summary import median
 
 _SOURCES = Path(__file__).with_name("traced")
 #: What the environment has: the programs' libraries, py-spy, and what the trace needs.

@@ -30,10 +30,10 @@ import simplejpeg
 
 from benchmarks._common import PX, arguments, image_sets, in_turn, save, spread
 from benchmarks.loader import BATCH, Paths, opened, take_pass
+from harness.measures import median
 from wallclock import Augment, Output
 from wallclock.preprocess import denominator_for
 from wallclock.recipe import FAST, IMAGENET_MEAN, IMAGENET_STD
-from wallclock.summary import median
 
 _SIDE, _CORES = PX * FAST.dct_margin, os.cpu_count() or 1
 _STD = np.array(IMAGENET_STD, np.float32)[:, None, None]

@@ -93,7 +93,7 @@ LIBRARY: Mapping[str, Sequence[str]] = {
         "wallclock.job.verify.Verdict",
     ),
     "A service's module": ("wallclock.service.modules.Pixels",),
-    "Measure and predict": ("StageProfiler", "predict"),
+    "Measure": ("StageProfiler",),
     "Errors": ("UserError", "wallclock.errors.ImageError", "wallclock.errors.Unavailable"),
 }
 #: Classes whose constructors are not public.

@@ -27,10 +27,9 @@ from examples import replace_dataloader, train, transformers_processor
 from examples.replace_dataloader import MEAN, STD
 from harness import provenance
 from harness.corpora import manifest, synthetic
-from harness.measures import psnr_db
+from harness.measures import median, psnr_db, quantile
 from harness.spec import CorpusSpec
 from wallclock.machine import usable_cores
-from wallclock.summary import median, quantile
 
 #: Image set → generated files, and how often each is taken in one round, for each core.
 _SETS = {"small_256": (1000, 1), "original": (48, 6)}

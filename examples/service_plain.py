@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from wallclock.errors import ImageError, image_errors
-from wallclock.service.module import Module, Request
+from wallclock.service import Module, Request
 
 _MAX_PIXELS = 50_000_000
 

@@ -5,12 +5,12 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from harness.measures import median, quantile
 from harness.plan import Plan
 from harness.records import Record
 from harness.spec import Cell, Recipe, Slice
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.recipe import ModelSpec
-from wallclock.summary import median, quantile
 
 __all__ = ["Cell", "Plan", "Recipe", "Record"]
 

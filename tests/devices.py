@@ -18,8 +18,8 @@ from tests import fake_cuda
 from tests.fake_cuda import MS, Stream, compute_late, copy_late
 from wallclock.loader import opener
 from wallclock.loader.output import Output
-from wallclock.stages import forward, normalize, transfer
-from wallclock.stages.forward import pytorch
+from wallclock.stages import normalize, transfer
+from wallclock.stages.forward import Network, pytorch
 
 GPU = {"name": "a fake GPU", "memory_gib": 16, "driver": "580.0"}
 #: Clock cycles of a GPU in a millisecond, at most: what it is kept busy for is a little less.
@@ -114,18 +114,16 @@ def _converters(make: Callable[[Output], Any]) -> Callable[[Output], Any]:
     return make_late
 
 
-def _builder(
-    build: Callable[[forward.NetworkRequest], forward.Network],
-) -> Callable[[forward.NetworkRequest], forward.Network]:
-    def build_on_host(request: forward.NetworkRequest) -> forward.Network:
-        if request.device != "cuda":
-            return build(request)
-        network = build(replace(request, device="cpu"))
-        dim = request.network.config.hidden_size
+def _builder(build: Callable[..., Network]) -> Callable[..., Network]:
+    def build_on_host(network: Any, digest: str, dtype: str, device: str, *how: Any) -> Network:
+        built = build(network, digest, dtype, "cpu", *how)
+        if device != "cuda":
+            return built
+        dim = network.config.hidden_size
 
         def run(batch: Any) -> Any:
-            return compute_late(lambda: network.run(batch), (len(batch), dim), torch.float32)
+            return compute_late(lambda: built.run(batch), (len(batch), dim), torch.float32)
 
-        return replace(network, run=run)
+        return replace(built, run=run)
 
     return build_on_host

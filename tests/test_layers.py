@@ -47,7 +47,6 @@ GROUND = {
     "orientation",
     "outside",
     "preprocess",
-    "pretrained",
     "processor",
     "progress",
     "recipe",
@@ -213,9 +212,9 @@ APPLICATION = ("hydra", "omegaconf", "harness", "experiments", "paper")
     [
         ("paper.session harness.runner paper.settings", ("torch", "transformers")),
         # What a user's own code imports.
-        ("wallclock wallclock.loader.images wallclock.predict", (*APPLICATION, "torch")),
+        ("wallclock wallclock.loader.images wallclock.predict.advice", (*APPLICATION, "torch")),
         ("wallclock.constraints wallclock.recipe", APPLICATION),
-        ("wallclock.predict.model", ("numpy", "mlsysim")),
+        ("wallclock.predict.advice", ("numpy", "mlsysim")),
         ("wallclock.job wallclock.__main__", (*APPLICATION, "torch", "cv2", "boto3", "ray")),
         ("paper.resolve", ("hydra", "harness.runner", "harness.worker")),
         ("paper.settings", ("harness.runner",)),

@@ -12,7 +12,7 @@ from tests.wallclock.service.toy import Toy
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.client import Downloader
 from wallclock.service.intake import Intake
-from wallclock.service.limits import Bound
+from wallclock.service.leases import Bound
 from wallclock.service.metrics import Metrics
 from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import ServiceSettings

@@ -7,7 +7,7 @@ compute the same, but for a supply of zero, which is an error here and not infin
 
 from dataclasses import dataclass
 
-from wallclock.predict import check
+from harness.pipeline_model import check
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pure functions that only measurements need: fits, PSNR, recall."""
+"""Pure functions that only measurements need: medians, fits, PSNR, recall."""
 
 import math
 from collections.abc import Sequence
@@ -12,6 +12,18 @@ from wallclock.summary import ROUNDING, Indices, row_blocks
 PSNR_CEILING_DB = 99.0
 #: Of recall@10.
 NEIGHBOURS = 10
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the middle two. Raises ValueError when there is none."""
+    return quantile(values, 0.5)
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The q-quantile (0 to 1), linear between order statistics as numpy's default is."""
+    if len(values) == 0:
+        raise ValueError("no values to take a quantile of")
+    return float(np.quantile(np.asarray(values, dtype=np.float64), q))
 
 
 def linear_fit(

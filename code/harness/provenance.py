@@ -23,7 +23,7 @@ from harness import native
 from harness.digests import digest_of
 from wallclock.files import sha256_file
 from wallclock.machine import cpu_quota, gpus, libjpeg_turbo_version, nvml_handles, usable_cores
-from wallclock.stages import decode
+from wallclock.native import described
 
 #: The folder of the packages, and the checkout's.
 CODE = Path(__file__).resolve().parents[1]
@@ -134,7 +134,7 @@ def versions() -> dict[str, str]:
         "libjpeg-turbo in pillow": _bundled("PIL", "pillow.libs", "libjpeg*"),
         "libjpeg-turbo in opencv": _opencv_jpeg(),
         "libjpeg-turbo in simplejpeg": _bundled("simplejpeg", "simplejpeg", "_jpeg*.so"),
-        "native module": decode.native_module(),
+        "native module": described(),
     }
 
 

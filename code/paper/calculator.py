@@ -15,9 +15,9 @@ from rich.console import Console
 
 from experiments.analytic import cells as analytic
 from harness.drawing.format import EMPTY, digits, factor, percent
+from harness.pipeline_model import check
 from paper.terminal import print_line, print_table
 from wallclock.errors import UsageError
-from wallclock.predict import check
 
 _NUMBERS = ("batch", "workers", "transform", "step", "busy", "slow-down", "needed", "demand")
 

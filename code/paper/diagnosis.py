@@ -15,6 +15,7 @@ from harness import provenance
 from harness.drawing.format import count_noun, digits, factor, percent
 from harness.drawing.labels import SETS
 from harness.drawing.rendering import Rendering
+from harness.measures import median
 from harness.table import Row, ok_rows, read_table
 from paper.accuracy import describe
 from paper.findings import BUSY_CORES, Diagnosis, best
@@ -23,7 +24,6 @@ from paper.terminal import print_line, print_table
 from wallclock.files import write_text
 from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, RATE_ERROR
 from wallclock.recipe import DTYPES, FAST, by_pixels
-from wallclock.summary import median
 
 STEM = "diagnosis"
 #: The tables that a diagnosis is made from.

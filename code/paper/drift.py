@@ -19,6 +19,7 @@ from harness.corpora import ProgressHook, folder, image_stats
 from harness.corpora import manifest as manifests
 from harness.corpora.image_stats import MEASURES, ImageStats
 from harness.drawing.format import digits
+from harness.measures import quantile
 from harness.spec import CorpusSpec
 from harness.table import Row, read_table, write_table
 from paper.terminal import print_table
@@ -26,7 +27,6 @@ from paper.usage import OneLineParser
 from wallclock.errors import UsageError, UserError
 from wallclock.outside import guard_screen
 from wallclock.progress import CorpusProgress, bars
-from wallclock.summary import quantile
 
 COLUMNS = (
     "measure",

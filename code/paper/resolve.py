@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from experiments.contents import ORDER
-from harness import decoders, provenance
+from harness import decoders, provenance, runtimes
 from harness.corpora.folder import require_path
 from harness.spec import (
     AUGMENT,
@@ -30,7 +30,6 @@ from wallclock.constraints import Range, build, check
 from wallclock.errors import UserError, check_name
 from wallclock.preprocess import preprocess_of
 from wallclock.recipe import Count, ModelSpec, Positive
-from wallclock.stages import forward
 
 #: Options of experiments: lists of changes to a recipe, and lists of names.
 _RECIPE_LISTS = frozenset({"recipes", "loaders", "checks"})
@@ -118,7 +117,7 @@ def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str])
     check_name(recipe.decoder, decoders.DECODERS, f"{key}.decoder")
     owner = f"{key}.interpolation of resizer={recipe.resizer}"
     check_name(recipe.interpolation, recipes.INTERPOLATIONS[recipe.resizer], owner)
-    forward.check(recipe, key)
+    runtimes.check(recipe, key)
     for name in ("start_method", "prefetch"):
         if recipe.engine != "dataloader" and getattr(recipe, name) != getattr(Recipe, name):
             raise UserError(f"{key}.{name}={getattr(recipe, name)}: needs engine=dataloader")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from wallclock.errors import VERSION
 
 if TYPE_CHECKING:
-    from wallclock import predict as predict
     from wallclock.clock import StageProfiler as StageProfiler
     from wallclock.errors import UserError as UserError
     from wallclock.job import embed as embed
@@ -48,14 +47,12 @@ _HOMES = {
     "preprocess": ("Preprocess",),
     "stages.augment": ("Augment",),
 }
-__all__ = sorted(["predict", *(name for names in _HOMES.values() for name in names)])
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
 
     def __getattr__(name: str) -> Any:
-        if name == "predict":
-            return import_module("wallclock.predict")
         home = next((module for module, names in _HOMES.items() if name in names), None)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

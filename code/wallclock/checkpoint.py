@@ -3,24 +3,31 @@
 transformers' checkpoints have config.json and preprocessor_config.json, timm's config.json alone.
 """
 
+import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
 from wallclock import documents
 from wallclock.constraints import OneOf, Range
 from wallclock.documents import EACH
-from wallclock.errors import NoWeightsError, UserError, first_line, import_extra
+from wallclock.errors import (
+    NoWeightsError,
+    Unavailable,
+    UserError,
+    first_line,
+    import_extra,
+    reason_of,
+)
 from wallclock.outside import printable
-from wallclock.pretrained import bounded, library
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 
 #: The network's configuration; the image processor's, or a part of the whole processor's.
@@ -52,6 +59,8 @@ _SCHEMA: documents.Schema = {
 }
 #: Seconds that a hub has to say whether it has a model.
 _PROBE_S = 5.0
+#: Layers and their parts; the largest networks of images have some thousands.
+_MOST_MODULES = 20_000
 
 #: conf/model/dinov2-small.yaml, with random weights.
 DEFAULT = ModelSpec(
@@ -86,8 +95,6 @@ _CONTRASTIVE = {
 #: Of them, those whose vector is the tower's own.
 _UNPROJECTED = {"siglip", "siglip2", "align", "tipsv2"}
 
-_Json = _Object
-
 
 def resolve(model: ModelSpec, pool: str) -> ModelSpec:
     """Fill in what is open (0, empty): `input_px`, `dim`, `mean`, `std`, the commit.
@@ -121,7 +128,7 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
     )
 
 
-def width(config: _Json, pool: str = "tower") -> int:
+def width(config: _Object, pool: str = "tower") -> int:
     """The width of a model's vector by its configuration; 0 where it does not say."""
     if pool == "projection" and config.get("model_type") not in _UNPROJECTED:
         return _side(config.get("projection_dim"))
@@ -129,7 +136,7 @@ def width(config: _Json, pool: str = "tower") -> int:
     return next((_side(config[name]) for name in _WIDTHS if config.get(name)), 0)
 
 
-def _default_pool(config: _Json) -> str:
+def _default_pool(config: _Object) -> str:
     """projection where the model was trained to compare its images' vectors with texts'."""
     architecture = next(iter(config.get("architectures") or []), "")
     if architecture.endswith("VisionModelWithProjection"):
@@ -139,7 +146,7 @@ def _default_pool(config: _Json) -> str:
     return "projection" if config.get("model_type") in _CONTRASTIVE and is_whole else "tower"
 
 
-def _with_defaults(folder: Path, config: _Json) -> _Json:
+def _with_defaults(folder: Path, config: _Object) -> _Object:
     """The configuration with the library's defaults."""
     with library(folder / CONFIG, _AGAIN) as transformers:
         loaded = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
@@ -196,7 +203,7 @@ def n_weights(folder: Path) -> int:
     for path in (folder / name for name in names if (folder / name).is_file()):
         with library(path, _AGAIN), safe_open(path, "pt") as file:
             shapes = (file.get_slice(key).get_shape() for key in file.keys())  # noqa: SIM118
-            total += sum(map(prod, shapes))
+            total += sum(map(math.prod, shapes))
     return total
 
 
@@ -211,7 +218,7 @@ def _parts(folder: Path) -> list[str]:
     return names
 
 
-def _read(model: ModelSpec) -> tuple[ModelSpec, Path, _Json]:
+def _read(model: ModelSpec) -> tuple[ModelSpec, Path, _Object]:
     """The model with its folder or commit, the folder of its files, and config.json."""
     folder = folder_of(model)
     if not (folder / CONFIG).is_file():
@@ -225,7 +232,10 @@ def _fetched(model: ModelSpec, needed: tuple[str, ...], optional: tuple[str, ...
     """The snapshot of a hub's model in the cache, with these files; asks the hub for the rest."""
     hub = import_extra("huggingface_hub", f"model {model.hub_id}", "embed")
     errors = import_extra("huggingface_hub.errors", f"model {model.hub_id}", "embed")
-    failures = (errors.HfHubHTTPError, errors.HFValidationError, *_http_errors(), OSError)
+    # And what the library lets through of the one for HTTP that it uses.
+    names = (name for name in ("httpx2", "httpx") if find_spec(name))
+    of_http = [import_module(name).HTTPError for name in names]
+    failures = (errors.HfHubHTTPError, errors.HFValidationError, *of_http, OSError)
     reason = None
     # A commit is what it was: what is cached of it needs no hub.
     is_commit = re.fullmatch("[0-9a-f]{40}", model.revision)
@@ -272,12 +282,6 @@ def _is_absent(error: BaseException | None) -> bool:
     return isinstance(error, errors.EntryNotFoundError) and not offline
 
 
-def _http_errors() -> tuple[type[Exception], ...]:
-    """What the hub's library lets through of the one for HTTP that it uses."""
-    names = [name for name in ("httpx2", "httpx") if find_spec(name) is not None]
-    return tuple(import_module(name).HTTPError for name in names)
-
-
 def _is_cached(hub: Any, model: ModelSpec, needed: Sequence[str], optional: Sequence[str]) -> bool:
     """Whether the cache has the needed files, and has or misses on purpose each optional one."""
 
@@ -289,23 +293,23 @@ def _is_cached(hub: Any, model: ModelSpec, needed: Sequence[str], optional: Sequ
     )
 
 
-def processor_values(folder: Path) -> _Json:
+def processor_values(folder: Path) -> _Object:
     """The settings in the file that transformers would read: the whole processor's come first."""
     alone, whole = read_json(folder / PREPROCESSOR), read_json(folder / PROCESSOR)
     return whole.get("image_processor") or alone
 
 
-def read_json(path: Path) -> _Json:
+def read_json(path: Path) -> _Object:
     """One of a model's files of JSON; empty where there is none. Raises as `documents` does."""
     return documents.read_file(path, _SCHEMA, _AGAIN)
 
 
-def _vision_tower(config: _Json) -> _Json:
-    tower: _Json = config.get("vision_config") or config
+def _vision_tower(config: _Object) -> _Object:
+    tower: _Object = config.get("vision_config") or config
     return tower
 
 
-def _input_px(config: _Json, preprocessor: _Json) -> int:
+def _input_px(config: _Object, preprocessor: _Object) -> int:
     """The input's side: timm's size, else that of the crop, of the resize, or of the training."""
     sizes = (
         (config.get("pretrained_cfg") or {}).get("input_size"),
@@ -324,7 +328,7 @@ def _side(size: Any) -> int:
     return int(size) if isinstance(size, int | float) else 0
 
 
-def _statistics(config: _Json, preprocessor: _Json) -> Statistics:
+def _statistics(config: _Object, preprocessor: _Object) -> Statistics:
     if preprocessor.get("do_normalize") is False:
         return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     timm = config.get("pretrained_cfg") or {}
@@ -351,3 +355,71 @@ def _required(value: int, name: str, source: str) -> int:
     if not value:
         raise UserError(f"the configuration of {source} has no {name}; set model.{name}")
     return value
+
+
+# --- transformers, run over a model's files: quiet, in bounds, in one line ------------------------
+
+
+@contextmanager
+def quiet(what: str) -> Iterator[Any]:
+    """transformers, without its warnings and bars while the block runs. `what`: needs it."""
+    transformers = import_extra("transformers", what, "embed")
+    logging = transformers.utils.logging
+    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings(action="ignore"):  # torch's, of layers without a weight
+            yield transformers
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bar:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def library(where: object, fix: str) -> Iterator[Any]:
+    """transformers, quiet, about one file or model; `fix`: what to do. Raises UserError."""
+    try:
+        with quiet(f"model {where}") as transformers:
+            yield transformers
+    except UserError:
+        raise
+    except ImportError as error:
+        raise Unavailable(
+            f"{where} needs a library that is not installed: {first_line(error)} For timm's models "
+            "type `.venv/bin/pip install timm` (it brings torchvision: take the build that fits "
+            "this torch)"
+        ) from error
+    except Exception as error:  # of what a file may say there is no end
+        raise UserError(f"cannot load {where}: {reason_of(error).rstrip('.')}; {fix}") from error
+
+
+@contextmanager
+def bounded(most_numbers: float = math.inf) -> Iterator[None]:
+    """Build a network without memory for weights; ValueError: over `most_numbers`, or layers."""
+    import torch
+    from torch.nn.modules import module as hooks
+
+    n_modules = n_numbers = 0
+
+    def count(parent: Any, name: str, child: Any) -> None:
+        nonlocal n_modules, n_numbers
+        if isinstance(child, torch.nn.Module):
+            n_modules += 1
+        elif child is not None and child.is_meta:  # what is read from files comes later
+            n_numbers += child.numel()
+        if n_modules > _MOST_MODULES:
+            raise ValueError(f"its network has more than {_MOST_MODULES:,} layers")
+        if n_numbers > most_numbers:
+            layer = type(parent).__name__
+            raise ValueError(f"its network has more weights than its files, as a {layer}.{name}")
+
+    with ExitStack() as stack:
+        for register in (
+            hooks.register_module_module_registration_hook,
+            hooks.register_module_parameter_registration_hook,
+            hooks.register_module_buffer_registration_hook,
+        ):
+            stack.callback(register(count).remove)
+        yield

@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 #: The stages before the device, and those that move a batch through it.
 LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
@@ -36,8 +36,6 @@ Nvtx: TypeAlias = tuple[Callable[[str], object], Call]
 #: Containers that may be new until the youngest are looked at; Python's own limit is 700.
 _COLLECTED_AFTER = 5_000
 
-T = TypeVar("T")
-
 
 class Stage:
     """One named stage of one profiler: a reusable, re-entrant context manager.
@@ -51,10 +49,14 @@ class Stage:
         more: images beyond one a call.
     """
 
-    __slots__ = ("_clock", "_started", "failed", "more", "samples")
+    __slots__ = ("_after", "_before", "_clock", "_started", "failed", "more", "samples")
 
-    def __init__(self, clock: Clock, started: list[int]) -> None:
+    def __init__(
+        self, clock: Clock, started: list[int], before: Sequence[Call], after: Sequence[Call]
+    ) -> None:
         self._clock = clock
+        #: Called before its clock starts, and before it stops.
+        self._before, self._after = before, after
         #: Start times of the profiler's open stages, outermost first; all its stages share it.
         self._started = started
         self.samples: array[int] = array("q")
@@ -62,46 +64,25 @@ class Stage:
         self.more: int = 0
 
     def __enter__(self) -> None:
+        for call in self._before:
+            call()
         self._started.append(self._clock())
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        started = self._started
-        elapsed = self._clock() - started.pop()
-        self.samples.append(elapsed)
-        if started:
+        try:
+            for call in self._after:
+                call()
+        except BaseException as lost:
+            kind = lost
+            raise
+        finally:
+            started = self._started
+            elapsed = self._clock() - started.pop()
+            self.samples.append(elapsed)
             # Moving every enclosing stage's start forward takes this time out of their own.
             for level in range(len(started)):
                 started[level] += elapsed
-        if kind is not None:
-            self.failed += 1
-
-
-class _Between:
-    """A stage with a call before its clock starts, and one before it stops."""
-
-    __slots__ = ("_after", "_before", "_inner")
-
-    def __init__(self, inner: "OpenStage", before: Call, after: Call) -> None:
-        self._inner = inner
-        self._before = before
-        self._after = after
-
-    def __enter__(self) -> None:
-        self._before()
-        self._inner.__enter__()
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            self._after()
-        except BaseException as lost:
-            kind = type(lost)
-            raise
-        finally:
-            self._inner.__exit__(kind, error, trace)
-
-
-#: What `with profiler.stage(name)` enters.
-OpenStage: TypeAlias = Stage | _Between
+            self.failed += kind is not None
 
 
 class StageProfiler:
@@ -133,10 +114,8 @@ class StageProfiler:
         self._nvtx = nvtx or active_nvtx()
         self._started: list[int] = []
         self._stages: dict[str, Stage] = {}
-        #: Name → what `stage` returns: the stage, with its NVTX range and its synchronization.
-        self._entered: dict[str, OpenStage] = {}
 
-    def stage(self, name: str, count: int = 1) -> OpenStage:
+    def stage(self, name: str, count: int = 1) -> Stage:
         """A context manager that times its block::
 
             with profiler.stage("forward", count=32):
@@ -146,24 +125,20 @@ class StageProfiler:
             count: images that the block takes.
         """
         try:
-            entered = self._entered[name]
+            stage = self._stages[name]
         except KeyError:
-            entered = self._create(name)
-        if count != 1:
-            self._stages[name].more += count - 1
-        return entered
+            stage = self._stages[name] = self._create(name)
+        stage.more += count - 1
+        return stage
 
-    def _create(self, name: str) -> OpenStage:
-        stage = Stage(self._clock, self._started)
-        entered: OpenStage = stage
+    def _create(self, name: str) -> Stage:
+        before, after = list[Call](), list[Call]()
+        if self._synchronize is not None and name in self._synced:
+            before, after = [self._synchronize], [self._synchronize]
         if self._nvtx is not None:
             push, pop = self._nvtx
-            entered = _Between(entered, partial(push, name), pop)
-        if self._synchronize is not None and name in self._synced:
-            entered = _Between(entered, self._synchronize, self._synchronize)
-        self._stages[name] = stage
-        self._entered[name] = entered
-        return entered
+            before, after = [*before, partial(push, name)], [*after, pop]
+        return Stage(self._clock, self._started, before, after)
 
     def samples(self) -> dict[str, Sequence[int]]:
         """Every duration of every stage so far, in nanoseconds, in call order."""

@@ -101,16 +101,9 @@ def grid_sizes(data: bytes, most: int) -> Iterator[Size]:
             width = max((tile[0] for tile in tiles), default=0)
             height = max((tile[1] for tile in tiles), default=0)
             for at in _positions(place, payloads):
-                (rows, columns), picture = _grid_at(data, at)
-                yield picture
+                flags, rows, columns = data[at + 1], data[at + 2] + 1, data[at + 3] + 1
+                yield struct.unpack_from(">II" if flags & 1 else ">HH", data, at + 4)
                 yield columns * width, rows * height
-
-
-def _grid_at(data: bytes, at: int) -> tuple[tuple[int, int], Size]:
-    """Rows and columns, and the size, of the grid whose description begins there."""
-    flags, rows, columns = data[at + 1], data[at + 2] + 1, data[at + 3] + 1
-    width, height = struct.unpack_from(">II" if flags & 1 else ">HH", data, at + 4)
-    return (rows, columns), (width, height)
 
 
 def _item_kinds(data: bytes, most: int) -> dict[int, bytes]:

@@ -3,7 +3,6 @@
 import re
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
@@ -65,26 +64,6 @@ def segments(data: bytes) -> Iterator[tuple[int, int, int, int]]:
         yield marker, at, start, position
 
 
-def usual_segments(data: bytes, most: int) -> list[tuple[int, int, int]] | None:
-    """Of a usual header: marker, start and end of each segment, that of the first scan the last.
-
-    As `segments`, which takes four times as long. Usual: at most `most` segments, each right behind
-    the one before it.
-    """
-    found = []
-    position = 2
-    with suppress(IndexError):  # cut off
-        for _ in range(most):
-            marker, start = data[position + 1], position + 2
-            if data[position] != 0xFF or marker not in _WITH_LENGTH:
-                break
-            position = start + max(2, data[start] << 8 | data[start + 1])
-            found.append((marker, start, position))
-            if marker == SOS:
-                return found
-    return None
-
-
 def bare(data: bytes) -> bytes:
     """The JPEG without EXIF, XMP, profiles, comments and stray bytes; its pixels are the same."""
     kept = [data[:2]]
@@ -118,13 +97,6 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
     With `to_the_end=False` a file whose first scan is its only one is not searched behind that.
     """
     header: Header | None = None
-    usual = (not to_the_end and usual_segments(data, limits.max_segments)) or []
-    frames = [segment for segment in usual if segment[0] in ANY_SOF]
-    if len(frames) == 1:
-        ((sof, start, end),) = frames
-        header = _frame(data[start + 2 : end], sof)
-        if header.scan_is_all(data[usual[-1][1] + 2 : usual[-1][1] + 3]):
-            return header
     scans, passes, behind = 0, 0, 2
     for number, (marker, at, start, end) in enumerate(segments(data), 1):
         # Pillow reads both segments and fill bytes in a Python loop.

@@ -24,8 +24,6 @@ _OF_CUDA_12 = (
 _LIBRARIES_BYTES, _THREAD_BYTES = 3 << 30, 1 << 28
 #: Of bf16, in the kernel's list: x86 and ARM.
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "asimdbf16", "bf16", "svebf16"})
-#: Bytes to and from swap that are worth a word: a machine at rest writes out some pages, too.
-SWAPPING = 100 * 2**20
 
 
 def affinity() -> set[int]:
@@ -80,14 +78,6 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
                 if quota > 0:
                     quotas.append(quota / period)
     return min(quotas, default=None)
-
-
-def swapped_bytes(root: Path = Path("/")) -> int:
-    """Bytes to and from swap since the machine started, of all programs; 0: nothing counts."""
-    counters = root / "proc/vmstat"
-    lines = counters.read_text(encoding="ascii").splitlines() if counters.exists() else ()
-    pages = sum(int(line.split()[1]) for line in lines if line.startswith(("pswpin ", "pswpout ")))
-    return pages * resource.getpagesize()
 
 
 def busy_s(root: Path = Path("/")) -> float | None:

@@ -5,7 +5,6 @@ Pillow's `Image.getexif` and `ImageOps.exif_transpose` say, read without Pillow.
 """
 
 import re
-from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +45,7 @@ def orientation_of(data: bytes) -> int:
 def _app1(data: bytes) -> list[bytes]:
     """The payloads of all APP1 segments before the first scan."""
     payloads: list[bytes] = []
-    found: Iterable[tuple[int, int, int]] | None = jpeg.usual_segments(data, _MOST_SEGMENTS)
-    if found is None:
-        walk = islice(jpeg.segments(data), _MOST_SEGMENTS)
-        found = ((marker, start, end) for marker, _, start, end in walk)
-    for marker, start, end in found:
+    for marker, _, start, end in islice(jpeg.segments(data), _MOST_SEGMENTS):
         if marker == jpeg.SOS:
             break
         if marker == _APP1:

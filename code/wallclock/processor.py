@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from wallclock import checkpoint
+from wallclock.checkpoint import quiet
 from wallclock.errors import UserError, first_line, import_extra, reason_of
 from wallclock.files import cached, sha256_file
 from wallclock.outside import printable
 from wallclock.preprocess import FILTERS, Preprocess, Size
-from wallclock.pretrained import quiet
 from wallclock.recipe import IMAGENET, ModelSpec, Statistics
 
 _Values: TypeAlias = Mapping[str, Any]

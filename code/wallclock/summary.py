@@ -1,6 +1,6 @@
-"""Pure functions over samples and vectors: medians, quantiles, cosines, nearest neighbours."""
+"""Pure functions over vectors: cosines, nearest neighbours."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -10,18 +10,6 @@ ROUNDING = 1e-6
 _SIMILARITIES = 1 << 23
 
 Indices = npt.NDArray[np.intp]
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the middle two. Raises ValueError when there is none."""
-    return quantile(values, 0.5)
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """The q-quantile (0 to 1), linear between order statistics as numpy's default is."""
-    if len(values) == 0:
-        raise ValueError("no values to take a quantile of")
-    return float(np.quantile(np.asarray(values, dtype=np.float64), q))
 
 
 def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -20,9 +20,9 @@ from experiments import common
 from experiments.common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from harness import provenance
 from harness.analytic import feed, overlap
+from harness.measures import median
+from harness.pipeline_model import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from harness.table import read_table
-from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
-from wallclock.summary import median
 
 RANK = 155
 CSV = "analytic.csv"

@@ -38,9 +38,9 @@ from experiments.frontier import levels
 from experiments.sentences import MeasuredRows
 from harness.drawing.format import percent
 from harness.drawing.labels import SHORT_SETS
+from harness.measures import median
 from harness.spec import Slice
 from wallclock.errors import check_name
-from wallclock.summary import median
 
 ON_REQUEST = True
 CSV = "cluster.csv"

@@ -19,7 +19,7 @@ from harness.protocols.fidelity import Failures, of_each
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import ImageError, Unavailable
-from wallclock.fetch.reader import Reader
+from wallclock.fetch.sources import Reader
 from wallclock.stages import decode as decode_stage
 
 #: With whose pixels those of the others are compared.

@@ -13,8 +13,8 @@ from functools import cache
 from experiments.common import Cell
 from experiments.predict.costs import Costs, NoCostsError, around_forward
 from harness import provenance
+from harness.pipeline_model import Pipeline, StepTime
 from harness.table import read_table
-from wallclock.predict import Pipeline, StepTime
 
 _CSV = provenance.ROOT / "data" / "paper" / "accelerators.csv"
 #: The paper's value of each claim; of these the T4's rates.

@@ -3,10 +3,10 @@
 Method. A seeded sample of the images passes the stages before the device, with the present recipe's
 libraries and with each alternative's, in one process and in several concurrently. A batch's IPC,
 and the step from h2d to the sink at a few batch sizes, are timed separately. All of this runs in
-several passes, apart in time. From these costs alone `wallclock.predict` predicts what the recipe,
-each fix alone and the fixes stacked bring end to end. With `prove=true` every one of them is then
-run, as `t4` is, the present recipe too, each in several passes; one whose vectors are wrong has
-failed.
+several passes, apart in time. From these costs alone `harness.pipeline_model` predicts what the
+recipe, each fix alone and the fixes stacked bring end to end. With `prove=true` every one of them
+is then run, as `t4` is, the present recipe too, each in several passes; one whose vectors are wrong
+has failed.
 A cold pass over the sample says what the storage allows for images that are not in memory, and
 what more workers bring there. With `accelerator`, predictions are for a box that is not here
 (`accelerators`): its forward pass and its bus are cited, not measured. Thumbnails are predicted
@@ -30,9 +30,9 @@ from experiments.predict.costs import step_recipes, worker_count
 from harness import provenance
 from harness.corpora import copies
 from harness.corpora.manifest import Item
+from harness.pipeline_model.model import RESOURCES
 from wallclock.clock import STAGES
 from wallclock.errors import UserError, check_name
-from wallclock.predict.model import RESOURCES
 
 ON_REQUEST = True
 STAGES_CSV = "diagnosis.csv"

@@ -12,14 +12,13 @@ from harness.corpora import image_stats as corpus_stats
 from harness.corpora import readers
 from harness.corpora.copies import replaced, thumbnail
 from harness.corpora.manifest import failure_rows
-from harness.measures import psnr_db
+from harness.measures import median, psnr_db
 from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import ImageError
-from wallclock.stages.decode import make_image
-from wallclock.summary import median
+from wallclock.stages.decode.pil import make_image
 
 
 def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:

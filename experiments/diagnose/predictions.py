@@ -15,8 +15,8 @@ from experiments.diagnose.fixes import Scenario, stacked
 from experiments.end_to_end import WRONG_VECTORS, judge_sink
 from experiments.predict.accuracy import measured_bottleneck
 from experiments.predict.costs import Costs, NoCostsError, Passes, is_cost, workers_to_saturate
-from wallclock.predict import Pipeline
-from wallclock.summary import median
+from harness.measures import median
+from harness.pipeline_model import Pipeline
 
 #: How the device of a box ends that is not here.
 ELSEWHERE = ", not here"

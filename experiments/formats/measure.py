@@ -22,18 +22,17 @@ from PIL import Image
 from harness.corpora import readers
 from harness.corpora.manifest import Item, failure_rows
 from harness.digests import digest_of
-from harness.measures import psnr_db
+from harness.measures import median, psnr_db
 from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import ImageError, image_errors
-from wallclock.fetch.reader import Reader
+from wallclock.fetch.sources import Reader
 from wallclock.files import write_bytes
 from wallclock.preprocess import denominator_for
 from wallclock.stages import decode
 from wallclock.stages.decode import PixelArray
-from wallclock.summary import median
 
 #: Name → Pillow's format and options. AVIF by one thread, so that files do not depend on the cores.
 ENCODINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {

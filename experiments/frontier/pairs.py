@@ -14,8 +14,8 @@ from typing import Any
 from experiments.common import Records, Row, measured, rate
 from harness import disturbance
 from harness.drawing.format import factor
+from harness.measures import median
 from harness.records import Record
-from wallclock.summary import median
 
 #: Beside the rates of a table whose passes are alone on the machine.
 COLUMNS = ("calm_repeats",)

@@ -44,10 +44,9 @@ from experiments.ladder.rows import (
 )
 from experiments.sentences import MeasuredRows, TableRow
 from harness.drawing.format import digits, factor
+from harness.measures import median
 from harness.spec import Slice
 from wallclock.recipe import ModelSpec
-from wallclock.service.limits import max_queue_size
-from wallclock.summary import median
 
 __all__ = ["BOX", "MOCK", "MODEL"]
 
@@ -115,6 +114,8 @@ _QUEUE_SIZE = 300
 _WHOLE = predicted.BATCH
 #: Batches of requests, at least, for a 99th percentile.
 _LEAST = 13
+#: Buffers that a message goes through: to be downloaded, to be inferred, to be called back.
+_N_QUEUES = 3
 #: Of rung 5's expected rate on this box, what the others' passes are planned for.
 _BOX_SHARE = 0.2
 
@@ -134,6 +135,11 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
             grid += [_on_box(plan, options, corpus, rung, repeat) for rung in options["box_rungs"]]
         grid += _redeliveries(plan, options, small, repeat)
     return grid
+
+
+def max_queue_size(visibility_s: float, requests_per_s: float) -> int:
+    """The source's bound of each queue: visibility timeout × rate / number of queues."""
+    return int(visibility_s * requests_per_s / _N_QUEUES)
 
 
 def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:

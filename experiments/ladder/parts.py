@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
+from harness.pipeline_model import JobSetup, Machine, Pipeline, StageCosts, StepTime
 
 #: Requests per second of rungs 1 to 4, and the batch of rung 4.
 PRINTED = (3.0, 9.0, 21.0, 28.0)

@@ -3,7 +3,7 @@
 from experiments import common
 from experiments.common import Record, Records, Row
 from experiments.ladder import parts as predicted
-from wallclock.summary import median
+from harness.measures import median
 
 #: Setups: a mock of the source's machine; the configured model on the configured device; neither.
 MOCK = "mock S3"

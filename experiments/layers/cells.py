@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from experiments import common
 from experiments.common import Cell, Options, Plan, Records, Tables, cell
-from wallclock.summary import median
+from harness.measures import median
 
 RANK = 170
 CSV = "layers.csv"

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import telemetry
+from harness import runtimes, telemetry
 from harness.engines.pipeline import cache_of
 from harness.processes import set_threads
 from harness.protocols import protocol
 from harness.protocols.network import ForwardPass, first_batch, require_network, timed
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
-from wallclock.stages import forward, transfer
+from wallclock.stages import transfer
 
 _PREFIX = "module::"
 
@@ -32,8 +32,8 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     images, _ = first_batch(protocol.open_corpus(cell), recipe, model)
     move = transfer.make(recipe.device)
     eager = replace(recipe, runtime="pytorch", compile="none")
-    request = forward.prepare(model, eager, None, cache_of(work))
-    run = forward.build(request).run
+    request = runtimes.prepare(model, eager, None, cache_of(work))
+    run = runtimes.build(request).run
     network = request.network
     batch = move.h2d(images)
     n = int(cell.params["batches"])

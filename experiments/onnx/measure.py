@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from harness import models, telemetry
+from harness import models, runtimes, telemetry
 from harness.corpora.manifest import Manifest
 from harness.engines.pipeline import cache_of
-from harness.measures import NEIGHBOURS, neighbours_kept
+from harness.measures import NEIGHBOURS, median, neighbours_kept
 from harness.peers import import_or_unavailable
 from harness.processes import set_threads
 from harness.protocols import protocol
@@ -37,7 +37,7 @@ from wallclock.errors import Unavailable, check_name
 from wallclock.recipe import ModelSpec
 from wallclock.stages import forward, transfer
 from wallclock.stages.pixels import Vectors
-from wallclock.summary import cosine, median, unit_length
+from wallclock.summary import cosine, unit_length
 
 #: A row's name → recipe.runtime, recipe.compile, and the device it needs.
 VARIANTS = {
@@ -59,7 +59,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: `batch`, one for each. Values: seconds of export, compilation and warm-up, the provider
     that ran, and the distance of its vectors from the reference.
     """
-    from wallclock.stages.forward.pytorch import TORCH_DTYPES
+    from harness.runtimes.pytorch import TORCH_DTYPES
 
     recipe, model = resolve(cell.recipe), cell.model
     require_network(model)
@@ -71,7 +71,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(work / "triton")
     stored = models.on_disk(model, cache_of(work).parent)
-    request = forward.prepare(stored, recipe, None, cache_of(work))
+    request = runtimes.prepare(stored, recipe, None, cache_of(work))
     # Calibrated on images that its vectors are not compared on, where the corpus has more.
     calibration = further if len(further) else images
     request = replace(request, opset=int(cell.params["opset"]), calibration=calibration)
@@ -80,17 +80,17 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         further = further[:0]
     unpruned = request
     if model.pruned:
-        unpruned = forward.prepare(replace(stored, pruned=0.0), recipe, None, request.cache)
+        unpruned = runtimes.prepare(replace(stored, pruned=0.0), recipe, None, request.cache)
     references = _reference(unpruned, move, [images, further])
     before_gib = _gpu_gib(recipe.device)
     if recipe.runtime == "openvino":
         import_or_unavailable("openvino")
         n_further, (images, _) = len(further), first_batch(manifest, recipe, model)
         further = _further(manifest, recipe, model, images)[:n_further]
-        network = forward.make(stored, recipe, None, request.cache, lambda: images)
+        network = forward.make(stored, recipe, None, lambda: images)
         move, batch = transfer.make("null"), images
     else:
-        network = forward.build(request)
+        network = runtimes.build(request)
         # In the network's dtype, which spares every run a conversion.
         batch = move.h2d(images).to(TORCH_DTYPES[network.dtype])
     if network.dtype != recipe.dtype:
@@ -149,7 +149,7 @@ def resolve(recipe: Recipe) -> Recipe:
         raise Unavailable(f"{name} runs on {wanted} only, this run on device={recipe.device}")
     normalize_on = "device" if runtime == "openvino" else "host"
     recipe = replace(recipe, runtime=runtime, compile=compiler, normalize_on=normalize_on)
-    forward.check(recipe)
+    runtimes.check(recipe)
     return recipe
 
 
@@ -209,12 +209,12 @@ def _vectors(
 
 
 def _reference(
-    request: forward.NetworkRequest, move: transfer.Transfer, parts: Sequence[Images]
+    request: runtimes.NetworkRequest, move: transfer.Transfer, parts: Sequence[Images]
 ) -> Vectors:
     """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
     import torch
 
-    network = forward.build(replace(request, runtime="pytorch", dtype="fp32", compile="none"))
+    network = runtimes.build(replace(request, runtime="pytorch", dtype="fp32", compile="none"))
     vectors = _vectors(network, move, parts, request.shape[0])
     del network
     request.network.cpu()

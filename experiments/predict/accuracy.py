@@ -15,8 +15,8 @@ from statistics import NormalDist
 from typing import Any
 
 from experiments.common import Record, Row, columns
+from harness.measures import median, quantile
 from wallclock.clock import LOADING_STAGES
-from wallclock.summary import median, quantile
 
 COLUMNS = columns(
     "predictions n_rates rate_error_median rate_error_p90 rate_error_worst rate_bias",

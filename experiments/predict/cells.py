@@ -3,9 +3,9 @@
 Method. Three kinds of small cells measure costs one by one: loading an image, in one process and in
 as many concurrent ones as there are cores, and twice as many (`contention`); a batch's IPC from a
 worker to the main process (`batch_transfer`); the step by batch size (`step`). From these alone
-`wallclock.predict` predicts each end-to-end cell: those of the other experiments, as far as they
-have run, and a proving set of its own, over decoders, image sets, workers, batches and step times,
-whose accelerator is a mock model that sleeps. No end-to-end time enters a prediction.
+`harness.pipeline_model` predicts each end-to-end cell: those of the other experiments, as far as
+they have run, and a proving set of its own, over decoders, image sets, workers, batches and step
+times, whose accelerator is a mock model that sleeps. No end-to-end time enters a prediction.
 """
 
 from collections.abc import Iterable, Mapping

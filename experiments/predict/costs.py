@@ -1,4 +1,4 @@
-"""From records of small, separate measurements to the pipelines of `wallclock.predict`."""
+"""From records of small, separate measurements to the pipelines of `harness.pipeline_model`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ import numpy as np
 
 from experiments import common
 from experiments.common import Cell, Recipe, Record, Records
+from harness.measures import median
+from harness.pipeline_model import JobSetup, Machine, Pipeline, StageCosts, StepTime
+from harness.pipeline_model.costs import BatchTransfer
 from wallclock.clock import LOADING_STAGES
-from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
-from wallclock.predict.costs import BatchTransfer
 from wallclock.predict.intervals import Gain, gain
 from wallclock.recipe import ModelSpec
-from wallclock.summary import median
 
 #: Passes over the costs, apart in time, that say how far they spread.
 LEAST_PASSES = 3

@@ -9,7 +9,7 @@ median repeat of it.
 
 from experiments import common
 from experiments.common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from wallclock.summary import median
+from harness.measures import median
 
 RANK = 10
 QUICK = True

@@ -20,8 +20,7 @@ from dataclasses import replace
 
 from experiments import common
 from experiments.common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from harness.measures import linear_fit
-from wallclock.summary import median
+from harness.measures import linear_fit, median
 
 RANK = 150
 CSV = "scaling.csv"

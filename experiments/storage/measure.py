@@ -26,7 +26,7 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from harness.testbed import serving
 from wallclock.errors import ImageError, Unavailable
-from wallclock.fetch.reader import Reader
+from wallclock.fetch.sources import Reader
 from wallclock.loader.prepare import in_place_stages
 
 FINISHES = ("bytes", "tensor")

@@ -13,9 +13,9 @@ from typing import Any
 
 from experiments import common
 from experiments.common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
+from harness.measures import median
 from wallclock.clock import LOADING_STAGES
 from wallclock.recipe import ModelSpec
-from wallclock.summary import median
 
 RANK = 165
 CSV = "train.csv"

@@ -31,7 +31,6 @@ from harness.testbed.api import Queues
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from wallclock.recipe import ModelSpec
-from wallclock.service.limits import max_queue_size
 
 
 def test_grid(grid: Grid) -> None:
@@ -271,7 +270,7 @@ def test_an_unbounded_pull_processes_the_same_messages_over_and_over() -> None:
 
 
 def test_the_sources_bound_ends_it() -> None:
-    bound = max_queue_size(VISIBILITY_S, RATE)
+    bound = ladder.max_queue_size(VISIBILITY_S, RATE)
     assert bound == 300, "the size of the source's queues"
     queue = TurnedQueue(3000)
     left = serve(queue, bound, 340)

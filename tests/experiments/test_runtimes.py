@@ -13,13 +13,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from experiments.layers.measure import calls_by_name
 from experiments.onnx import measure as protocol
+from harness import runtimes
 from harness.protocols.network import timed
 from harness.spec import Cell, Recipe, Slice
 from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import ModelSpec
-from wallclock.stages import forward
-from wallclock.stages.forward import networks
+from wallclock.stages.forward import Network, networks
 
 MODEL = ModelSpec("tiny", dim=48, input_px=28)
 
@@ -55,9 +55,9 @@ def measure(corpus: Slice, tmp_path: Path) -> Any:
 def test_one_cell(
     measure: Any, tmp_path: Path, monkeypatch: Any, runtime: str, dtype: str, converted: str
 ) -> None:
-    build, runs = forward.build, list[Any]()
+    build, runs = runtimes.build, list[Any]()
 
-    def counted(request: forward.NetworkRequest) -> forward.Network:
+    def counted(request: runtimes.NetworkRequest) -> Network:
         network = build(request)
 
         def run(batch: Any) -> Any:
@@ -66,7 +66,7 @@ def test_one_cell(
 
         return replace(network, run=run)
 
-    monkeypatch.setattr(forward, "build", counted)
+    monkeypatch.setattr(runtimes, "build", counted)
     result = measure(runtime, dtype)
     values = result.values
     assert len(result.samples["batch"]) == 3
@@ -78,7 +78,7 @@ def test_one_cell(
     assert values["n_compared"] == 18, "a batch of twenty from 18 images: two repeat"
     assert values["cosine_min"] > 0.99
     assert values["peak_gpu_mem_gib"] is None
-    network = forward.make(MODEL, Recipe("test"), None, tmp_path)
+    network = runtimes.make(MODEL, Recipe("test"), None, cache=tmp_path)
     assert values["weights_digest"] == network.weights_digest
     if runtime == "onnxruntime-cpu":
         assert values["nodes"] == {"CPUExecutionProvider": sum(values["nodes"].values())}
@@ -101,14 +101,14 @@ def test_openvino_takes_pixels(
 
 def test_wrong_vectors_are_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runtime that skips a layer is fast; it is compared with a reference of its own."""
-    build = forward.build
+    build = runtimes.build
 
-    def lazy(request: forward.NetworkRequest) -> forward.Network:
+    def lazy(request: runtimes.NetworkRequest) -> Network:
         if request.compile == "compile":
             request.network.encoder.layer = request.network.encoder.layer[:-1]
         return build(replace(request, compile="none"))
 
-    monkeypatch.setattr(forward, "build", lazy)
+    monkeypatch.setattr(runtimes, "build", lazy)
     assert measure("pytorch-compile").values["max_rel_error"] > 0.001
 
 

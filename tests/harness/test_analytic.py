@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analytic import feed, overlap
-from wallclock.predict.costs import Machine
+from harness.pipeline_model.costs import Machine
 
 POSITIVE = st.floats(1e-3, 1e12)
 

@@ -184,9 +184,9 @@ def test_metadata_costs_no_more_than_its_bytes(
     data = with_segments(CMYK, marker, body, n)
     before = time.process_time()
     Inspector(Limits(), decoder)(0, "a", data)
-    pixels = decode.decode_other(data)
+    pixels = decode.make_other("pil")(data)
     assert time.process_time() - before < SECONDS
-    np.testing.assert_array_equal(pixels, decode.decode_other(CMYK))
+    np.testing.assert_array_equal(pixels, decode.make_other("pil")(CMYK))
 
 
 @pytest.mark.parametrize("transform", [0, 2])
@@ -197,9 +197,9 @@ def test_what_converts_colours_is_kept(transform: int) -> None:
     long = with_segments(plain, 0xE1, EXIF, 20)
     assert len(pil.without_metadata(long)) < len(plain) + 10
     assert pil.without_metadata(plain) == plain
-    np.testing.assert_array_equal(decode.decode_other(long), decode.decode_other(plain))
+    np.testing.assert_array_equal(decode.make_other("pil")(long), decode.make_other("pil")(plain))
     other = CMYK[:at] + bytes((2 - transform,)) + CMYK[at + 1 :]
-    assert (decode.decode_other(long) != decode.decode_other(other)).any()
+    assert (decode.make_other("pil")(long) != decode.make_other("pil")(other)).any()
 
 
 def test_the_body_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

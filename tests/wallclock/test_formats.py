@@ -261,7 +261,7 @@ def test_an_installed_heif_plugin_is_used(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "pillow_heif", Plugin)
     pil._register_heif.cache_clear()
     assert validate(HEIC, Limits()).format == "heic"
-    np.testing.assert_array_equal(decode.decode_other(HEIC), making.picture())
+    np.testing.assert_array_equal(decode.make_other("pil")(HEIC), making.picture())
     pil._register_heif.cache_clear()
 
 

@@ -191,7 +191,7 @@ def test_every_format_is_turned_once(kind: str, options: dict[str, Any], value: 
         expected = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
     info = inspected(data)
     assert (info.orientation, info.width, info.height) == (value, 64, 48)
-    stored = decode.decode_other(data)
+    stored = decode.make_other("pil")(data)
     assert stored.shape == (48, 64, 3)
     np.testing.assert_array_equal(orient(stored, info.orientation), expected)
     assert inspected(data, rotate=False).orientation == 1

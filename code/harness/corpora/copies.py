@@ -15,7 +15,7 @@ from harness.spec import THUMBNAIL_PX
 from wallclock.errors import ImageError, image_errors
 from wallclock.files import write_bytes
 from wallclock.preprocess import denominator_for
-from wallclock.stages.decode import make_image
+from wallclock.stages.decode.pil import make_image
 
 KIND = "thumbnails"
 #: Images that are not so many times larger need no thumbnail.

@@ -10,8 +10,8 @@ from PIL import Image
 
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
+from harness.measures import quantile
 from wallclock.errors import ImageError, image_errors
-from wallclock.summary import quantile
 
 #: Measures of an image, each with its unit in its name.
 MEASURES = ("kb", "megapixels", "bytes_per_pixel", "longest_px", "brightness")

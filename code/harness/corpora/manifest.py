@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness.digests import digest_of, sha256_bytes
+from harness.measures import median
 from harness.spec import Slice
 from wallclock.check import Header, is_plain_jpeg
 from wallclock.errors import ImageError, UserError
 from wallclock.files import write_bytes, write_text
-from wallclock.summary import median
 
 VERSION = 2
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.corpora.manifest import Item, Manifest
 from wallclock.errors import ImageError
-from wallclock.fetch.reader import Reader, failure
+from wallclock.fetch.sources import Reader, failure
 
 #: The kind of a corpus whose images lie in a few files (`harness.corpora.pack`).
 PACKED = "packed"

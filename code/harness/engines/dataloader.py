@@ -11,10 +11,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from harness.corpora.manifest import Manifest
 from harness.engines.dataset import ImageDataset
+from harness.engines.loader import Loader
 from harness.engines.positions import prefetched_batches
 from harness.processes import set_threads
 from harness.spec import Recipe
-from wallclock.loader.batch import Batch, Loader
+from wallclock.loader.batch import Batch
 from wallclock.recipe import ModelSpec
 from wallclock.stages import decode
 

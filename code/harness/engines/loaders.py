@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.corpora.manifest import Manifest
+from harness.engines.loader import Loader, Threads
 from harness.engines.pipeline import ManifestFeed, loading_of
 from harness.processes import set_threads
 from harness.spec import Recipe
-from wallclock.loader.batch import Batch, Loader
+from wallclock.loader.batch import Batch
 from wallclock.loader.prepare import BuildInPlace, in_place_stages
-from wallclock.loader.threads import Buffers, ThreadLoader, worker_count
+from wallclock.loader.threads import Buffers, worker_count
 from wallclock.recipe import ModelSpec, Statistics
 from wallclock.stages import normalize, transfer
 
@@ -65,7 +66,7 @@ def open_threads(
     model: ModelSpec,
     positions: Sequence[Sequence[int]],
     build: BuildInPlace = in_place_stages,
-) -> ThreadLoader:
+) -> Threads:
     """The product's loader of threads over the manifest's valid images.
 
     `build` binds each thread's stages, by default as a job does.
@@ -73,7 +74,7 @@ def open_threads(
     set_threads(recipe, uses_torch=False)
     feed = ManifestFeed(manifest, recipe, model)
     loading, buffers = loading_of(recipe, model), buffers_of(recipe, model)
-    return ThreadLoader(feed, loading, worker_count(recipe), positions, build, buffers)
+    return Threads(feed, loading, worker_count(recipe), positions, build, buffers)
 
 
 def buffers_of(recipe: Recipe, model: ModelSpec) -> Buffers:

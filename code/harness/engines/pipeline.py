@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness import sinks
+from harness import runtimes, sinks
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
 from harness.spec import Recipe
 from wallclock.errors import UserError, image_errors
-from wallclock.fetch.reader import Reader
+from wallclock.fetch.sources import Reader
 from wallclock.infer.finite import not_finite, rows_not_finite
 from wallclock.infer.network import Embedder, open_embedder
 from wallclock.loader.batch import Failure
@@ -192,7 +193,8 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
     """
     if recipe.augment != "none":
         raise UserError(f"recipe.augment={recipe.augment}: only training augments images")
-    embedder = open_embedder(recipe, model, cache_of(folder))
+    make = partial(runtimes.make, cache=cache_of(folder))
+    embedder = open_embedder(recipe, model, make=make)
     sink = sinks.make(recipe.sink, folder, model.dim)
     finite = _FiniteSink(sink.write, embedder.labels["dtype"])
     return DeviceStages(

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.corpora.manifest import Item, Manifest
+from harness.engines.loader import Loader
 from harness.engines.pipeline import DeviceStages, LoadStages
 from harness.processes import set_threads
 from harness.spec import Recipe
 from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError, describe
-from wallclock.loader.batch import Batch, Failure, Loader
+from wallclock.loader.batch import Batch, Failure
 from wallclock.loader.prepare import Arrays
 from wallclock.recipe import ModelSpec
 

@@ -26,18 +26,20 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
+from harness import runtimes
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import load_stages
-from harness.measures import psnr_db
+from harness.measures import median, psnr_db, quantile
 from harness.processes import set_threads
 from harness.protocols.protocol import Measurement, Progress, all_failed, open_corpus
 from harness.spec import Cell, Recipe
 from wallclock.errors import ImageError, Unavailable, UserError, describe, image_errors
 from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import ModelSpec
-from wallclock.stages import forward, normalize, resize, transfer
+from wallclock.stages import normalize, resize, transfer
 from wallclock.stages.decode import PixelArray
-from wallclock.summary import cosine, median, quantile
+from wallclock.stages.forward import Network
+from wallclock.summary import cosine
 
 #: Resized images, uint8 (px, px, 3), by image id.
 _Images: TypeAlias = Mapping[str, PixelArray]
@@ -249,9 +251,10 @@ def resized(
 
 
 @lru_cache(maxsize=2)
-def _network(model: ModelSpec, dtype: str, device: str, runtime: str) -> forward.Network:
+def _network(model: ModelSpec, dtype: str, device: str, runtime: str) -> Network:
     recipe = Recipe("", dtype=dtype, device=device, runtime=runtime, batch_size=32)
-    return forward.make(model, recipe, None, Path(tempfile.gettempdir()) / "wallclock-onnx")
+    cache = Path(tempfile.gettempdir()) / "wallclock-onnx"
+    return runtimes.make(model, recipe, None, cache=cache)
 
 
 def embed(model: ModelSpec, recipe: Recipe, images: Sequence[PixelArray]) -> Any:

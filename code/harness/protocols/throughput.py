@@ -22,6 +22,7 @@ from harness import disturbance, sinks, telemetry
 from harness.corpora import manifest as manifests
 from harness.engines import loaders, pipeline
 from harness.engines.inference import TimedInference, open_inference
+from harness.engines.loader import Loader
 from harness.engines.pipeline import DeviceStages
 from harness.engines.positions import CyclicPositions, burst_of, prefetched_batches
 from harness.engines.writer import Writer, open_writer
@@ -31,7 +32,6 @@ from harness.protocols.loop import PassResult, after, run_pass, steady
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell, Recipe
-from wallclock.loader.batch import Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec
 from wallclock.stages.decode import PixelArray

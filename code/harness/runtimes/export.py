@@ -32,10 +32,10 @@ import onnxruntime
 import torch
 
 from harness.digests import digest_of
+from harness.runtimes import NetworkRequest
+from harness.runtimes.pytorch import TORCH_DTYPES
 from wallclock.errors import Unavailable, first_line
 from wallclock.files import pretty_json, sha256_file, write_bytes, write_text
-from wallclock.stages.forward import NetworkRequest
-from wallclock.stages.forward.pytorch import TORCH_DTYPES
 
 INPUT, OUTPUT = "pixel_values", "pooled"
 

@@ -20,11 +20,12 @@ import onnxruntime
 import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+from harness.runtimes import NetworkRequest
 from harness.runtimes.compiled import fixed_shape
 from harness.runtimes.export import INPUT, OUTPUT, export_graph
+from harness.runtimes.pytorch import TORCH_DTYPES
 from wallclock.errors import Unavailable
-from wallclock.stages.forward import Network, NetworkRequest
-from wallclock.stages.forward.pytorch import TORCH_DTYPES
+from wallclock.stages.forward import Network
 
 #: Of a session from ONNX Runtime 1.24 on; before, the profile of a run says it.
 _TELLS = "get_provider_graph_assignment_info"

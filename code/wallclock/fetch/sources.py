@@ -1,10 +1,12 @@
 """Where an image is, only its `Source` says: a path, a URL, its bytes, or an open file.
 
-URLs are fetched ahead (`reader.py`); what that needs is imported when the first one is read.
+URLs may be announced to what reads them: the time of `read` is then the wait for the network, less
+what was fetched ahead. What URLs need is imported when the first one is read.
 """
 
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -13,17 +15,51 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from wallclock.errors import ImageError, import_extra
 from wallclock.fetch.reach import Reach
-from wallclock.fetch.reader import MOST_AHEAD, Reader, failure
 from wallclock.fetch.urls import REMOTE, UNKNOWN, is_url, place_of
 from wallclock.recipe import Limits
 
 if TYPE_CHECKING:
     from wallclock.fetch.remote import Remote
 
+#: Images that are announced, or fetched and wait to be read, at most.
+MOST_AHEAD = 1024
 #: Tries of an image that was not announced.
 _ATTEMPTS = 4
 #: Images that are fetched, or wait to be read: as many as have these bytes, and these at least.
 _AHEAD_BYTES, _LEAST_AHEAD = 1 << 26, 64
+
+
+class Reader:
+    """Reads images; belongs to the process that opened it, whose threads may share it."""
+
+    #: Where it reads from, for labels and messages.
+    layout = ""
+    #: Bytes of a file at most.
+    max_bytes = sys.maxsize
+    #: Whether announcing images with `prefetch` does anything.
+    fetches_ahead = False
+
+    def __call__(self, item: Any) -> bytes:
+        """The image's bytes. Raises ImageError: they cannot be read."""
+        raise NotImplementedError
+
+    def place(self, item: Any) -> str | bytes | None:
+        """Its path, or its bytes, of an image that others may read; None: of any other."""
+        return None
+
+    def prefetch(self, items: Sequence[Any]) -> None:
+        """Fetch these, in this order, after those that were announced before."""
+
+    def stop(self) -> None:
+        """Give up what is on its way."""
+
+    def close(self) -> None:
+        """Release what is open."""
+
+
+def failure(error: Exception) -> ImageError:
+    """A failure of `read`, in the system's words."""
+    return ImageError("read", getattr(error, "strerror", None) or str(error))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,12 +38,15 @@ Sample: TypeAlias = Callable[[], PixelArray]
 
 
 def open_embedder(
-    recipe: Recipe, model: ModelSpec, cache: Path = Path(), sample: Sample | None = None
+    recipe: Recipe,
+    model: ModelSpec,
+    sample: Sample | None = None,
+    make: Callable[..., forward.Network] = forward.make,
 ) -> Embedder:
     """Load the model and bind h2d, forward and d2h; `model.normalize` scales vectors to length 1.
 
-    `cache`: where exported graphs are kept. `sample`: as `openvino.make` takes it. Raises
-    UserError: weights that cannot be had; Unavailable: a library or device.
+    `sample`, `make`: as, and in the place of, `forward.make`. Raises UserError: weights that cannot
+    be had; Unavailable: a library or device.
     """
     device = recipe.device if model.weights != "none" else "null"
     takes_arrays = device == "null" or recipe.runtime == "openvino"
@@ -52,7 +54,7 @@ def open_embedder(
     on_device = None
     if recipe.normalize_on == "device" and not takes_arrays:
         on_device = normalize.on_device(*model.statistics, device)
-    network = forward.make(model, recipe, on_device, cache, sample)
+    network = make(model, recipe, on_device, sample)
     return Embedder(
         h2d=move.h2d,
         forward=_of_length_1(network.run) if model.normalize else network.run,

@@ -1,21 +1,14 @@
-"""Which runtime a network has where `runtime=auto` leaves it open, and what bf16 would bring."""
+"""Which runtime a network has where `runtime=auto` leaves it open."""
 
-import timeit
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
-from time import perf_counter
-
-import numpy as np
 
 from wallclock.errors import UserError
 from wallclock.infer.network import Embedder, Sample, open_embedder
 from wallclock.machine import computes_bf16
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages.forward.openvino import LEAST_COSINE, is_kept
-from wallclock.stages.pixels import PixelArray
-from wallclock.summary import cosine
+from wallclock.stages.forward.openvino import is_kept
 
 #: Prints a line.
 Say = Callable[[str], None]
@@ -41,9 +34,8 @@ def open_announced(
     if recipe.runtime == "openvino" and find_spec("openvino") and not is_kept(model, recipe):
         say(f"{model.name} is converted for OpenVINO, once: half a minute (not: runtime=pytorch)")
     embedder = open_embedder(recipe, model, sample=sample)
-    in_bf16 = embedder.labels.get("provider") == "torch cpu bfloat16"
-    if in_bf16 and (slower := slowdown_of_bf16()) > 1:
-        say(f"dtype=bf16: this CPU takes {slower:.1f} times as long as for fp32")
+    if embedder.labels.get("provider") == "torch cpu bfloat16" and not computes_bf16():
+        say("dtype=bf16: this CPU has no instructions for it, and is slower than with fp32")
     return embedder
 
 
@@ -53,36 +45,3 @@ def _can(recipe: Recipe, model: ModelSpec) -> bool:
         return False
     known = recipe.dtype == "fp32" or (recipe.dtype == "bf16" and computes_bf16())
     return known and find_spec("openvino") is not None
-
-
-def gain_of_bf16(
-    embedder: Embedder, recipe: Recipe, model: ModelSpec, images: PixelArray
-) -> tuple[float, float] | None:
-    """How much faster bf16 runs here, and its least cosine with FP32's; None: not, or not close."""
-    is_fp32 = embedder.device == "cpu" and recipe.dtype == "fp32"
-    if not (is_fp32 and computes_bf16() and len(images) > 1):
-        return None
-    faster = open_embedder(replace(recipe, dtype="bf16"), model)
-    seconds, vectors = {}, {}
-    half = -(-len(images) // 2)
-    for opened in (faster, embedder):
-        opened.embed(images[:1])
-        began = perf_counter()
-        parts = [np.array(opened.embed(part)) for part in (images[:half], images[half:])]
-        seconds[opened.labels["dtype"]] = perf_counter() - began
-        vectors[opened.labels["dtype"]] = np.concatenate(parts)
-    least = cosine(vectors["bf16"], vectors["fp32"]).min()
-    gain = seconds["fp32"] / seconds["bf16"]
-    return (gain, least) if least >= LEAST_COSINE["bf16"] else None
-
-
-def slowdown_of_bf16() -> float:
-    """How many times longer torch takes on this CPU in bf16 than in FP32, for a layer's product."""
-    import torch
-
-    seconds = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        rows, weights = torch.ones(512, 768, dtype=dtype), torch.ones(768, 768, dtype=dtype)
-        repeats = timeit.repeat(partial(torch.matmul, rows, weights), number=1, repeat=4)
-        seconds[dtype] = min(repeats)
-    return seconds[torch.bfloat16] / seconds[torch.float32]

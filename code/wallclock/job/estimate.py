@@ -1,6 +1,7 @@
 """How long a job will take, from a sample of its own images on this machine."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
@@ -10,12 +11,11 @@ from wallclock import native
 from wallclock.errors import UserError, describe
 from wallclock.infer.network import Embedder
 from wallclock.job.plan import Job, Plan
-from wallclock.loader.batch import Failure, Loader
+from wallclock.loader.batch import Batch, Failure
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.threads import IMAGE_STAGES, worker_count
 from wallclock.machine import usable_cores
-from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline
+from wallclock.predict.pace import Pace
 from wallclock.stages.pixels import PixelArray
 
 #: A smaller job is not estimated.
@@ -33,7 +33,7 @@ _LOCKED_S, _LOCKED_IN_PYTHON_S, _LOCKED_SHARE = 9e-6, 70e-6, 0.02
 _MOST_LOCKED = 0.5
 
 
-def estimate(job: Job, plan: Plan, embedder: Embedder) -> Pipeline | None:
+def estimate(job: Job, plan: Plan, embedder: Embedder) -> Pace | None:
     """The job's costs here, by one thread, so that no other competes with what a stage costs.
 
     None for a small job, a stream, or a sample that cannot be read. Raises UserError: the reader
@@ -52,16 +52,11 @@ def estimate(job: Job, plan: Plan, embedder: Embedder) -> Pipeline | None:
         raise UserError(f"nothing was reached, as {describe(given_up[0])}; {left}")
     if not forward:
         return None
-    costs, cores = StageCosts.from_samples(times, len(times["read"])), usable_cores()
-    on_cpu = embedder.device == "cpu"
-    machine = Machine(
-        cores,
-        shares_cores=on_cpu,
-        forward_cores=cores if on_cpu else 1,
-        gpu=embedder.device == "cuda",
-    )
-    setup = JobSetup(worker_count(recipe), recipe.batch_size, "threads")
-    return Pipeline(costs, StepTime.fit(forward), machine, setup)
+    load_s = sum(map(sum, times.values())) / len(times["read"]) / 1e9
+    cores = usable_cores()
+    model_cores = cores if embedder.device == "cpu" else 0
+    model_s = _per_image(forward, recipe.batch_size)
+    return Pace(load_s, model_s, cores, worker_count(recipe), model_cores)
 
 
 def sample_images(job: Job, plan: Plan, n: int) -> PixelArray:
@@ -77,25 +72,34 @@ def sample_images(job: Job, plan: Plan, n: int) -> PixelArray:
     return np.concatenate(images)[:n]
 
 
-def workers(measured: Pipeline) -> int:
+def workers(measured: Pace) -> int:
     """How many threads load: twice what the rate needs, so that the model has the rest; 0: all."""
-    if not measured.machine.shares_cores:
+    if not measured.model_cores:
         return 0
-    needed, most = ceil(2 * measured.costs.load_s * measured.rate()), measured.setup.workers
+    needed, most = ceil(2 * measured.load_s * measured.img_per_s()), measured.workers
     return min(most, max(needed, most // 2, 1))
 
 
-def loading_processes(measured: Pipeline, workers: int) -> int:
+def loading_processes(measured: Pace, workers: int) -> int:
     """How many processes share a job's threads: 1 to `workers`.
 
     As many as keep each process's interpreter lock free for half of the time at the expected rate:
     seconds of an image under the lock × images per second / 0.5. Slow models, slow storage and
     large images lower the rate, so that one process is enough.
     """
-    load_s = measured.costs.load_s
+    load_s = measured.load_s
     locked_s = _LOCKED_S if native.find() else _LOCKED_IN_PYTHON_S
-    locked_share = min(load_s, locked_s + _LOCKED_SHARE * load_s) * measured.rate()
+    locked_share = min(load_s, locked_s + _LOCKED_SHARE * load_s) * measured.img_per_s()
     return max(1, min(workers, ceil(locked_share / _MOST_LOCKED)))
+
+
+def _per_image(forward: list[tuple[int, float]], batch_size: int) -> float:
+    """Seconds of an image in a batch, from those of passes over 1 image and over n."""
+    (_, one_s), (n, seconds) = forward
+    if n == 1:
+        return seconds
+    each_s = min(max((seconds - one_s) / (n - 1), 0.0), seconds / n)
+    return each_s + (seconds - n * each_s) / batch_size
 
 
 def _sample(plan: Plan, batch_size: int) -> list[list[int]]:
@@ -109,7 +113,7 @@ def _sample(plan: Plan, batch_size: int) -> list[list[int]]:
 
 
 def _measure(
-    loader: Loader, embedder: Embedder
+    loader: Iterator[Batch], embedder: Embedder
 ) -> tuple[dict[str, list[int]], list[tuple[int, float]], list[Failure]]:
     """Nanoseconds of each image by stage; seconds of a forward pass over n images; failures."""
     times: dict[str, list[int]] = {name: [] for name in IMAGE_STAGES}

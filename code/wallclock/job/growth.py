@@ -45,11 +45,6 @@ class Edition(NamedTuple):
     n: int
     ids: str
 
-    @property
-    def file(self) -> str:
-        """Its file in the dataset."""
-        return _NAME.format(self.first)
-
 
 @dataclass(frozen=True)
 class Growth:
@@ -81,7 +76,8 @@ class Growth:
         new = self.edition
         if new and not came_first:
             said = json.dumps({"n": new.n, "ids": new.ids}).encode()
-            if not dataset.store.create(new.file, said) and dataset.store.read(new.file) != said:
+            name = _NAME.format(new.first)
+            if not dataset.store.create(name, said) and dataset.store.read(name) != said:
                 came_first = [new.first]
         if came_first:
             part = dataset.row_file(came_first[0])

@@ -5,20 +5,32 @@ It stands in `_dataset.json` as `identity`. A dataset that was written before a 
 """
 
 import json
+import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from importlib import metadata, util
 from typing import Any
 
+from PIL import features
+
 from wallclock.constraints import NO_VECTOR, OF_DATASET, marked
-from wallclock.errors import UserError
+from wallclock.errors import VERSION, UserError
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
 from wallclock.loader.shards import RANGE
+from wallclock.machine import libjpeg_turbo_version
 from wallclock.outside import printable
 from wallclock.recipe import ModelSpec, Recipe, by_pixels
 
 #: Fields of a recipe in older datasets; in every job they had the same value.
 _GONE = ("engine", "augment")
+_LIBRARIES = (
+    *("numpy", "pillow", "simplejpeg", "opencv-python-headless", "torch", "transformers"),
+    "pyarrow",
+)
+#: What changes no vector.
+_NO_MATTER = ("python", "pyarrow")
 
 
 def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict[str, Any]:
@@ -92,3 +104,37 @@ def _change(name: str, before: Any, now: Any) -> str:
     if len(str(before)) > 40:  # a digest says nothing
         return f"{name} changed"
     return f"{name} was {before}, is {now}"
+
+
+# --- versions: kept with a dataset, and compared when its job goes on ----------------------------
+
+
+def versions() -> dict[str, str]:
+    """By name, of Python, the libraries, and the libjpeg-turbo that is built into each decoder."""
+    found = {"python": platform.python_version(), "wallclock": VERSION}
+    for name in _LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    decoder = util.find_spec("simplejpeg._jpeg")
+    found["libjpeg-turbo in simplejpeg"] = libjpeg_turbo_version(decoder.origin if decoder else "")
+    found["libjpeg-turbo in pillow"] = features.version("libjpeg_turbo") or "unknown"
+    return found
+
+
+def described(dataset: Dataset) -> dict[str, Any]:
+    """What a dataset's description says of versions: those of now, and of the parts there are."""
+    now, earlier = versions(), [*dataset.about.get("earlier_versions", ())]
+    if changes(dataset) and dataset.about["versions"] not in earlier:
+        earlier.append(dataset.about["versions"])
+    return {"versions": now, "earlier_versions": earlier}
+
+
+def changes(dataset: Dataset) -> str:
+    """What has changed since a dataset's parts were made, in a line; empty: nothing."""
+    before, now = dataset.about.get("versions", {}), versions()
+    names = [name for name in before if name not in _NO_MATTER and before[name] != now.get(name)]
+    if not names or not dataset.committed():
+        return ""
+    was = ", ".join(f"{name} {before[name]}" for name in names)
+    has = ", ".join(f"{name} {now.get(name, 'none')}" for name in names)
+    return f"{dataset.out} has vectors of {was}; this run has {has}: vectors may differ slightly"

@@ -18,7 +18,7 @@ from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
 from wallclock.job.plan import Job, Plan, PlannedOrder
 from wallclock.job.shard import Shard, subset
-from wallclock.loader.batch import Batch, Loader
+from wallclock.loader.batch import Batch
 from wallclock.loader.iteration import open_stream
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import Place
@@ -45,8 +45,6 @@ class Tally:
     withheld: list[int] = field(default_factory=list)
     wait_s: dict[str, float] = field(default_factory=lambda: {"loader": 0.0, "sink": 0.0})
     wall_s: float = 0.0
-    #: What would make the next run faster, in words.
-    faster: str = ""
     #: CPU seconds of the main thread and of the thread that commits.
     main_cpu_s: float = 0.0
     commit_cpu_s: float = 0.0
@@ -92,7 +90,7 @@ class Run:
         loader, _ = open_stream(lambda _: job.items.read(positions), order, options, Place(0, 0), 1)
         return loader
 
-    def run(self, loader: Loader, embedder: Embedder, progress: Progress) -> Tally:
+    def run(self, loader: Iterator[Batch], embedder: Embedder, progress: Progress) -> Tally:
         """Embed and commit until all is on the disk, or the reader gave up. Raises UserError."""
         tally, began, cpu_began = self.tally, time.perf_counter(), time.thread_time()
         job, plan, n = self._job, self._plan, len(self._job.items)

@@ -18,7 +18,7 @@ from wallclock.fetch.urls import is_url, place_of
 from wallclock.job import integrity
 from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing
 from wallclock.job.growth import Growth, find_growth
-from wallclock.job.identity import check_same, check_source, identity_of
+from wallclock.job.identity import changes, check_same, check_source, described, identity_of
 from wallclock.job.items import CARRIED, Items, check_columns, describe_columns
 from wallclock.job.listing import keep, list_items
 from wallclock.job.part import ROWS, Part
@@ -27,8 +27,6 @@ from wallclock.job.run import Tally
 from wallclock.job.runner.process import ThisProcess, print_line
 from wallclock.job.settings import RANDOM, JobSettings, Resolved
 from wallclock.job.stores import at
-from wallclock.job.versions import changes, described, versions
-from wallclock.machine import SWAPPING, swapped_bytes
 from wallclock.outside import printable, text_of, without_secrets
 from wallclock.progress import format_duration, format_rate
 
@@ -55,8 +53,6 @@ class Outcome:
     tally: Tally
     #: Images per second that the estimate said; None for a job that is not estimated.
     expected: float | None = None
-    #: To and from the machine's swap while it ran.
-    swapped_bytes: int = 0
     #: A warning that is repeated at the end.
     warning: str = ""
 
@@ -92,13 +88,9 @@ class Outcome:
         if tally.fallbacks:
             notes.append(f"{tally.fallbacks:,} decoded by libjpeg-turbo or Pillow")
         rate = (tally.images + tally.n_failed) / tally.wall_s
-        limited = f"limited by the {tally.limited_by}"
-        notes += [format_rate(rate), f"{limited}; {tally.faster}" if tally.faster else limited]
+        notes += [format_rate(rate), f"limited by the {tally.limited_by}"]
         if self.expected:
             notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
-        if self.swapped_bytes >= SWAPPING:
-            swapped = f"{self.swapped_bytes / 1e6:,.0f} MB to and from swap"
-            notes.append(f"{swapped}: set fewer workers= or a smaller batch=")
         return f"{contents}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
 
 
@@ -181,7 +173,7 @@ def _run_there(
     if is_complete and not plan.missing:
         about = {**about, "settings": asdict(settings)}
     else:
-        if changed := changes(dataset, versions()):
+        if changed := changes(dataset):
             say(changed)
         job, weights, labels = runner.prepare(job, plan)
         recipe = identity_of(settings, job.recipe, job.model)["recipe"]
@@ -243,9 +235,7 @@ def _embed_missing(
 ) -> Outcome:
     dataset, empty = job.dataset, Part.empty(job.model.dim, job.items.carried)
     growth.begin(dataset, empty)
-    swapped = swapped_bytes()
     tally, expected = runner.run(job, plan) if plan.missing else (Tally(), None)
-    swapped = swapped_bytes() - swapped
     if prune:
         growth.prune(dataset, empty)
     dataset.store.remove_leftovers()  # also what other processes left meanwhile
@@ -253,7 +243,7 @@ def _embed_missing(
     counts |= {"unreached": _count_unreached(job, growth), "gone": 0 if prune else growth.n_gone}
     dataset.describe({**about, "complete": not counts["unreached"], "counts": counts})
     warning = RANDOM if job.model.weights == "random" else ""
-    return Outcome(dataset.out, counts, tally, expected, swapped, warning)
+    return Outcome(dataset.out, counts, tally, expected, warning)
 
 
 def _count_unreached(job: Job, growth: Growth) -> int:

@@ -23,7 +23,7 @@ from wallclock.constraints import build
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.job import integrity
-from wallclock.job.dataset import ABOUT, DamagedPartError, Dataset, open_existing
+from wallclock.job.dataset import ABOUT, Dataset, open_existing
 from wallclock.job.items import Items
 from wallclock.job.listing import list_items
 from wallclock.job.reference import Reference
@@ -89,7 +89,9 @@ def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
         raise UserError(f"{why}; give SRC, too: wallclock verify OUT SRC")
     limits = _limits_of(dataset)
     if damaged := [*integrity.faults(dataset, integrity.check_bytes)]:
-        return Verdict(0, 0, 1.0, 1.0, _summary(damaged))
+        left = len(damaged) - _NAMED
+        more = [f"{left:,} more parts are damaged"] if left > 0 else []
+        return Verdict(0, 0, 1.0, 1.0, (*map(str, damaged[:_NAMED]), *more))
     numbers = dataset.committed()
     ids, faults = _check_counts(dataset, numbers)
     settings = _settings_of(dataset)
@@ -158,12 +160,6 @@ def _limits_of(dataset: Dataset) -> tuple[float, float, float]:
     except (KeyError, TypeError) as error:
         why = f"{dataset.out}/{ABOUT} cannot be read: it has no {error}"
         raise UserError(why) from error
-
-
-def _summary(damaged: Sequence[DamagedPartError]) -> tuple[str, ...]:
-    first = [str(fault) for fault in damaged[:_NAMED]]
-    left = len(damaged) - _NAMED
-    return (*first, f"{left:,} more parts are damaged") if left > 0 else tuple(first)
 
 
 def _stored(

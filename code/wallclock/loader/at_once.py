@@ -16,7 +16,7 @@ import numpy.typing as npt
 from wallclock import native
 from wallclock.check import LARGE_PIXELS, Image, Inspector
 from wallclock.errors import ImageError
-from wallclock.fetch.reader import Reader
+from wallclock.fetch.sources import Reader
 from wallclock.loader.ring import Chunk
 from wallclock.orientation import UPRIGHT, oriented_size, stored_placement
 from wallclock.preprocess import Preprocess

@@ -1,8 +1,8 @@
-"""What a loader is, and what it delivers: a batch of images, and what its makers add to it."""
+"""What a loader delivers: a batch of images, and what its makers add to it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -111,24 +111,3 @@ class Batch(Generic[ImagesT]):
         images: Any = self.images
         self.images = images.pin_memory()
         return self
-
-
-class Loader(Protocol):
-    """An iterator over batches, in order; a batch is valid until the next one is requested.
-
-    `engine` names what runs; `version` its library and version, `settings` its
-    configuration. `prefetched`: batches that may be complete before they are requested, which a
-    warm-up drains. `burst`: batches that arrive together, because that many workers each make one.
-    """
-
-    engine: str
-    workers: int
-    version: str
-    settings: str
-    prefetched: int
-    burst: int
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch: ...

@@ -7,24 +7,22 @@ import os
 import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import Inspector
 from wallclock.errors import ImageError
-from wallclock.fetch.sources import SourceReader
+from wallclock.fetch.sources import Source, SourceReader
 from wallclock.loader.items import as_source
-from wallclock.loader.loading import loading_for
+from wallclock.loader.loading import Loading, loading_for
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
-from wallclock.preprocess import Preprocess, Size
+from wallclock.preprocess import Preprocess
 from wallclock.recipe import Limits
 
 if TYPE_CHECKING:
     from PIL import Image
-
-_of_thread = threading.local()
 
 
 def decode(
@@ -43,17 +41,13 @@ def decode(
         ImageError: it cannot be read, is damaged or above the limits; the message names it.
         UserError: `size` or `preprocess` is not understood.
     """
-    tools = _tools(tuple(size) if isinstance(size, list) else size, preprocess)
+    decoder = _decoder(os.getpid(), tuple(size) if isinstance(size, list) else size, preprocess)
     source = as_source(image, 0)
     try:
-        data = tools.stages.read(source)
-        info = tools.inspector(0, source.id, data)
-        pixels = np.empty((*tools.canvas, 3), np.uint8)
-        tools.stages.fill(info, data, tools.stages.as_destination(pixels))
+        return decoder(source)
     except ImageError as error:
         error.image = source.id if isinstance(source.where, str) else type(image).__name__
         raise
-    return pixels
 
 
 def loader_for(
@@ -77,31 +71,41 @@ def _load(path: str | os.PathLike[str], **geometry: Any) -> "Image.Image":
         raise OSError(str(error)) from error
 
 
-class _Tools(NamedTuple):
-    """What one thread decodes with, for one size and geometry."""
+class ImageDecoder:
+    """Reads, checks, decodes and resizes one image at a time; threads may share it.
 
-    inspector: Inspector
-    stages: InPlaceStages
-    canvas: Size
+    Raises as `in_place_stages`.
+    """
+
+    def __init__(self, loading: Loading, limits: Limits, reader: SourceReader) -> None:
+        self._loading, self._reader = loading, reader
+        self._inspect = Inspector(limits, loading.decoder, rotate=loading.geometry.rotate)
+        self._of_thread = threading.local()
+        self._stages()  # so that a library that is missing fails here, not at the first image
+
+    def __call__(self, source: Source) -> npt.NDArray[np.uint8]:
+        """A new array, uint8 (height, width, 3). Raises ImageError."""
+        stages = self._stages()
+        data = stages.read(source)
+        info = self._inspect(0, source.id, data)
+        pixels = np.empty((*self._loading.geometry.canvas, 3), np.uint8)
+        stages.fill(info, data, stages.as_destination(pixels))
+        return pixels
+
+    def _stages(self) -> InPlaceStages:
+        """This thread's own: they reuse buffers."""
+        if not hasattr(self._of_thread, "stages"):
+            self._of_thread.stages = in_place_stages(self._loading, self._reader)
+        stages: InPlaceStages = self._of_thread.stages
+        return stages
 
 
-def _tools(*geometry: Any) -> _Tools:
-    """Those of this thread: a decoder's buffers are not shared."""
-    make = getattr(_of_thread, "make", None)
-    if make is None:
-        make = _of_thread.make = lru_cache(maxsize=8)(_make_tools)
-    tools: _Tools = make(os.getpid(), *geometry)
-    return tools
+@lru_cache(maxsize=8)
+def _decoder(process: int, size: Any, preprocess: str | Preprocess) -> ImageDecoder:
+    return ImageDecoder(loading_for(size, preprocess), Limits(), _reader(process))
 
 
 @lru_cache(maxsize=1)
 def _reader(_process: int) -> SourceReader:
-    """One for all threads: it may have connections. A fork has none of its threads."""
+    """One for all: it may have connections. A fork has none of its threads."""
     return SourceReader(Limits(), fetches_ahead=False)
-
-
-def _make_tools(process: int, size: Any, preprocess: str | Preprocess) -> _Tools:
-    loading = loading_for(size, preprocess)
-    canvas, rotate = loading.geometry.canvas, loading.geometry.rotate
-    inspector = Inspector(Limits(), loading.decoder, rotate=rotate)
-    return _Tools(inspector, in_place_stages(loading, _reader(process)), canvas)

@@ -237,7 +237,7 @@ def _options(
     if output.pins:
         machine.require_cuda(output.pins)
     is_lent = output.device == "cpu" and not options.keeps_sizes
-    # One more than the consumer holds waits until its successor is loaded (`delivery.py`).
+    # One more than the consumer holds waits until its successor is loaded (`iteration.deliver`).
     return replace(options, spare=1 + (output.hold if is_lent else 0))
 
 

@@ -1,29 +1,49 @@
-"""`Images`: the iterator that `open_images` returns, and the two schedules of what comes in it."""
+"""`Images`: the iterator that `open_images` returns, and the two schedules of what comes in it.
 
+No batch comes without an image: one is held, in its buffer, until the next one with an image is
+known; failures of batches between them join it. Where ranks need as many batches as one another,
+copies take their place.
+"""
+
+import hashlib
 import os
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count, islice
 from typing import Any, Generic, TypeAlias
 
-from wallclock.errors import UserError
+from wallclock.errors import UserError, describe
 from wallclock.loader.batch import Batch, ImagesT
-from wallclock.loader.delivery import NO_BUFFER, Delivery, deliver
-from wallclock.loader.items import ListedItems
+from wallclock.loader.items import ListedItems, parse_item
 from wallclock.loader.lease import Lender
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import Order, Place
 from wallclock.loader.ring import buffers_for
-from wallclock.loader.saved import digest_of, loaded, saved
 from wallclock.loader.stream import StreamedBatches, StreamOrder
 from wallclock.loader.threads import LendingLoader
 
+#: Ids that are hashed at a time.
+_HASHED = 4096
+#: The buffer of copies.
+NO_BUFFER = -1
 #: Opens a loader of the batches from a place to an epoch; and what says, behind each, the place.
 Open: TypeAlias = Callable[[Place, int], tuple[LendingLoader, Callable[[], Place]]]
+
+
+@dataclass
+class Delivery:
+    """A batch, the number of its buffer, and the places before and behind it."""
+
+    batch: Batch[Any]
+    number: int
+    before: Place
+    behind: Place
+    is_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,7 +221,9 @@ class Images(Generic[ImagesT]):
 
     def state_dict(self) -> dict[str, Any]:
         """Which batch comes next, and of which images in which order."""
-        return saved(self._at, self._end, self.schedule.order, self.schedule.digest)
+        order, data = self.schedule.order, self.schedule.digest
+        about = {"end": self._end, "rank": order.rank, "order": order.shared(), "data": data}
+        return {**self._at._asdict(), **about}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind the last batch of a state. Raises UserError: it is of other images."""
@@ -250,3 +272,107 @@ def _abandoned(loader: LendingLoader, process: int) -> None:
         loader.stop()
         text = "an iteration over open_images was neither finished nor closed: use `with`"
         warnings.warn(text, ResourceWarning, stacklevel=2)
+
+
+# --- no batch without an image -------------------------------------------------------------------
+
+
+def deliver(
+    loaded: Iterator[Delivery], release: Callable[[int], None], repeats: bool
+) -> Iterator[Delivery]:
+    """The batches that have an image, with the failures of those that have none.
+
+    `release` takes back the buffer of a batch without an image. `repeats`: deliver as many as were
+    loaded. Raises UserError: at the end, if none had an image; an error of `loaded` comes behind
+    its batches.
+    """
+    base: Delivery | None = None
+    group: list[Delivery] = []  # it, and the batches without an image around it
+    try:
+        for now in loaded:
+            if not now.batch.ids:
+                release(now.number)
+            elif base is not None:
+                # Failures at the start of an epoch are the next batch's.
+                epoch = base.before.epoch
+                joined = [each for each in group if repeats or each.before.epoch <= epoch]
+                group = group[len(joined) :]
+                yield from _settle(base, joined, repeats)
+            base = now if now.batch.ids else base
+            group.append(now)
+    except Exception:
+        if base is not None:
+            yield from _settle(base, group, repeats)
+        raise
+    if base is not None:
+        (group[-1] if repeats else base).is_last = True
+        yield from _settle(base, group, repeats)
+    elif failures := [failure for one in group for failure in one.batch.failures]:
+        none = f"none of {len(failures):,} images could be read; the first, {describe(failures[0])}"
+        raise UserError(none)
+
+
+def _settle(base: Delivery, group: list[Delivery], repeats: bool) -> Iterator[Delivery]:
+    """One batch of a group, or one for each, of the images that `base` has."""
+    if not repeats:
+        base.batch.failures = [failure for one in group for failure in one.batch.failures]
+        base.batch.skipped = [name for one in group for name in one.batch.skipped]
+        base.behind = group[-1].behind
+        yield base
+        return
+    # A copy for each, of one that no consumer has.
+    images = deepcopy(base.batch.images) if len(group) > 1 else None
+    batch, first, n = base.batch, group[0].before, len(base.batch.ids)
+    for number, one in enumerate(group, 1):
+        if one is not base:
+            empty = one.batch
+            one.batch = replace(batch, images=deepcopy(images), repeated=n)
+            one.batch.failures, one.batch.skipped = empty.failures, empty.skipped
+            one.number = NO_BUFFER
+        if one is not group[-1]:
+            one.behind = first._replace(skip=number)
+        yield one
+
+
+# --- a saved position ----------------------------------------------------------------------------
+
+
+def loaded(state: Any, ours: Order | StreamOrder, data: str) -> tuple[Place, int]:
+    """The place and the end of a state. Raises UserError: it is of other images or settings."""
+    keys, order = {*Place._fields, "end", "rank", "order", "data"}, ours.shared()
+    if not isinstance(state, Mapping) or not keys <= {*state}:
+        raise UserError("this is no state of open_images: give what state_dict() returned")
+    there = state["order"]
+    if not isinstance(there, Mapping) or set(there) != set(order):
+        raise UserError("this state is of another kind of items: a list, or a stream")
+    differing = [name for name in order if there[name] != order[name]]
+    if differing:
+        was = ", ".join(f"{name}={there[name]!r}" for name in differing)
+        raise UserError(f"this state is of another iteration: there {was}"[:160])
+    if state["data"] != data:
+        raise UserError("this state is of other images, or of the same ones in another order")
+    at = Place(*(state[name] for name in Place._fields))
+    # Another rank has shards of its own, which are read from the first to the same batch.
+    return at if state["rank"] == ours.rank else Place(*at[:3]), state["end"]
+
+
+def digest_of(items: ListedItems | Sequence[str]) -> str:
+    """A digest of the ids in order; empty where an item would have to be loaded for its id."""
+    if isinstance(items, ListedItems):
+        if items.keeps:
+            return str(getattr(items.given, "_fingerprint", ""))
+        items = items.given
+    digest = hashlib.sha256()
+    for first in range(0, len(items), _HASHED):
+        ids = items[first : first + _HASHED]
+        if not all(isinstance(item, str) for item in ids):
+            ids = [_id_of(item, first + at) for at, item in enumerate(ids)]
+        digest.update("\0".join((*ids, "")).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:32]
+
+
+def _id_of(item: Any, position: int) -> str:
+    name, where, _ = parse_item(item)
+    if name is not None:
+        return name
+    return os.fsdecode(where) if isinstance(where, str | os.PathLike) else f"{position}"

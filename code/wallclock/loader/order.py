@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.errors import UserError
-from wallclock.fetch.reader import MOST_AHEAD
+from wallclock.fetch.sources import MOST_AHEAD
 
 
 class ClosedError(UserError):
@@ -26,9 +26,9 @@ class ClosedError(UserError):
 class Place(NamedTuple):
     """How far an iteration is: the epoch, and how many of its batches were loaded.
 
-    `skip`: of what comes of those behind them, as many were delivered (`delivery.py`). Of tars and
-    tables, where this rank reads on: so many `items` of the epoch lie before the `row` of the
-    `shard`, and are in these batches.
+    `skip`: of what comes of those behind them, as many were delivered. Of tars and tables, where
+    this rank reads on: so many `items` of the epoch lie before the `row` of the `shard`, and are in
+    these batches.
     """
 
     epoch: int

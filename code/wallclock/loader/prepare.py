@@ -13,7 +13,7 @@ import numpy.typing as npt
 from wallclock import native
 from wallclock.check import LARGE_PIXELS, Image
 from wallclock.errors import Unavailable, image_errors
-from wallclock.fetch.reader import Reader
+from wallclock.fetch.sources import Reader
 from wallclock.loader.at_once import AtOnce, Ways
 from wallclock.loader.loading import ChooseScale, Loading
 from wallclock.loader.resizing import KeepShape, PlaceImage

@@ -46,8 +46,6 @@ class ForkedLoader(LendingLoader):
     Iterating raises whatever a process raised; UserError: one was killed.
     """
 
-    version = "wallclock threads, processes"
-
     def __init__(
         self,
         open_threads: Callable[[Sequence[Sequence[int]], int, Buffers, Any], ThreadLoader],
@@ -68,8 +66,7 @@ class ForkedLoader(LendingLoader):
         self._one_large = self._context.Lock()
         self._children: list[tuple[Connection, ForkProcess]] = []
         self._next = 0
-        self.workers, self.prefetched = workers, processes * _WAITING
-        self.settings = f"{workers} threads in {processes} processes"
+        self.workers = workers
 
     def __enter__(self) -> Self:
         if multiprocessing.current_process().daemon:

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from wallclock.errors import ImageError, image_errors
 from wallclock.fetch.folder import EXTENSIONS, id_of, is_image_name
-from wallclock.fetch.reader import failure
+from wallclock.fetch.sources import failure
 from wallclock.loader.items import Record
 from wallclock.outside import printable
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from wallclock.check import LARGE_PIXELS, Inspector
 from wallclock.errors import ImageError
-from wallclock.fetch.reader import Reader
+from wallclock.fetch.sources import Reader
 from wallclock.loader.at_once import Left, Result, Times
-from wallclock.loader.batch import Batch, Extras, Loader, Marks
+from wallclock.loader.batch import Batch, Extras, Marks
 from wallclock.loader.items import Record
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.loading import Loading
@@ -89,11 +89,9 @@ class Buffers:
         return memory.numpy().view(self.dtype).reshape(shape)
 
 
-class LendingLoader(Loader):
+class LendingLoader(Iterator[Batch]):
     """A context manager that lends its buffers (`take`); iterating gives each back for the next."""
 
-    engine = "threads"
-    burst = 1
     _current: int | None = None
 
     def __enter__(self) -> Self:
@@ -138,8 +136,6 @@ class ThreadLoader(LendingLoader):
     large picture is decoded. Iterating raises whatever a worker raised.
     """
 
-    version = "wallclock threads"
-
     def __init__(
         self,
         feed: Feed,
@@ -183,11 +179,6 @@ class ThreadLoader(LendingLoader):
             for number, stages_of_thread in enumerate(stages)
         ]
         self.workers = len(self._workers)
-        self.prefetched = len(self._ring.buffers)
-        labels, dtype = self._labels, self._ring.buffers[0].dtype
-        how = labels["interpolation" if labels["preprocess"] == "squash" else "preprocess"]
-        tools = f"{labels['decoder']}, {labels['resizer']} {how}"
-        self.settings = f"{self.workers} threads; {tools}, {dtype}"
 
     def __enter__(self) -> Self:
         try:

@@ -7,13 +7,12 @@ intervals by `intervals.gain`, and both recommend what `Gain.is_recommended` say
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, log2
+from math import log2
 from typing import Self
 
 from wallclock.clock import LOADING_STAGES
-from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.intervals import Gain, gain, reach
-from wallclock.predict.model import Pipeline
+from wallclock.predict.pace import Pace
 from wallclock.predict.pictures import (
     Bound,
     Decoded,
@@ -93,23 +92,18 @@ class Job:
         return replace(self, seconds=changed)
 
     def img_per_s(self) -> float:
-        """The pipeline model's rate, without streams; infinite where nothing but waits costs."""
-        if self.load_s + self.of("h2d", "model", "main") <= 0:
-            return inf
-        costs = StageCosts(
-            **{f"{part}_s": self.of(part) for part in ("read", "decode", "resize", "normalize")},
-            assemble_s=self.of("assemble", "transform", "other"),
-            h2d_s=self.of("h2d"),
-            serialize_s=self.of("main"),
-            wait_s=self.of("wait"),
-        )
-        machine = Machine(
-            self.cores, shares_cores=self.model_cores > 0, forward_cores=max(1, self.model_cores)
-        )
-        setup = JobSetup(self.workers, max(1, self.batch_size), self.engine)
-        transfer = BatchTransfer(worker=StepTime(per_image_s=self.of("send")))
-        step = StepTime(per_image_s=self.of("model"))
-        return Pipeline(costs, step, machine, setup, transfer).rate()
+        """The rate; infinite where nothing but waits costs."""
+        return Pace(
+            self.load_s,
+            self.of("model"),
+            self.cores,
+            0 if self.engine == "serial" else self.workers,
+            self.model_cores,
+            self.of("wait"),
+            self.of("send") if self.engine == "dataloader" else 0.0,
+            self.of("h2d"),
+            self.of("main"),
+        ).img_per_s()
 
 
 @dataclass(frozen=True)

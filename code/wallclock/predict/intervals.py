@@ -7,10 +7,8 @@ within them. A test compares the two. They are of one kind of machine, with two 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, hypot, log, log1p
+from math import exp, hypot, isfinite, log, log1p
 from statistics import median
-
-from wallclock.predict.costs import check
 
 #: Nine of ten predicted rates were within this factor of the measured one, less 1.
 RATE_ERROR = 0.17
@@ -25,8 +23,8 @@ def reach(*parts: float) -> float:
 
     The logarithms of factors add up like independent errors, by the root of their squares' sum.
     """
-    for part in parts:
-        check("relative error", part)
+    if not all(isfinite(part) and part >= 0 for part in parts):
+        raise ValueError(f"relative errors {parts}: give finite numbers of at least 0")
     return exp(hypot(*(log1p(part) for part in parts)))
 
 

@@ -22,7 +22,7 @@ from wallclock.fetch.retries import (
     status_error,
 )
 from wallclock.fetch.transfers import Transfers
-from wallclock.service.module import ItemError
+from wallclock.service.interface import ItemError
 from wallclock.service.settings import ServiceSettings
 
 T = TypeVar("T")

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wallclock.fetch.retries import backoff_s
-from wallclock.service.leases import Lease, Leases, Message
-from wallclock.service.limits import Bound
+from wallclock.service.interface import ItemError, Request
+from wallclock.service.leases import Bound, Lease, Leases, Message
 from wallclock.service.logs import event
 from wallclock.service.metrics import Metrics
-from wallclock.service.module import ItemError, Request
 from wallclock.service.settings import ServiceSettings
 from wallclock.service.sqs import TEN, Grouped, Queue, QueueError, QueueRefusal
 

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 #: Messages are extended when this share of the visibility timeout has passed.
 _EXTENDED_AFTER = 1 / 3
+#: Seconds of a rate.
+_WINDOW_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +139,41 @@ class Leases:
     def all(self) -> list[Lease]:
         """All of them."""
         return list(self._held.values())
+
+
+class Bound:
+    """How many messages may be held: as many as one visibility timeout suffices for.
+
+    `rate`: messages per second, the mean of the last windows, each half as heavy as the next one.
+    `least`: one batch and all connections. Without a bound a service pulls messages that it cannot
+    finish in time, and "hopelessly processes the same message over and over" (R. Moarref, "Simple
+    Ways to Save Big in Computer Vision Inference", 2020). Heartbeats extend what is held, so it is
+    the second line of defence; it also keeps messages free for other processes, and bounds the
+    work that a kill repeats.
+    """
+
+    def __init__(
+        self,
+        visibility_s: float,
+        least: int,
+        most: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._visibility_s = visibility_s
+        self._least, self._most = least, most
+        self._clock, self._since_s = clock, clock()
+        self._n = 0
+        self.rate = 0.0
+
+    def finished(self) -> None:
+        """One message has left: its result was delivered, or it has failed."""
+        self._n += 1
+        span_s = self._clock() - self._since_s
+        if span_s >= _WINDOW_S:
+            rate = self._n / span_s
+            self.rate = (self.rate + rate) / 2 if self.rate else rate
+            self._n, self._since_s = 0, self._clock()
+
+    def __call__(self) -> int:
+        """Messages that may be held now."""
+        return min(max(int(self._visibility_s * self.rate), self._least), self._most)

@@ -1,7 +1,6 @@
 """Modules of the service's own: pixels by the fast path, and vectors as `wallclock embed` makes."""
 
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -10,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock import checkpoint
-from wallclock.check import Inspector
 from wallclock.constraints import Help, Range, build, check
-from wallclock.fetch.sources import SourceReader
+from wallclock.fetch.sources import Source, SourceReader
 from wallclock.infer.finite import not_finite, rows_not_finite
 from wallclock.infer.runtime import open_announced, open_fastest
 from wallclock.job.settings import (
@@ -26,11 +24,11 @@ from wallclock.job.settings import (
     Runtime,
     Weights,
 )
+from wallclock.loader.decoding import ImageDecoder
 from wallclock.loader.loading import Loading
-from wallclock.loader.prepare import InPlaceStages, in_place_stages
 from wallclock.recipe import FAST, Limits
+from wallclock.service.interface import Module, Request
 from wallclock.service.logs import event
-from wallclock.service.module import Module, Request
 
 _Side = Annotated[int, Range(1, 4096)]
 _MaxPixels = Annotated[int, Help("pixels above which an image is refused by its header")]
@@ -59,28 +57,12 @@ class Pixels(Module):
     ) -> None:
         limits = build(Limits, {"max_pixels": max_pixels}, "")
         recipe = replace(FAST, preprocess=preprocess)
-        self._loading = Loading.of(recipe, check(_Side, size, "size"))
-        geometry = self._loading.geometry
-        self._canvas = geometry.canvas
-        self._reader = SourceReader(limits, fetches_ahead=False)
-        self._inspect = Inspector(limits, FAST.decoder, rotate=geometry.rotate)
-        self._of_thread = threading.local()
-        self._stages()  # so that a library that is missing fails here, not at the first image
+        loading = Loading.of(recipe, check(_Side, size, "size"))
+        self._decode = ImageDecoder(loading, limits, SourceReader(limits, fetches_ahead=False))
 
     def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
         """Uint8 (h, w, 3). Raises ImageError: damaged, over a limit, or no image."""
-        stages = self._stages()
-        info = self._inspect(0, request.id, image)
-        resized = np.empty((*self._canvas, 3), np.uint8)
-        stages.fill(info, image, stages.as_destination(resized))
-        return resized
-
-    def _stages(self) -> InPlaceStages:
-        """This thread's own: they reuse buffers."""
-        if not hasattr(self._of_thread, "stages"):
-            self._of_thread.stages = in_place_stages(self._loading, self._reader)
-        stages: InPlaceStages = self._of_thread.stages
-        return stages
+        return self._decode(Source(request.id, image))
 
 
 class Embedding(Pixels):

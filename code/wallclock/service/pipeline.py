@@ -25,9 +25,9 @@ from wallclock.service.batching import BatchPolicy
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.client import Downloader
 from wallclock.service.intake import NO_ARRAY, Intake, Item
+from wallclock.service.interface import ItemError, Module, takes_parameters
 from wallclock.service.logs import event
 from wallclock.service.metrics import BUFFERS, Metrics
-from wallclock.service.module import ItemError, Module, takes_parameters
 from wallclock.service.settings import ServiceSettings
 from wallclock.stages.decode.native import fallbacks
 

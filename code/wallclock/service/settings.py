@@ -15,7 +15,7 @@ from wallclock.options import Parser
 from wallclock.recipe import Positive
 
 if TYPE_CHECKING:
-    from wallclock.service.module import Module
+    from wallclock.service.interface import Module
 
 _Tasks = Annotated[int, Range(1, 10_000)]
 _Seconds = Annotated[float, Range(0, 43_200)]
@@ -129,7 +129,8 @@ def read(words: Sequence[str]) -> tuple[str, ServiceSettings, "Callable[[], Modu
 
 def find_module(name: str) -> "type[Module]":
     """The class that `package.module:Class` names. Raises UsageError: there is none."""
-    base: type[Module] = import_extra("wallclock.service.module", "wallclock serve", "queue").Module
+    home = import_extra("wallclock.service.interface", "wallclock serve", "queue")
+    base: type[Module] = home.Module
     path, _, attribute = name.partition(":")
     try:
         module = getattr(import_module(path), attribute)
@@ -137,7 +138,7 @@ def find_module(name: str) -> "type[Module]":
         why = first_line(error)
         raise UsageError(f"module={name}: {why}; give package.module:Class") from error
     if not (isinstance(module, type) and issubclass(module, base)):
-        raise UsageError(f"module={name}: derive it from wallclock.service.module.Module")
+        raise UsageError(f"module={name}: derive it from wallclock.service.Module")
     return module
 
 

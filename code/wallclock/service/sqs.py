@@ -25,9 +25,9 @@ from botocore.credentials import Credentials
 
 from wallclock.errors import UsageError, UserError, first_line
 from wallclock.fetch.retries import is_transient
+from wallclock.service.interface import ItemError
 from wallclock.service.leases import Message
 from wallclock.service.logs import event
-from wallclock.service.module import ItemError
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from wallclock.errors import UserError
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.client import Downloader
 from wallclock.service.intake import Intake
-from wallclock.service.limits import Bound
+from wallclock.service.interface import Module
+from wallclock.service.leases import Bound
 from wallclock.service.logs import event, set_up
 from wallclock.service.metrics import Metrics
-from wallclock.service.module import Module
 from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import ServiceSettings, read
 from wallclock.service.sqs import TEN, Queue, QueueRefusal

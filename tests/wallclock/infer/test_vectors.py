@@ -213,7 +213,9 @@ def test_a_message_fails_alone(tmp_path: Path) -> None:
     module = Embedding(model=str(tmp_path), device="cpu")
     embedder = module._embedder
     assert embedder is not None
-    images = np.random.default_rng(0).integers(0, 255, (3, *module._canvas, 3), np.uint8)
+    images = np.random.default_rng(0).integers(
+        0, 255, (3, *module._decode._loading.geometry.canvas, 3), np.uint8
+    )
     right = embedder.embed(images)
     factors = np.array([[1], [np.nan], [1]], np.float32)
     module._embedder = replace(embedder, d2h=lambda result: embedder.d2h(result) * factors)

@@ -23,10 +23,10 @@ from wallclock.errors import ImageError, SourceError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.network import open_embedder
 from wallclock.job import Outcome, embed
+from wallclock.job.identity import versions
 from wallclock.job.run import Tally
 from wallclock.job.runner import cluster, node
 from wallclock.job.stores.folder import Folder
-from wallclock.job.versions import versions
 
 # --- one shard at a time, in any order, by any process ------------------------------------------
 

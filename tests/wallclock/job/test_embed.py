@@ -22,7 +22,7 @@ from wallclock.errors import UserError
 from wallclock.files import sha256_file
 from wallclock.infer.inference import HostInference
 from wallclock.job import dataset as datasets
-from wallclock.job import embed, estimate, start
+from wallclock.job import embed, estimate
 from wallclock.job.dataset import open_existing
 from wallclock.job.plan import Plan, parts_of
 from wallclock.job.stores.folder import Folder
@@ -217,17 +217,10 @@ def test_the_estimate_is_of_what_limits(
     outcome = run(service_ms=80, console=console)
     line = console.file.getvalue()  # type: ignore[attr-defined]
     assert "41 images to read" in line
-    limited = r"limited by the accelerator \(the loader alone: [\d,]+ images/s\); 0 MB of vectors"
+    limited = r"limited by the model \(the loader alone: [\d,]+ images/s\); 0 MB of vectors"
     assert re.search(f"images/s, {limited}", line)
     assert 30 < outcome.expected < 50
     assert "of the estimated rate" in str(outcome)
-
-
-def test_a_machine_that_swaps_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter([1_000_000_000, 1_250_000_000])
-    monkeypatch.setattr(start, "swapped_bytes", lambda: next(readings))
-    outcome = run()
-    assert "250 MB to and from swap: set fewer workers= or a smaller batch=" in str(outcome)
 
 
 def test_the_estimates_sample_is_from_everywhere_in_what_is_to_be_read() -> None:

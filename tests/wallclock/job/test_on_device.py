@@ -15,7 +15,7 @@ from tests.wallclock.job.conftest import Content, content
 from wallclock.infer.inference import CudaInference, HostInference, open_inference
 from wallclock.job import embed, estimate
 from wallclock.job.dataset import open_existing
-from wallclock.predict.model import Pipeline
+from wallclock.predict.pace import Pace
 from wallclock.summary import cosine
 
 Run = Callable[..., Any]
@@ -61,19 +61,19 @@ def test_the_mock_beside_a_gpu(
         assert written == reference
 
 
-def test_a_mocks_estimate_has_no_gpu_in_it(
+def test_a_mock_takes_no_core_of_the_loaders(
     device: Device, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimate, "LEAST", 1)
-    made: list[Pipeline] = []
+    made: list[Pace] = []
 
-    def note(*parts: Any) -> Pipeline:
-        made.append(Pipeline(*parts))
+    def note(*parts: Any) -> Pace:
+        made.append(Pace(*parts))
         return made[-1]
 
-    monkeypatch.setattr("wallclock.job.estimate.Pipeline", note)
+    monkeypatch.setattr("wallclock.job.estimate.Pace", note)
     run(device="cuda", console=Console(file=io.StringIO()))
-    assert [(job.machine.gpu, job.machine.shares_cores) for job in made] == [(False, False)]
+    assert [job.model_cores for job in made] == [0]
 
 
 def test_vectors_are_the_hosts(

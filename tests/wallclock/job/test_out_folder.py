@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.wallclock.job.conftest import QUICK
 from wallclock.errors import UserError
-from wallclock.job import embed, versions
+from wallclock.job import embed, identity
 from wallclock.job.verify import verify
 
 Run = Callable[..., Any]
@@ -78,14 +78,13 @@ def test_a_job_goes_on_with_other_versions(
 
     def run(**changed: str) -> str:
         with monkeypatch.context() as patch, (tmp_path / "said").open("w+") as said:
-            found = versions.versions() | changed
-            patch.setattr(versions, "versions", lambda: found)
-            patch.setattr("wallclock.job.start.versions", lambda: found)
+            found = identity.versions() | changed
+            patch.setattr(identity, "versions", lambda: found)
             embed(images, out, console=Console(file=said, width=400), **QUICK)
             said.seek(0)
             return "".join(line for line in said if "this run has" in line)
 
-    now = versions.versions()
+    now = identity.versions()
     assert {"torch", "simplejpeg", "pillow", "libjpeg-turbo in simplejpeg"} <= {*now}
     assert all(number[0].isdecimal() for number in now.values())
     assert not run(torch="1.0", pyarrow="1.0")

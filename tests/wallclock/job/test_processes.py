@@ -15,8 +15,7 @@ from wallclock import native
 from wallclock.job import embed
 from wallclock.job.estimate import loading_processes
 from wallclock.job.runner.process import processes_for
-from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline
+from wallclock.predict.pace import Pace
 from wallclock.recipe import FAST
 
 Run = Callable[..., Any]
@@ -47,11 +46,8 @@ def test_a_job_says_what_nobody_asked_for(
     assert ("wallclock: 2 processes load the images\n" in said.getvalue()) == (given == 0)
 
 
-def pipeline(load_ms: float, cores: int, forward_ms: float) -> Pipeline:
-    setup = JobSetup(cores, 64, "threads")
-    return Pipeline(
-        StageCosts(decode_s=load_ms / 1e3), StepTime(0, forward_ms / 1e3), Machine(cores), setup
-    )
+def pace(load_ms: float, cores: int, forward_ms: float) -> Pace:
+    return Pace(load_ms / 1e3, forward_ms / 1e3, cores, workers=cores)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +74,7 @@ def test_processes_follow_from_the_time_under_the_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native, "find", lambda: object() if compiled else None)
-    assert loading_processes(pipeline(load_ms, cores, forward_ms or 1e-6), cores) == expected
+    assert loading_processes(pace(load_ms, cores, forward_ms or 1e-6), cores) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,5 +85,5 @@ def test_a_setting_and_a_gpu_come_first(
 ) -> None:
     monkeypatch.setattr(native, "find", lambda: None)
     job: Any = SimpleNamespace(recipe=replace(FAST, workers=6, device=device))
-    assert processes_for(given, job, pipeline(0.3, 6, 1e-6)) == expected
+    assert processes_for(given, job, pace(0.3, 6, 1e-6)) == expected
     assert processes_for(given, job, None) == (given or 1)

@@ -15,7 +15,7 @@ from tests.wallclock.fetch.resolving import resolving
 from wallclock.fetch.addresses import is_public
 from wallclock.service import client as client_module
 from wallclock.service.client import Downloader
-from wallclock.service.module import ItemError
+from wallclock.service.interface import ItemError
 from wallclock.service.settings import ServiceSettings
 
 NOT_PUBLIC = "the host's address is not public (allow_private=true allows it)"

@@ -22,7 +22,7 @@ from wallclock.service.callbacks import (
     signed_url,
     verify_signature,
 )
-from wallclock.service.module import ItemError
+from wallclock.service.interface import ItemError
 from wallclock.service.settings import ServiceSettings
 
 BODY = b'{"id":"1","result":[0.5]}'

@@ -15,7 +15,7 @@ from harness.testbed.serving import Handler, listening, send_parts
 from tests.wallclock.fetch.authority import Authority
 from wallclock.fetch import transfers
 from wallclock.service.client import Downloader
-from wallclock.service.module import ItemError
+from wallclock.service.interface import ItemError
 from wallclock.service.settings import ServiceSettings
 
 IMAGE = bytes(range(250)) * 4

@@ -12,7 +12,7 @@ from PIL import Image
 from examples.service_plain import AverageColour
 from tests import making
 from wallclock.errors import ImageError
-from wallclock.service.module import Module, Request
+from wallclock.service.interface import Module, Request
 
 REQUEST = Request("1", "http://example.org/a.jpg", "http://example.org/done")
 

@@ -15,7 +15,7 @@ from tests.wallclock.service.toy import POISON
 from wallclock.service import pipeline
 from wallclock.service.callbacks import SECRET, SIGNATURE, verify_signature
 from wallclock.service.intake import Item
-from wallclock.service.module import ItemError
+from wallclock.service.interface import ItemError
 
 NOTIFY = "notify_failures=true"
 

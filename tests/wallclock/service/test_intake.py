@@ -8,10 +8,9 @@ import pytest
 
 from wallclock.service import intake
 from wallclock.service.intake import Intake, Item
-from wallclock.service.leases import Message
-from wallclock.service.limits import Bound
+from wallclock.service.interface import ItemError
+from wallclock.service.leases import Bound, Message
 from wallclock.service.metrics import Metrics
-from wallclock.service.module import ItemError
 from wallclock.service.settings import ServiceSettings
 from wallclock.service.sqs import Queue, QueueError
 

@@ -9,8 +9,8 @@ import pytest
 from tests.wallclock.service.test_intake import BODY, Case
 from wallclock.service import intake
 from wallclock.service.intake import Item
+from wallclock.service.interface import ItemError
 from wallclock.service.leases import Message
-from wallclock.service.module import ItemError
 from wallclock.service.sqs import QueueRefusal
 
 

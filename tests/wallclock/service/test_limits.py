@@ -2,7 +2,7 @@
 
 import pytest
 
-from wallclock.service.limits import Bound, max_queue_size
+from wallclock.service.leases import Bound
 
 
 class Clock:
@@ -17,10 +17,6 @@ def finish(bound: Bound, clock: Clock, n: int, seconds: float) -> None:
     for _ in range(n):
         clock.now += seconds / n
         bound.finished()
-
-
-def test_bound_of_s3() -> None:
-    assert max_queue_size(30, 28) == 280  # GumGum: their service at its best, queues of 300
 
 
 @pytest.mark.parametrize(

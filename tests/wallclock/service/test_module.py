@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from wallclock.__main__ import main
 from wallclock.constraints import Help, Setting
 from wallclock.errors import UserError
-from wallclock.service.module import ItemError, Module, Request, takes_parameters
+from wallclock.service.interface import ItemError, Module, Request, takes_parameters
 from wallclock.service.settings import describe_module, read
 
 
@@ -101,7 +101,7 @@ def test_settings_of_a_command_and_a_module() -> None:
         (["batch=0"], "batch=0: give a whole number from 1 to 65536"),
         (["ports=http"], "ports=http: give numbers, as in 80,443"),
         (["module=nowhere:It"], "module=nowhere:It: No module named 'nowhere'; give package"),
-        (["module=json:loads"], "derive it from wallclock.service.module.Module"),
+        (["module=json:loads"], "derive it from wallclock.service.Module"),
         (["module=json"], "give package.module:Class"),
     ],
 )

@@ -14,7 +14,7 @@ from tests.families import FAMILIES
 from wallclock.errors import ImageError, UserError
 from wallclock.job import embed
 from wallclock.job.dataset import open_existing
-from wallclock.service.module import Request
+from wallclock.service.interface import Request
 from wallclock.service.modules import Embedding, Pixels
 from wallclock.summary import cosine
 

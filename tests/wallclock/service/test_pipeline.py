@@ -18,8 +18,8 @@ from wallclock import native
 from wallclock.errors import ImageError
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.client import Downloader
+from wallclock.service.interface import ItemError, Module, Request
 from wallclock.service.leases import Message
-from wallclock.service.module import ItemError, Module, Request
 from wallclock.service.modules import Embedding
 from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import ServiceSettings

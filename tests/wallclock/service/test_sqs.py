@@ -16,8 +16,8 @@ from harness.testbed.api import ACCOUNT
 from harness.testbed.serving import listening
 from harness.testbed.sqs import SqsServer
 from wallclock.errors import UserError
+from wallclock.service.interface import ItemError
 from wallclock.service.leases import Message
-from wallclock.service.module import ItemError
 from wallclock.service.sqs import Grouped, Queue, QueueError, QueueRefusal
 
 POLICY = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead", "maxReceiveCount": 3}

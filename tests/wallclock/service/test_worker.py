@@ -14,7 +14,7 @@ from tests.wallclock.service.toy import POISON, Toy
 from wallclock.service import pipeline
 from wallclock.service.batching import BatchPolicy
 from wallclock.service.client import Downloader
-from wallclock.service.module import ItemError, Request
+from wallclock.service.interface import ItemError, Request
 
 
 def test_failed_image_is_freed_without_a_collection(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from wallclock.errors import ImageError
-from wallclock.service.module import Module, Request
+from wallclock.service.interface import Module, Request
 
 POISON = 66
 

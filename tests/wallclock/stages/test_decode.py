@@ -95,7 +95,7 @@ def test_odd_files_that_decode(torture: list[tuple[Path, str]], decoders: Decode
             data = path.read_bytes()
             header = validate(data, Limits())
             plain = header.format == "jpeg" and header.components < 4
-            pixels = agree(data, decoders) if plain else decode.decode_other(data)
+            pixels = agree(data, decoders) if plain else decode.make_other("pil")(data)
             assert pixels.shape == (header.height, header.width, 3), path.name
 
 
@@ -186,7 +186,7 @@ POLICY = {
 
 @pytest.mark.parametrize("name", POLICY)
 def test_the_policy_is_pillows(name: str) -> None:
-    pixels = decode.decode_other(POLICY[name])
+    pixels = decode.make_other("pil")(POLICY[name])
     np.testing.assert_array_equal(pixels, converted(POLICY[name]))
 
 
@@ -219,7 +219,7 @@ def test_a_still_webp_is_pillows_whoever_decodes_it(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(decode.pil, "decode_in_place", decode_in_place)
     for data in WEBPS:
-        np.testing.assert_array_equal(decode.decode_other(data), converted(data))
+        np.testing.assert_array_equal(decode.make_other("pil")(data), converted(data))
     assert not calls
     assert webp.label()["webp"].startswith("opencv 4.")
     with open_images([WEBPS[0]]) as batches:
@@ -227,7 +227,7 @@ def test_a_still_webp_is_pillows_whoever_decodes_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(webp, "opencv", cache(lambda: None))
     assert webp.label() == {}
     for data in WEBPS:
-        np.testing.assert_array_equal(decode.decode_other(data), converted(data))
+        np.testing.assert_array_equal(decode.make_other("pil")(data), converted(data))
     assert len(calls) == len(WEBPS)
     assert webp.label() == {"webp": "pil"}
 
@@ -262,7 +262,7 @@ def test_of_16_bit_grey_the_high_byte_counts(kind: str) -> None:
     """Where Pillow clips: the one exception."""
     ramp = np.linspace(0, 65_535, 48 * 64).astype(np.uint16).reshape(48, 64)
     data = making.encode(ramp, kind)  # type: ignore[arg-type]
-    pixels = decode.decode_other(data)
+    pixels = decode.make_other("pil")(data)
     np.testing.assert_array_equal(pixels, (ramp >> 8).astype(np.uint8)[..., None].repeat(3, 2))
     assert (converted(data) == 255).mean() > 0.9
 
@@ -271,7 +271,7 @@ def test_of_16_bit_grey_the_high_byte_counts(kind: str) -> None:
 def test_a_tiff_of_no_stated_range_is_refused(kind: type) -> None:
     data = tiff(Image.fromarray(np.arange(96, dtype=kind).reshape(8, 12)))
     with pytest.raises(ImageError, match="convert it to 8 or 16 bits a sample"):
-        decode.decode_other(data)
+        decode.make_other("pil")(data)
 
 
 def test_white_as_zero_in_16_bits_is_refused() -> None:
@@ -280,7 +280,7 @@ def test_white_as_zero_in_16_bits_is_refused() -> None:
     at = data.index(struct.pack("<HHI", 262, 3, 1)) + 8
     assert data[at] == 1
     with pytest.raises(ImageError, match="inverted"):
-        decode.decode_other(data[:at] + b"\0" + data[at + 1 :])
+        decode.make_other("pil")(data[:at] + b"\0" + data[at + 1 :])
 
 
 def test_missing_libturbojpeg_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,11 @@ from importlib import import_module
 
 from harness import peers
 from harness.corpora.manifest import Manifest
+from harness.engines.loader import Loader
 from harness.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader
 from harness.spec import Recipe
 from wallclock.errors import check_name
-from wallclock.loader.batch import Batch, Loader
+from wallclock.loader.batch import Batch
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec
 

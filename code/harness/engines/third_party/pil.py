@@ -11,7 +11,8 @@ import numpy as np
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
 from wallclock.recipe import Limits
-from wallclock.stages.decode import PixelArray, admit_pixels
+from wallclock.stages.decode import PixelArray
+from wallclock.stages.decode.pil import admit_pixels
 
 #: Blocks of 16 MiB that Pillow keeps: an original of 5 MP takes two, converted or not.
 _BLOCKS = 8

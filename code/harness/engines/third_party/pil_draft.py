@@ -13,7 +13,8 @@ import numpy as np
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
 from wallclock.recipe import Limits
-from wallclock.stages.decode import PixelArray, admit_pixels
+from wallclock.stages.decode import PixelArray
+from wallclock.stages.decode.pil import admit_pixels
 
 _THUMBNAIL_GAP = 2.0
 

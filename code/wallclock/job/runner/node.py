@@ -13,10 +13,11 @@ from wallclock.clock import collect_rarely
 from wallclock.errors import ImageError, NotReachedError, UserError, first_line, image_errors
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.network import Embedder, open_embedder
+from wallclock.job.identity import versions
 from wallclock.job.plan import Job
 from wallclock.job.run import Run, Tally
-from wallclock.job.versions import versions
-from wallclock.stages import forward
+from wallclock.preprocess import preprocess_of
+from wallclock.stages.forward.networks import digest_of, load_network
 
 #: A file of the driver in OUT while it has nodes.
 MARKER = ".cluster"
@@ -105,8 +106,8 @@ def view_of_driver(job: Job) -> View:
         raise UserError(f"this machine can read no image of SRC, {why}; a cluster's driver must")
     weights = "none"
     if job.model.weights != "none":
-        recipe = replace(job.recipe, device="cpu", compile="none")
-        weights = forward.prepare(job.model, recipe, None, Path()).weights_digest
+        canvas = preprocess_of(job.recipe, job.model.input_px).canvas
+        weights = digest_of(load_network(job.model, canvas))
     return View(versions(), _code_digest(), images, weights=weights)
 
 

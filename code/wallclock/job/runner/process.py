@@ -10,18 +10,19 @@ import numpy as np
 from rich.console import Console
 
 from wallclock.errors import UserError
-from wallclock.infer.runtime import gain_of_bf16, open_announced, open_fastest
+from wallclock.infer.runtime import open_announced, open_fastest
 from wallclock.job import estimate
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Progress, Run, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.loader.threads import worker_count
 from wallclock.outside import printable
-from wallclock.predict.model import Pipeline, Prediction
+from wallclock.predict.intervals import RATE_ERROR
+from wallclock.predict.pace import Pace
 from wallclock.progress import CorpusProgress, bars, format_duration, format_rate, waiting
 
-#: Images that check a converted network, and that bf16 is timed with; how much faster is offered.
-_CHECKED, _TIMED, _WORTH = 8, 32, 1.1
+#: Images that check a converted network.
+_CHECKED = 8
 
 
 class ThisProcess:
@@ -55,10 +56,9 @@ class ThisProcess:
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
         """Embed and commit; what was done, and the images per second that the estimate said."""
         measured = estimate.estimate(job, plan, self._embedder)
-        expected = measured.predict() if measured else None
-        if expected:
+        if measured:
             vector = job.model.dim * np.dtype(np.float32).itemsize
-            print_line(self._console, _planned(plan, expected, vector))
+            print_line(self._console, _planned(plan, measured, vector))
         processes = processes_for(self._settings.processes, job, measured)
         if processes > 1 and job.items.stream:
             raise UserError(f"processes={processes}: tables and packed tars need processes=1")
@@ -69,24 +69,10 @@ class ThisProcess:
         run = Run(job, plan, processes)
         with run.loader() as loader, show_progress(self._console) as show:
             tally = run.run(loader, self._embedder, show)
-        if measured and tally.limited_by == "forward":
-            tally.faster = self._offer(job, plan, tally)
-        return tally, expected.img_per_s if expected else None
-
-    def _offer(self, job: Job, plan: Plan, tally: Tally) -> str:
-        """What bf16 would bring, measured on some of the images; empty: nothing."""
-        images = estimate.sample_images(job, plan, _TIMED)
-        gain, cosine = gain_of_bf16(self._embedder, job.recipe, job.model, images) or (1.0, 1.0)
-        forward_s = tally.wall_s - sum(tally.wait_s.values())
-        would_s = tally.wall_s - forward_s * (1 - 1 / gain)
-        if would_s > tally.wall_s / _WORTH:
-            return ""
-        takes = f"{format_duration(would_s)} instead of {format_duration(tally.wall_s)}"
-        similar = f"cosine {cosine:.5f} on {len(images)} of your images"
-        return f"dtype=bf16 in a new OUT would take {takes} ({similar})"
+        return tally, measured.img_per_s() if measured else None
 
 
-def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
+def processes_for(given: int, job: Job, measured: Pace | None) -> int:
     """How many processes load; 0 given: as many as the rate needs, on a GPU one."""
     # With CUDA started, a fork would copy a context.
     if given or measured is None or job.recipe.device != "cpu" or sys.platform != "linux":
@@ -100,19 +86,20 @@ def print_line(console: Console, line: str) -> None:
     console.print(f"wallclock: {shown}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _planned(plan: Plan, expected: Prediction, vector: int) -> str:
+def _planned(plan: Plan, measured: Pace, vector: int) -> str:
     """What a job will take; `vector`: bytes of one."""
     n = plan.size(*plan.missing)
-    seconds = [n / rate for rate in (expected.high, expected.low)]
-    durations = [format_duration(max(duration_s, 1)) for duration_s in seconds]
+    seconds = n / measured.img_per_s()
+    ends = seconds / (1 + RATE_ERROR), seconds * (1 + RATE_ERROR)
+    durations = [format_duration(max(duration_s, 1)) for duration_s in ends]
     takes = " to ".join(dict.fromkeys(durations))
     size = f"{n * vector / 1e6:,.0f} MB of vectors"
-    limit, name, what = expected.bottleneck, "accelerator", "network"
-    if limit == name:
-        name, what = "transform", "loader"
-    rate = f"{expected.img_per_s:,.0f} images/s, limited by the {limit}"
-    if alone := expected.supply.get(name):
-        rate += f" (the {what} alone: {format_rate(alone)})"
+    limit, other, alone_s = "loader", "model", measured.model_s
+    if measured.model_limits:
+        limit, other, alone_s = other, limit, measured.loading_s
+    rate = f"{measured.img_per_s():,.0f} images/s, limited by the {limit}"
+    if alone_s:
+        rate += f" (the {other} alone: {format_rate(1 / alone_s)})"
     return f"{n:,} images to read: {takes} at about {rate}; {size}"
 
 

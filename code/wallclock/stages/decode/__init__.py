@@ -39,11 +39,9 @@ from typing import Any
 
 from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.jpeg import read_bare
-from wallclock.native import described as native_module
 from wallclock.stages.decode import native, pil, simplejpeg, webp
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder
 from wallclock.stages.decode.picture import Picture
-from wallclock.stages.decode.pil import admit_pixels, make_image
 from wallclock.stages.pixels import PixelArray
 
 __all__ = [
@@ -53,13 +51,9 @@ __all__ = [
     "Decoder",
     "Picture",
     "PixelArray",
-    "admit_pixels",
-    "decode_other",
     "make",
-    "make_image",
     "make_other",
     "name_of",
-    "native_module",
     "register",
 ]
 
@@ -122,12 +116,9 @@ def name_of(decode: Any) -> str:
 def make_other(name: str, *, reuse: bool = False, mode: str = "RGB") -> Decode:
     """What decodes any other image where `name` decodes JPEGs; pixels are as of `PixelArray`."""
     decode = image_errors("decode", pil.DECODER.label, partial(_of_any_kind, mode=mode))
-    return native.make_png(decode, reuse, mode) if name == "native" else decode
-
-
-def decode_other(data: Any, mode: str = "RGB") -> PixelArray:
-    """Decode any format's bytes, or a `Picture`, to uint8 (h, w, c); raises `ImageError`."""
-    return make_other("pil", mode=mode)(data)
+    if name != "native":
+        return decode
+    return native.with_fallback(decode, reuse, mode, is_png=True)
 
 
 def _of_any_kind(

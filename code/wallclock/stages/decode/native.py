@@ -61,33 +61,22 @@ def _decoder(reuse: bool, mode: str, is_png: bool) -> Callable[[bytes, int], Any
 def _make(reuse: bool, mode: str = "RGB") -> Decode:
     other = simplejpeg.DECODER
     decode_otherwise = image_errors("decode", other.label, other.make(reuse, mode))
+    return with_fallback(decode_otherwise, reuse, mode, is_png=False)
+
+
+def with_fallback(decode_otherwise: Decode, reuse: bool, mode: str, *, is_png: bool) -> Decode:
+    """A decoder of JPEGs, or of PNGs; `decode_otherwise` decodes what the module does not take."""
     if native.find() is None or mode not in MADE:
         return decode_otherwise
-    decode_here = _decoder(reuse, mode, False)
+    decode_here = _decoder(reuse, mode, is_png)
 
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
+        if is_png and not (isinstance(data, bytes) and data.startswith(PNG)):
+            return decode_otherwise(data)
         pixels = decode_here(data, scale)
         if pixels is None:
             count_fallback()
             return decode_otherwise(data, scale, size)
-        return pixels  # type: ignore[no-any-return]
-
-    return decode
-
-
-def make_png(decode_otherwise: Decode, reuse: bool, mode: str) -> Decode:
-    """A decoder of PNGs; `decode_otherwise` decodes all that the module does not take."""
-    if native.find() is None or mode not in MADE:
-        return decode_otherwise
-    decode_here = _decoder(reuse, mode, True)
-
-    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
-        if not isinstance(data, bytes) or not data.startswith(PNG):
-            return decode_otherwise(data)
-        pixels = decode_here(data, 1)
-        if pixels is None:
-            count_fallback()
-            return decode_otherwise(data)
         return pixels  # type: ignore[no-any-return]
 
     return decode

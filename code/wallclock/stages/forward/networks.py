@@ -1,13 +1,14 @@
 """Models as torch modules: DINOv2 with seeded weights, or any image model of transformers."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from wallclock import checkpoint
+from wallclock.checkpoint import bounded, library
 from wallclock.errors import check_name, import_extra
 from wallclock.preprocess import Size
-from wallclock.pretrained import bounded, library
 from wallclock.recipe import ModelSpec
 
 _LAYERS = 12
@@ -21,8 +22,29 @@ _GIVE = (
     "model.path=/folder)"
 )
 
+#: A batch on the device to its vectors there.
+Step: TypeAlias = Callable[[Any], Any]
 #: A network, and the names of the weights that its files lack.
 _Loaded: TypeAlias = tuple[Any, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that is ready to run. All labels are read back from the object that runs.
+
+    `run` takes a batch on the device (n, 3, h, w), or uint8 (n, h, w, 3) where it normalizes, to
+    (n, dim) vectors there; on a GPU it may return before the device is done. `provider`: library,
+    device and precision. `values`: for the record, as `compile_s`, seconds of compilation, capture
+    or session creation (None where there is none).
+    """
+
+    run: Step
+    weights_digest: str
+    runtime: str = "none"
+    provider: str = "none"
+    dtype: str = "none"
+    compile: str = "none"
+    values: Mapping[str, Any] = field(default_factory=lambda: {"compile_s": None})
 
 
 def load_network(model: ModelSpec, canvas: Size | None = None) -> Any:

@@ -21,13 +21,12 @@ from zipfile import BadZipFile
 import numpy as np
 
 from wallclock import checkpoint
+from wallclock.checkpoint import quiet
 from wallclock.errors import Unavailable, UserError, import_extra, reason_of
 from wallclock.files import cache_folder, cache_key, pretty_json, sha256_file
 from wallclock.preprocess import Preprocess
-from wallclock.pretrained import quiet
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages.forward import Network
-from wallclock.stages.forward.networks import digest_of, load_network
+from wallclock.stages.forward.networks import Network, digest_of, load_network
 from wallclock.stages.pixels import PixelArray, Vectors
 from wallclock.summary import cosine
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.predict import model
-from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
+from harness.pipeline_model import model
+from harness.pipeline_model.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
+from harness.pipeline_model.model import Pipeline
+from harness.pipeline_model.queueing import simulate
 from wallclock.predict.intervals import RATE_ERROR, reach
-from wallclock.predict.model import Pipeline
-from wallclock.predict.queueing import simulate
+from wallclock.predict.pace import Pace
 
 #: 2 ms of loading an image; a step of 8 ms and 1 ms an image.
 COSTS = StageCosts(read_s=1e-4, decode_s=1e-3, resize_s=5e-4, normalize_s=3e-4, assemble_s=1e-4)
@@ -162,3 +163,30 @@ def test_laws(
     assert rate() >= rate(setup=JobSetup(0, size)) * 0.7
     assert rate(cores=2 * cores) >= rate() * 0.98
     assert rate(faster=50) <= rate() * expected.accelerator_bound * 1.05
+
+
+@pytest.mark.parametrize("shares", [0, 1, 2])
+@settings(max_examples=40)
+@given(SECONDS, SECONDS, SECONDS, SECONDS, st.integers(0, 8), st.integers(2, 8))
+def test_the_products_pace_is_a_case_of_it(
+    shares: int, load: float, wait: float, forward: float, main: float, workers: int, cores: int
+) -> None:
+    """Without variance, storage and streams: where `wallclock trace` and `embed` predict."""
+    costs = StageCosts(decode_s=load, wait_s=wait, h2d_s=main / 2, serialize_s=main)
+    machine = Machine(cores, shares_cores=shares > 0, forward_cores=max(shares, 1))
+    send = BatchTransfer(worker=StepTime(0, wait))
+    job = Pipeline(costs, StepTime(0, forward), machine, JobSetup(workers, 1), send)
+    pace = Pace(load, forward, cores, workers, shares, wait, wait, main / 2, main)
+    assert pace.img_per_s() == pytest.approx(job.rate())
+
+
+@settings(max_examples=40)
+@given(SECONDS, SECONDS, st.integers(1, 8), st.integers(1, 8), st.booleans())
+def test_what_limits_is_the_same(
+    load: float, forward: float, workers: int, cores: int, on_cpu: bool
+) -> None:
+    machine = Machine(cores, shares_cores=on_cpu, forward_cores=cores)
+    setup = JobSetup(workers, 1, "threads")
+    job = Pipeline(StageCosts(decode_s=load), StepTime(0, forward), machine, setup)
+    pace = Pace(load, forward, cores, workers, cores if on_cpu else 0)
+    assert pace.model_limits == (job.bottleneck() == "accelerator")

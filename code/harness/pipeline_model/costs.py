@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
+from harness.spec import ENGINES
 from wallclock.clock import LOADING_STAGES, STAGES
-
-#: How a job's loading and its forward pass overlap.
-ENGINES = ("serial", "dataloader", "threads")
 
 
 def check(name: str, value: float, *, above_zero: bool = False) -> None:

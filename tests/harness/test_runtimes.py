@@ -19,12 +19,13 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from torch._dynamo.exc import TorchDynamoException
 from transformers import AutoConfig, AutoModel
 
-from harness.runtimes import compiled, export, ort, pruning
+from harness import runtimes
+from harness.runtimes import NetworkRequest, compiled, export, ort, pruning
 from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages import forward, normalize
-from wallclock.stages.forward import Network, NetworkRequest, networks, pooling, pytorch
+from wallclock.stages.forward import Network, networks, pooling, pytorch
 from wallclock.summary import cosine
 
 #: DINOv2's shape with narrow layers, and two of them: seconds less.
@@ -54,7 +55,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def make(cache: Path) -> Any:
     def build(normalize: Any = None, **changes: Any) -> Network:
-        return forward.make(MODEL, replace(RECIPE, **changes), normalize, cache)
+        return runtimes.make(MODEL, replace(RECIPE, **changes), normalize, cache=cache)
 
     return build
 
@@ -62,7 +63,7 @@ def make(cache: Path) -> Any:
 @pytest.fixture
 def request_for(cache: Path) -> Any:
     def prepare(**changes: Any) -> NetworkRequest:
-        return replace(forward.prepare(MODEL, RECIPE, None, cache), **changes)
+        return replace(runtimes.prepare(MODEL, RECIPE, None, cache), **changes)
 
     return prepare
 
@@ -130,7 +131,7 @@ class TestLabelsAreReadBack:
         assert make(runtime="onnxruntime", dtype="int8").dtype == "fp32"
 
     def test_runtime(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(forward._MODULES, "onnxruntime", forward._MODULES["pytorch"])
+        monkeypatch.setitem(runtimes.MODULES, "onnxruntime", runtimes.MODULES["pytorch"])
         network = make(runtime="onnxruntime")
         assert (network.runtime, network.provider) == ("pytorch", "torch cpu float32")
 
@@ -141,7 +142,7 @@ class TestLabelsAreReadBack:
     def test_weights(self, make: Any) -> None:
         network = make()
         assert re.fullmatch("[0-9a-f]{64}", network.weights_digest)
-        other = forward.make(replace(MODEL, seed=1), RECIPE, None, Path())
+        other = forward.make(replace(MODEL, seed=1), RECIPE, None)
         assert other.weights_digest != network.weights_digest
 
 
@@ -158,10 +159,10 @@ class TestLabelsAreReadBack:
     ],
 )
 def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> None:
-    assert forward._MODULES.keys() == {*RUNTIMES, "compile", "pruned"}
+    assert {*runtimes.MODULES, "openvino"} == {*RUNTIMES}
     assert tuple(DTYPES) == RUNTIMES
     with pytest.raises(UserError, match=message) as caught:
-        forward.check(replace(RECIPE, **changes))
+        runtimes.check(replace(RECIPE, **changes))
     assert "\n" not in str(caught.value)
 
 
@@ -183,13 +184,13 @@ def test_gpu_only_choices_are_unavailable(make: Any, changes: dict[str, str]) ->
 
 def test_static_quantization_needs_images(request_for: Any) -> None:
     with pytest.raises(Unavailable, match="int8-static needs images to calibrate with"):
-        forward.build(request_for(runtime="onnxruntime", dtype="int8-static"))
+        runtimes.build(request_for(runtime="onnxruntime", dtype="int8-static"))
 
 
 class TestPruned:
     def test_layers_are_narrower(self) -> None:
         models = [replace(MODEL, pruned=share) for share in (0.0, 0.5)]
-        full, half = (forward.prepare(model, RECIPE, None, Path()).network for model in models)
+        full, half = (runtimes.prepare(model, RECIPE, None, Path()).network for model in models)
         for before, after in zip(full.encoder.layer, half.encoder.layer, strict=True):
             first, norms = after.mlp.fc1, before.mlp.fc1.weight.norm(dim=1)
             largest = norms.argsort(descending=True)[:96].sort().values
@@ -218,7 +219,7 @@ def test_mock_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wallclock.stages.forward.time.sleep", slept.append)
     images = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)
     model = ModelSpec("null", "none", dim=16, service_ms=30, service_ms_per_image=5)
-    network = forward.make(model, replace(RECIPE, compile="compile"), None, Path())
+    network = runtimes.make(model, replace(RECIPE, compile="compile"), None)
     np.testing.assert_array_equal(network.run(images), images.reshape(4, -1)[:, 88:104])
     assert slept == [0.05]
     labels = (network.runtime, network.dtype, network.compile, network.weights_digest)
@@ -349,7 +350,7 @@ class TestExport:
         model = replace(MODEL, dim=checkpoint.width(module.config.to_dict()))
         network = pooling.pooled(module, model, missing=(), canvas=(28, 28))
         request = request_for(network=network, weights_digest=kind, cache=tmp_path, opset=opset)
-        built = forward.build(replace(request, runtime="onnxruntime"))
+        built = runtimes.build(replace(request, runtime="onnxruntime"))
         with torch.inference_mode():
             expected = network(pixel_values=images).pooler_output
         assert error_of(built.run(images), expected) < 1e-4
@@ -363,7 +364,7 @@ class TestExport:
     ) -> None:
         calibration = np.concatenate([images.numpy(), images.numpy()[:1]])
         request = request_for(runtime="onnxruntime", dtype=dtype, calibration=calibration)
-        network = forward.build(request)
+        network = runtimes.build(request)
         assert (network.dtype, network.provider) == (dtype, ort.CPU)
         assert 0 < error_of(network.run(images), reference) < 0.2
         other = replace(request, calibration=calibration / 2)
@@ -403,7 +404,7 @@ def test_placement_by_the_profile_of_a_run(
     """As with ONNX Runtime before 1.24, such as the paper's."""
     monkeypatch.setattr(ort, "_TELLS", "not_there_yet")
     request = request_for(runtime="onnxruntime")
-    nodes = forward.build(request).values["nodes"]
+    nodes = runtimes.build(request).values["nodes"]
     assert nodes.keys() == {ort.CPU}
     assert nodes[ort.CPU] > 10
     assert not list(request.cache.rglob("*profile*")), "it is not left there"

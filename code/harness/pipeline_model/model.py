@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from harness.pipeline_model.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
+from harness.pipeline_model.queueing import simulate
 from wallclock.clock import LOADING_STAGES, STAGES
-from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.intervals import RATE_ERROR, reach
-from wallclock.predict.queueing import simulate
 
 #: The possible bottlenecks, each with its stages; ties resolve in this order.
 RESOURCES = {
