@@ -26,6 +26,7 @@ TIMED = (
     "harness.engines.dataset",
     "harness.engines.event_clock",
     "harness.engines.inference",
+    "harness.engines.loader",
     "harness.engines.loaders",
     "harness.engines.pipeline",
     "harness.engines.positions",
