@@ -27,9 +27,11 @@ COLUMNS = common.columns(
     "n_failed median_kb median_megapixels origin status reason",
 )
 TIMELINE_COLUMNS = common.columns(
-    "lane stage batch start_ms duration_ms corpus weights device device_kind",
-    "n_images workers batch_size",
+    "lane stage batch start_ms duration_ms corpus image_set weights service_ms",
+    "device device_kind n_images workers batch_size",
 )
+#: Of the recipe that the mock model runs beside the network.
+_MOCK = "-mock"
 #: Values of a record that are columns as they are.
 _VALUES = ("startup_s", "model_load_s", "n_unique", "steady", "limited_by", "peak_gpu_reserved_gib")
 #: Columns of one pass that have limits.
@@ -77,7 +79,8 @@ def tables(csv: str, timeline_csv: str = "") -> Callable[[Records], Tables]:
     """The `tables` of an experiment: a row per recipe and, with a name for it, the timeline."""
 
     def fill(records: Records) -> Tables:
-        repeats = common.groups(records, "throughput").values()
+        passes = [record for record in records if not is_for_timeline(record)]
+        repeats = common.groups(passes, "throughput").values()
         filled: Tables = {csv: [row(same_recipe, records) for same_recipe in repeats]}
         if timeline_csv:
             filled[timeline_csv] = timeline(records)
@@ -108,7 +111,24 @@ def cells(plan: Plan, experiment: str, recipes: Sequence[Recipe], options: Optio
             if not place or repeat < plan.settings.repeats
             for recipe in recipes
         ]
-    return [*untimed, *timed]
+    return [*untimed, *timed, *_mock_cells(plan, experiment, recipes, options)]
+
+
+def _mock_cells(
+    plan: Plan, experiment: str, recipes: Sequence[Recipe], options: Options
+) -> list[Cell]:
+    """Where a CPU runs the network: what the timeline shows, a mock model with a GPU's times.
+
+    On the largest images. The network itself takes seconds a batch, so that nothing starves.
+    """
+    is_mock = plan.settings.model.weights == "none"
+    if "mock" not in options or is_mock or plan.settings.device != "cpu":
+        return []
+    model = common.mock_model(plan, **options["mock"])
+    corpus = _corpora(plan, options)[-1]
+    named = [replace(recipe, name=recipe.name + _MOCK) for recipe in recipes]
+    new = partial(cell, plan, experiment, "throughput", model=model)
+    return [new(recipe.name, recipe, corpus) for recipe in named]
 
 
 def _corpora(plan: Plan, options: Options) -> list[Slice]:
@@ -132,14 +152,13 @@ def _is_reference(recipe: Recipe) -> bool:
 
 def row(repeats: Records, records: Records) -> Row:
     """What the repeats of one recipe measured, or why they did not."""
-    recipe, model = repeats[0].cell.recipe, repeats[0].cell.model
+    recipe = repeats[0].cell.recipe
     row = common.new_row(repeats, COLUMNS)
     compared = not _is_reference(recipe)
     row |= common.fidelity_gate(records, repeats[0].cell) if compared else {"gate": "reference"}
     if recipe.dct_scale == "full":
         row["dct_margin"] = None
-    if model.weights == "none":
-        row["service_ms"] = model.service_ms + model.service_ms_per_image * recipe.batch_size
+    row |= _service_time(repeats[0].cell)
     wrong = "too far from the reference's pixels or vectors" if row["gate"] == "failed" else ""
     passes = common.measured(repeats)
     row |= _sink_columns(passes)
@@ -147,6 +166,14 @@ def row(repeats: Records, records: Records) -> Row:
         row["gate"] = "failed"
         wrong = f"{WRONG_VECTORS} ({faults[0]})"
     return common.complete(row, repeats, _measured, wrong)
+
+
+def _service_time(timed: Cell) -> Row:
+    """Of a mock model, milliseconds of a batch."""
+    model = timed.model
+    if model.weights != "none":
+        return {}
+    return {"service_ms": model.service_ms + model.service_ms_per_image * timed.recipe.batch_size}
 
 
 def judge_sink(record: Record) -> str:
@@ -171,11 +198,16 @@ def _sink_columns(passes: Records) -> Row:
     }
 
 
+def is_for_timeline(record: Record) -> bool:
+    """Whether it is the mock model's beside the network: no row is about it."""
+    return record.cell.label.endswith(_MOCK)
+
+
 def timeline(records: Records) -> list[Row]:
-    """The first image set's first repeat: spans in ms from the start of the steady state."""
-    for record in records:
+    """Spans in ms from the start of the steady state: of the mock's pass, else of the first."""
+    for record in sorted(records, key=is_for_timeline, reverse=True):
         if record.cell.protocol == "throughput" and record.spans:
-            shared = common.new_row([record], TIMELINE_COLUMNS)
+            shared = common.new_row([record], TIMELINE_COLUMNS) | _service_time(record.cell)
             shared["n_images"] = record.values["n_embedded"]
             return [
                 shared

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.fast import cells as fast
 from experiments.opt import cells as opt
 from experiments.t4 import cells as t4
 from harness.drawing.format import count_noun
@@ -23,7 +22,7 @@ from paper.claims import DIFFERS, HEADLINE, HELD, INCONCLUSIVE
 from wallclock.errors import UsageError, UserError
 
 #: Verdicts, which only restate other tables, and recorded spans, which differ from run to run.
-SKIPPED = frozenset({claims.CSV, t4.TIMELINE_CSV, opt.TIMELINE_CSV, fast.TIMELINE_CSV})
+SKIPPED = frozenset({claims.CSV, t4.TIMELINE_CSV, opt.TIMELINE_CSV})
 #: Relative difference that rounding makes: a spreadsheet's three digits, too.
 ROUNDING = 5e-3
 #: A share, or a stage's share of the wall time, below this is noise, however large the ratio.

@@ -11,8 +11,7 @@ from experiments import end_to_end
 
 RANK = 90
 CSV = "fast-end-to-end.csv"
-TIMELINE_CSV = "timeline-fast.csv"
-TABLES = {CSV: end_to_end.COLUMNS, TIMELINE_CSV: end_to_end.TIMELINE_COLUMNS}
+TABLES = {CSV: end_to_end.COLUMNS}
 
 cells = end_to_end.one_recipe("fast")
-tables = end_to_end.tables(CSV, TIMELINE_CSV)
+tables = end_to_end.tables(CSV)

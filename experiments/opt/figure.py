@@ -25,8 +25,9 @@ from experiments.opt.spans import (
 from experiments.t4 import cells as t4
 from harness.drawing import style
 from harness.drawing.format import count_noun, percent
+from harness.drawing.labels import SHORT_SETS
 from harness.drawing.rendering import NothingToDrawError, Tables, output
-from harness.table import Row
+from harness.table import Row, join_distinct
 from wallclock.clock import STAGES
 
 _NAMES = {t4.TIMELINE_CSV: "Baseline", opt.TIMELINE_CSV: "Optimized"}
@@ -74,7 +75,8 @@ def draw(tables: Tables) -> Figure:
     style.place_legend(figure, {name: _STYLES[name] for name in _STYLES if name in stages})
     sizes = " / ".join(dict.fromkeys(f"{run.row['n_images']:,}" for run in runs))
     rows = [dict(run.row) | {"n_images": ""} for run in runs]
-    style.place_caption(figure, rows, f"of a run of {sizes} images", *dict.fromkeys(remarks))
+    images = join_distinct(rows, "image_set", SHORT_SETS)
+    style.place_caption(figure, rows, f"of a run of {sizes} {images}", *dict.fromkeys(remarks))
     return figure
 
 
@@ -90,10 +92,7 @@ def _runs(tables: Tables) -> list[_Run]:
         if window is not None:
             runs.append(_Run(name, tables[name][0], spans, window))
     if not runs:
-        fix = "a CPU shows it with model=null model.service_ms_per_image=3.8, a T4's time"
-        raise NothingToDrawError(
-            f"no two forward passes were recorded in {', '.join(tables)}; {fix}"
-        )
+        raise NothingToDrawError(f"no two forward passes were recorded in {', '.join(tables)}")
     return runs
 
 
@@ -115,8 +114,9 @@ def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
         _hatch_unrecorded(axes, run, lane_names)
         remarks.append("hatched: not recorded")
     device = device_lane(run.spans)
-    busy = busy_share(run.spans, device, window)
-    labels = [f"{lane}, {percent(busy, 0)} busy" if lane == device else lane for lane in lane_names]
+    busy = f"{percent(busy_share(run.spans, device, window), 0)} busy"
+    name = "mock model" if run.row["weights"] == "none" else device
+    labels = [f"{name}, {busy}" if lane == device else lane for lane in lane_names]
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_xlim(0, span_ms)

@@ -17,6 +17,7 @@ from harness.spec import IMAGE_SETS, Cell, Recipe
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
+from tests.fixture_run import fixture_records
 from wallclock.errors import UserError
 
 
@@ -152,7 +153,9 @@ def on_both_sets(name: str, profile: str) -> list[Cell]:
 )
 def test_originals_beside_the_small_images(profile: str, repeats: tuple[int, int]) -> None:
     """The paper's set first, repeated for its verdicts; originals as often as anything is."""
-    sets = [(cell.protocol, cell.images.image_set) for cell in on_both_sets("opt", profile)]
+    *timed, mock = on_both_sets("opt", profile)
+    assert (mock.images.image_set, mock.model.weights) == ("original", "none"), "for the timeline"
+    sets = [(cell.protocol, cell.images.image_set) for cell in timed]
     small, original = ([("throughput", name)] for name in IMAGE_SETS)
     assert sets[:2] == [("fidelity", name) for name in IMAGE_SETS]
     assert sets[2:] == [*small * repeats[0], *original * repeats[1]]
@@ -166,6 +169,19 @@ def test_reverse_order_is_of_the_last_set() -> None:
     assert choices(reverse[-1].recipe) == choices(paper[-1].recipe), "both ladders end alike"
     with pytest.raises(UserError, match="did you mean workers"):
         on_both_sets("steps", "paper experiment.steps.reverse=[worker]")
+
+
+@pytest.mark.parametrize("name", ["t4", "opt"])
+def test_beside_a_network_on_a_cpu_the_timeline_is_a_mocks(name: str) -> None:
+    module: Any = contents.load(name)
+    records = fixture_records(name)
+    (timed,) = [record for record in records if record.spans]
+    model = replace(timed.cell.model, weights="none", service_ms=8.0, service_ms_per_image=0.0)
+    cell = replace(timed.cell, label=f"{timed.cell.label}-mock", model=model)
+    filled = module.tables([*records, replace(timed, cell=cell, spans=timed.spans[:3])])
+    shown = [(row["weights"], row["service_ms"]) for row in filled[module.TIMELINE_CSV]]
+    assert shown == [("none", 8.0)] * 3
+    assert filled[module.CSV] == module.tables(records)[module.CSV], "no row is about it"
 
 
 def test_ladder_changes_one_choice_at_a_time(grid: Grid) -> None:
