@@ -1,12 +1,14 @@
-"""The wheel as pip installs it from the package index, in environments that have nothing else.
+"""The wheel as pip installs it from the package index, and the study on other versions.
 
-`pytest -m network tests/test_install.py`; a minute or two.
+`pytest -m network tests/test_install.py`: a quarter of an hour, and 12 GB to download.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from experiments import contents
+from experiments.onnx import cells as onnx
+from harness.table import ok_rows, read_table
 from tests import making
 from tests.conftest import ROOT, run_command
+from tests.test_environment import required
 from tests.test_wheel import build_wheel
 from wallclock.errors import DISTRIBUTION
 
@@ -188,3 +194,40 @@ def test_both_ends_of_the_ranges(wheel: str, images: Path, tmp_path: Path) -> No
     assert lowest["state"] == highest["state"]
     pixels = [np.load(tmp_path / f"{end}.npy").astype(int) for end in ("lowest", "highest")]
     assert np.abs(pixels[0] - pixels[1]).max() <= 3
+
+
+# --- the study ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["paper", "oldest"])
+def study(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """An environment of the paper's own versions, or of the oldest in range: 6 GB, then removed."""
+    requirements = ["-r", str(ROOT / "requirements" / "paper.lock")]
+    if request.param == "oldest":
+        ranges = required("suite")
+        bounded = [range_ for range_ in ranges if str(range_.specifier).startswith(">=")]
+        pins = [f"{range_.name}=={lowest_of(range_)}" for range_ in bounded]
+        requirements = [*map(str, ranges), *pins]
+    folder = tmp_path / "venv"
+    yield install(folder, *requirements, "--no-binary", "antlr4-python3-runtime")
+    shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(3600)
+def test_the_study_on_other_versions(study: Path, tmp_path: Path) -> None:
+    names = ",".join((*contents.QUICK, "onnx", "opt", "workers"))
+    command = [str(study), str(ROOT / "code" / "main.py"), "--quick", "--experiment", names]
+    done = subprocess.run(
+        [*command, "repeats=1", f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": f"{ROOT}/code:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in (*contents.QUICK, "opt", "workers"):
+        for csv in contents.load(name).TABLES:
+            assert ok_rows(read_table(tmp_path / "data" / csv)), csv
+    runtimes = ok_rows(read_table(tmp_path / "data" / onnx.CSV))
+    assert {row["runtime"] for row in runtimes} >= {"pytorch", "onnxruntime-cpu", "openvino"}
