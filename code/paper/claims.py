@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import provenance
-from harness.drawing.format import signed_percent
+from harness.drawing.format import percent, signed_percent
 from harness.table import Row, read_table, write_table
 from paper.cited import CitedCell, CitedTables, NoNumberError
 from wallclock.errors import UserError
@@ -239,9 +239,10 @@ def _judge(claim: Claim, tables: CitedTables) -> Verdict:
     if unlimited:
         difference += f", but the repeats' limits of {unlimited[0]} are not known"
         return Verdict(claim, ours, INCONCLUSIVE, "; ".join([difference, *caveats]))
+    reason = "; ".join([difference, *caveats])
     if any(cell.of_one_repeat for cell in cells):
-        verdict, difference = INCONCLUSIVE, f"{difference}, but of one repeat"
-    return Verdict(claim, ours, verdict, "; ".join([difference, *caveats]), low, high)
+        verdict, reason = INCONCLUSIVE, f"{reason}. One repeat: inconclusive"
+    return Verdict(claim, ours, verdict, reason, low, high)
 
 
 def _combine(claim: Claim, cells: Sequence[CitedCell]) -> float:
@@ -309,15 +310,24 @@ def _compare(claim: Claim, ours: float, low: float, high: float) -> tuple[str, s
         part = min(paper, 1 - paper) if claim.kind == "share" else paper
         margin = claim.tolerance * part + _ROUNDING
         lower, upper = paper - margin, paper + margin
-        basis = " of the smaller part" if claim.kind == "share" else ""
         side = "within" if lower <= ours <= upper else "beyond"
-        error = signed_percent((ours - paper) / part)
-        text = f"{error}{basis}, {side} {100 * claim.tolerance:.3g} %"
+        error = f"{signed_percent((ours - paper) / part)},"
+        if claim.kind == "share":
+            error = _as_shares(claim, ours)
+        text = f"{error} {side} {100 * claim.tolerance:.3g} %"
     if lower <= low and high <= upper:
         return HELD, text
     if high < lower or upper < low:
         return DIFFERS, text
     return INCONCLUSIVE, f"{text}; repeats reach from {low:.4g} to {high:.4g}"
+
+
+def _as_shares(claim: Claim, ours: float) -> str:
+    """'all but forward takes 1.5 %; the paper says 0.5 %:', the part that has the tolerance."""
+    stage, paper = claim.column.removesuffix("_share").replace("_", " and "), claim.paper_value
+    if paper > 0.5:
+        stage, ours, paper = f"all but {stage}", 1 - ours, 1 - paper
+    return f"{stage} takes {percent(ours)}; the paper says {percent(paper)}:"
 
 
 def _caveats(cells: Sequence[CitedCell]) -> list[str]:

@@ -97,7 +97,7 @@ def test_a_quick_run_fits_on_a_screen() -> None:
         is_listed = any(line.split()[:1] == [verdict.claim.id] for line in lines)
         assert is_listed == (verdict.claim.experiment in contents.QUICK), verdict.claim.id
     assert any(line.startswith("paper, ") for line in lines[-3:])
-    assert "of one repeat" not in "\n".join(lines), "reasons are in claims.csv"
+    assert "One repeat" not in "\n".join(lines), "reasons are in claims.csv"
 
 
 def test_a_comparison_is_printed_in_full() -> None:
