@@ -13,10 +13,13 @@ import pytest
 from experiments.onnx import cells as onnx
 from experiments.serial import cells as serial
 from experiments.t4 import cells as t4
+from harness.drawing.format import percent
+from harness.drawing.labels import SETS
 from harness.table import read_table
 from paper import claims, report
 from paper.figures import FIGURES
 from tests.paper.tables import CPU, copy_tables, edit
+from wallclock.clock import STAGES
 
 _VOID = {"meta", "link", "br", "input", "path", "use", "rect"}
 
@@ -102,6 +105,15 @@ def test_figures_tables_and_claims_are_on_the_page(run: tuple[Path, Path]) -> No
     for csv in report.collect(data).csvs.values():
         assert csv.anchor in page.ids
         assert all(csv.row_anchor(index) in page.ids for index in range(1, len(csv.rows) + 1))
+
+
+def test_the_first_paragraph_says_what_the_bars_show(run: tuple[Path, Path]) -> None:
+    _, page = page_of(run[1])
+    for image_set, csv in serial.CSVS.items():
+        (pil,) = [row for row in read_table(run[0] / csv) if row["decoder"] == "pil"]
+        stage = max(STAGES, key=lambda name: pil[f"{name}_share"] or 0)
+        share = percent(pil[f"{stage}_share"], 0)
+        assert f"{SETS[image_set]} spend {share} of their time on {stage}" in page.words
 
 
 def test_provenance_and_inconsistencies(t4_run: Path) -> None:
