@@ -54,6 +54,7 @@ COLUMNS = common.columns(
     pairs.columns("speedup_vs_next_close"),
     pairs.columns("speedup_vs_pil"),
     pairs.columns("speedup_vs_paper"),
+    pairs.columns("speedup_of_ours"),
     "other_variants finish_line startup_s other_cores",
     pairs.COLUMNS,
     common.FIDELITY_COLUMNS,
@@ -275,7 +276,7 @@ def tables(records: Records) -> Tables:
 
 
 def _compare(setup: "_Setup", others: Sequence["_Setup"]) -> None:
-    """Add the ratios to the next fastest at each level, to Pillow and to the paper's recipe."""
+    """Add the ratios to the next fastest at each level, to Pillow, the paper's recipe and ours."""
     row = setup.row
     panel = [other for other in others if other.images == setup.images]
     panel = [other for other in panel if all(other.row[name] == row[name] for name in _SHARED)]
@@ -290,10 +291,11 @@ def _compare(setup: "_Setup", others: Sequence["_Setup"]) -> None:
             row[column] = fastest.row["system"]
             name = f"speedup_vs_{column}"
             row |= pairs.ratio_columns(name, setup.repeats, fastest.repeats)
-    for system in ("pil", "paper"):
-        base = next((other for other in panel if other.row["system"] == system), None)
-        if base is not None:
-            row |= pairs.ratio_columns(f"speedup_vs_{system}", setup.repeats, base.repeats)
+    first = {other.row["system"]: other.repeats for other in reversed(panel)}
+    for system in {"pil", "paper"} & first.keys():
+        row |= pairs.ratio_columns(f"speedup_vs_{system}", setup.repeats, first[system])
+    if "ours" in first:
+        row |= pairs.ratio_columns("speedup_of_ours", first["ours"], setup.repeats)
 
 
 def _level_in_words(row: Row) -> str:

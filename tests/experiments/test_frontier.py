@@ -155,8 +155,10 @@ def test_each_level_has_its_next_fastest() -> None:
     records = thrice("ours", (500.0, 500.0, 500.0))
     records += thrice("pil-draft", (400.0, 400.0, 500.0), pixels=CLOSE)
     records += thrice("dali", (100.0, 100.0, 100.0))
-    ours = rows_of(records)["ours", ""]
+    rows = rows_of(records)
+    ours = rows["ours", ""]
     assert (ours["next"], ours["speedup_vs_next"]) == ("dali", 5.0)
+    assert rows["dali", ""]["speedup_of_ours"] == 5.0
     assert (ours["next_close"], ours["speedup_vs_next_close"]) == ("pil-draft", 1.25)
     text = sentence_of(records)
     assert "(median 305 KB, 5.02 megapixels) on 4 cores" in text
