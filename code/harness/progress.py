@@ -10,6 +10,7 @@ from typing import Any
 from rich.progress import Progress
 
 from harness import records
+from harness.engines.positions import batches_needed, plan_batches
 from harness.spec import Cell
 from wallclock.progress import LINE_INTERVAL_S, format_duration
 from wallclock.recipe import ModelSpec
@@ -139,9 +140,8 @@ class Estimator:
             forward *= (cell.model.dim / ModelSpec.dim) ** 2
         seconds = load + forward
         if cell.protocol == "throughput":
-            # At least one batch is measured; what the loader prefetches warms up, at most half.
-            n = max(n, recipe.batch_size)
-            n += min(n // 2, (2 * recipe.workers + 1) * recipe.batch_size)
+            warm, count, positions = plan_batches(n, recipe, batches_needed(cell))
+            n = sum(map(len, positions[: warm + count]))
             # In the paper's cells with Pillow nothing overlaps: 168 img/s, and 170 serially.
             workers = recipe.workers or (self._cores if recipe.engine == "threads" else 0)
             if workers and recipe.decoder != "pil":

@@ -24,7 +24,12 @@ from harness.engines import loaders, pipeline
 from harness.engines.inference import TimedInference, open_inference
 from harness.engines.loader import Loader
 from harness.engines.pipeline import DeviceStages
-from harness.engines.positions import CyclicPositions, burst_of, prefetched_batches
+from harness.engines.positions import (
+    MIN_BURSTS,
+    CyclicPositions,
+    batches_needed,
+    plan_batches,
+)
 from harness.engines.writer import Writer, open_writer
 from harness.processes import gc_disabled
 from harness.protocols import fidelity, protocol
@@ -36,10 +41,7 @@ from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec
 from wallclock.stages.decode import PixelArray
 
-#: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,
-#: because some workers are ahead of others by a batch or two at either end.
-_MIN_BATCHES, _MIN_BURSTS = 12, 8
-#: The same of a loader alone.
+#: Batches of a loader alone, at least.
 _MIN_LOADER_BATCHES = 8
 #: Images of a stream that is effectively endless: minutes at any rate measured so far.
 _UNLIMITED = 1_000_000
@@ -67,7 +69,7 @@ def _throughput(
     recipe, model = cell.recipe, cell.model
     manifest = protocol.open_corpus(cell)
     values = protocol.set_conditions(cell, manifest, uses_torch=True)
-    warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
+    warm, count, positions = plan_batches(len(manifest.valid), recipe, batches_needed(cell))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context. The collector's last
     # run takes 0.1 s, in which a loader would fill its queues behind the warm-up: it comes before.
@@ -148,21 +150,6 @@ def _opened_writer(recipe: Recipe, stages: DeviceStages) -> AbstractContextManag
     return open_writer(stages.serialize, stages.finish, in_thread=recipe.engine == "threads")
 
 
-def _batches_needed(cell: Cell) -> int:
-    """How many batches a steady state takes, or `params.batches` if more; one where a forward pass
-    on a CPU takes seconds.
-
-    There the forward pass is the bottleneck by far, so that a full queue does not flatter the rate;
-    the row says that it was not drained (`steady`). A cold storage may be slower still.
-    """
-    recipe = cell.recipe
-    cold = cell.params.get("page_cache") == "cold"
-    if recipe.device == "cpu" and cell.model.weights != "none" and not cold:
-        return 1
-    minimum = max(prefetched_batches(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
-    return max(minimum, int(cell.params.get("batches", 0)))
-
-
 class GpuMemory:
     """Memory of the GPU from `begin` on; of any other device there are no values.
 
@@ -209,29 +196,6 @@ def _segments() -> int:
     return int(torch.cuda.memory_stats().get("segment.all.allocated", 0))
 
 
-def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[list[int]]]:
-    """How many batches warm up, how many are measured, and the positions of all, and more.
-
-    All `n` images are measured once, or again and again until `at_least` full batches are. What the
-    workers prefetch while the model loads must be gone before the clock starts, or a run that waits
-    for its loader would be credited with it; where fewer are measured, half as many warm up.
-    Batches of workers that began together arrive in bursts. Images that repeat are therefore
-    measured in complete bursts, and loading goes on behind the last measured batch as it did before
-    the first: what was half done when the clock started is half done when it stops.
-    """
-    size, burst = recipe.batch_size, burst_of(recipe)
-    total = max(n, -(-at_least // burst) * burst * size if at_least > 1 else size)
-    measured = [list(range(start, min(start + size, total))) for start in range(0, total, size)]
-    prefetched = prefetched_batches(recipe)
-    warm = prefetched if len(measured) >= prefetched else max(1, len(measured) // 2)
-    full = list(range(size))
-    warm_up = [full] * warm
-    if recipe.device == "cuda" and len(measured[-1]) < size:
-        # A batch of another size may need memory of its own: not to be had while the clock runs.
-        warm_up = [full[: len(measured[-1])], *warm_up]
-    return len(warm_up), len(measured), warm_up + measured + [full] * prefetched
-
-
 def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One loader in steady state for `params.seconds`, the images again and again.
 
@@ -272,7 +236,7 @@ def _take_steady_pass(
     cell: Cell, loader: Loader, values: dict[str, Any], progress: Progress
 ) -> PassResult:
     """The calmest of the passes that `harness.disturbance` asks for."""
-    bursts = int(cell.params.get("bursts", _MIN_BURSTS)) * loader.burst
+    bursts = int(cell.params.get("bursts", MIN_BURSTS)) * loader.burst
     batches = -(-int(cell.params.get("min_images", 0)) // cell.recipe.batch_size)
     at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, bursts, batches)
     until = steady(float(cell.params["seconds"]), at_least, loader.burst)

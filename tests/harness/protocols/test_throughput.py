@@ -13,7 +13,8 @@ from harness.corpora import synthetic
 from harness.engines import loaders
 from harness.protocols import throughput as throughput_module
 from harness.protocols.protocol import Measurement, no_progress
-from harness.protocols.throughput import plan_batches, throughput
+from harness.engines.positions import plan_batches
+from harness.protocols.throughput import throughput
 from harness.records import Record
 from harness.spec import Cell, CorpusSpec, Recipe, Slice
 from tests import devices
@@ -102,7 +103,7 @@ def test_no_latency_behind_a_full_queue(
     corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Images that were loaded while the model was have waited for it."""
-    monkeypatch.setattr(throughput_module, "_batches_needed", lambda cell: 1)
+    monkeypatch.setattr(throughput_module, "batches_needed", lambda cell: 1)
     result = run(corpus, tmp_path, replace(PROCESSES, batch_size=16))
     assert (result.values["steady"], "latency" in result.samples) == (False, False)
 
@@ -186,7 +187,7 @@ def test_no_segment_is_allocated_while_timed(
     """The warm-up has used the streams, and batches of each size, that the timed pass uses."""
     monkeypatch.setattr(networks, "_LAYERS", 2)
     if partial:  # of 18 images in batches of 4
-        monkeypatch.setattr(throughput_module, "_batches_needed", lambda cell: 1)
+        monkeypatch.setattr(throughput_module, "batches_needed", lambda cell: 1)
     recipe = replace(THREADS, device="cuda", workers=1)
     result = run(corpus, tmp_path, recipe, ModelSpec("tiny", dim=48, input_px=28))
     values = result.values
