@@ -33,6 +33,7 @@ from harness.protocols.network import (
 )
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell, Recipe
+from wallclock import machine
 from wallclock.errors import Unavailable, check_name
 from wallclock.recipe import ModelSpec
 from wallclock.stages import forward, transfer
@@ -117,7 +118,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values: dict[str, Any] = dict(threads)
     values |= network.values
     values |= {
-        "provider": network.provider,
+        "provider": network.provider + (", emulated" if _is_emulated(recipe) else ""),
         "warmup_batches": warmup_batches,
         "warmup_s": warmup_s,
         "weights_digest": network.weights_digest,
@@ -135,6 +136,17 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values["n_neighbours"] = len(distinct)
         values["neighbours_kept"] = recall(vectors[distinct], references[distinct])
     return Measurement({"batch": samples}, values)
+
+
+def _is_emulated(recipe: Recipe) -> bool:
+    """Whether the device computes this dtype by another's instructions: bf16 before Ampere, say."""
+    if recipe.dtype != "bf16":
+        return False
+    if recipe.device == "cpu":
+        return not machine.computes_bf16()
+    import torch
+
+    return torch.cuda.get_device_capability() < (8, 0)
 
 
 def resolve(recipe: Recipe) -> Recipe:

@@ -17,6 +17,7 @@ from harness import runtimes
 from harness.protocols.network import timed
 from harness.spec import Cell, Recipe, Slice
 from tests.wallclock.test_clock import FakeClock
+from wallclock import machine
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import ModelSpec
 from wallclock.stages.forward import Network, networks
@@ -67,6 +68,7 @@ def test_one_cell(
         return replace(network, run=run)
 
     monkeypatch.setattr(runtimes, "build", counted)
+    monkeypatch.setattr(machine, "computes_bf16", lambda: False)
     result = measure(runtime, dtype)
     values = result.values
     assert len(result.samples["batch"]) == 3
@@ -75,6 +77,7 @@ def test_one_cell(
     assert values.get("attention") == ("fused" if in_pytorch else None)
     assert str(runs[-1]) == converted, "the batch is converted before the clock starts"
     assert (values["warmup_batches"], values["warmup_s"] > 0) == (2, True)
+    assert ("emulated" in values["provider"]) == (dtype == "bf16")
     assert values["n_compared"] == 18, "a batch of twenty from 18 images: two repeat"
     assert values["cosine_min"] > 0.99
     assert values["peak_gpu_mem_gib"] is None
