@@ -24,12 +24,7 @@ from harness.engines import loaders, pipeline
 from harness.engines.inference import TimedInference, open_inference
 from harness.engines.loader import Loader
 from harness.engines.pipeline import DeviceStages
-from harness.engines.positions import (
-    MIN_BURSTS,
-    CyclicPositions,
-    batches_needed,
-    plan_batches,
-)
+from harness.engines.positions import MIN_BURSTS, CyclicPositions, batches_needed, plan_batches
 from harness.engines.writer import Writer, open_writer
 from harness.processes import gc_disabled
 from harness.protocols import fidelity, protocol

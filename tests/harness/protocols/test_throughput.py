@@ -11,9 +11,9 @@ from harness import sinks
 from harness.corpora import manifest as manifests
 from harness.corpora import synthetic
 from harness.engines import loaders
+from harness.engines.positions import plan_batches
 from harness.protocols import throughput as throughput_module
 from harness.protocols.protocol import Measurement, no_progress
-from harness.engines.positions import plan_batches
 from harness.protocols.throughput import throughput
 from harness.records import Record
 from harness.spec import Cell, CorpusSpec, Recipe, Slice
