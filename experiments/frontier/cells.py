@@ -73,6 +73,7 @@ speedup_vs_next | x | measured | rate over that of `next`, by pairs of repeats
 speedup_vs_next_close | x | measured | rate over that of `next_close`, by pairs of repeats
 speedup_vs_pil | x | measured | rate over that of DataLoader and Pillow
 speedup_vs_paper | x | measured | rate over that of the paper's recipe
+speedup_of_ours | x | measured | rate of wallclock over that of this row, by pairs of repeats
 other_variants | | status | rates of the other variants in the first round
 finish_line | | setting | where the clock stops: host memory, or on the device
 progressive_share | 0 to 1 | fact | progressive JPEGs in the folder

@@ -165,7 +165,6 @@ def as_on_t4(target: Path) -> Path:
         for row in rows:
             if row.get("device_kind") != "mock":
                 row.update({name: machine[name] for name in machine if name in row})
-            row.update({"weights": "pretrained"} if row.get("weights") == "random" else {})
             row.update({"repeats": 3} if row.get("repeats") == 1 else {})
             row.update({"weights": "pretrained"} if row.get("weights") == "random" else {})
             # Without the fixture's spread, which is not one of the paper's numbers.
