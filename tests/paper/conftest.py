@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from paper import report
+from tests.fixture_run import fixture_tables
 from tests.paper.tables import REFERENCE, Copy, as_on_t4, copy_tables
 
 
@@ -44,3 +45,9 @@ def _render(folder: Path, source: Path) -> Path:
 def t4_run(t4_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A published run on the paper's machine: `data/` and `figures/`. Not to be changed."""
     return _render(tmp_path_factory.mktemp("t4-run"), t4_tables)
+
+
+@pytest.fixture(scope="session")
+def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fixture run, published: `data/` and `figures/`. Not to be changed."""
+    return _render(tmp_path_factory.mktemp("cpu-run"), fixture_tables())

@@ -72,10 +72,10 @@ def page_of(path: Path) -> tuple[str, Page]:
     return text, Page(text)
 
 
-@pytest.fixture(params=["t4", "cpu"])
+@pytest.fixture(params=["t4_run", "cpu_run"])
 def run(request: pytest.FixtureRequest) -> tuple[Path, Path]:
     """Tables and page of a run on the paper's machine, and of the fixture run."""
-    folder: Path = request.getfixturevalue(f"{request.param}_run")
+    folder: Path = request.getfixturevalue(request.param)
     return folder / "data", folder / "figures" / "report.html"
 
 
