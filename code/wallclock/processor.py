@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -96,7 +95,11 @@ def read_processor(model: ModelSpec) -> Processor:
         names = (checkpoint.CONFIG, checkpoint.PREPROCESSOR, checkpoint.PROCESSOR)
         paths = (folder / name for name in names)
         depends = {path.name: sha256_file(path) for path in paths if path.is_file()}
-        make = partial(_fields_of_transformers, folder, values)
+
+        def make() -> tuple[str, *Statistics]:
+            made = _of_transformers(folder, values)
+            return str(made.preprocess), made.mean, made.std
+
         text, mean, std = cached("processors", depends, ("transformers",), make)
         return Processor(Preprocess.parse(text, sizes_differ=True), tuple(mean), tuple(std))
     except UserError:
@@ -120,12 +123,6 @@ def _refuse(reason: str) -> NoReturn:
 
 
 # --- transformers ---------------------------------------------------------------------------------
-
-
-def _fields_of_transformers(folder: Path, values: _Values) -> tuple[str, *Statistics]:
-    """A `Processor` as JSON has it."""
-    processor = _of_transformers(folder, values)
-    return str(processor.preprocess), processor.mean, processor.std
 
 
 def _of_transformers(folder: Path, values: _Values) -> Processor:

@@ -94,7 +94,10 @@ def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
         return Verdict(0, 0, 1.0, 1.0, (*map(str, damaged[:_NAMED]), *more))
     numbers = dataset.committed()
     ids, faults = _check_counts(dataset, numbers)
-    settings = _settings_of(dataset)
+    # Those that there are no more changed nothing.
+    there = {field.name for field in fields(JobSettings)}
+    said = {name: value for name, value in dataset.about["settings"].items() if name in there}
+    settings = build(JobSettings, said, "")
     source = str(src) or dataset.about["source"]
     items = list_items(source, settings.limit, settings.limits(), dataset.store)
     there = pc.indices_nonzero(pc.is_in(ids, value_set=items.ids)).to_numpy()
@@ -139,7 +142,10 @@ def _judge(
     """Compare vectors (n, dim) with those of the plain loop."""
     median, least, least_centered = limits
     cosines = cosine(ours, right)
-    centered = _centered_median(ours, right)
+    centered = None
+    if len(ours) >= _LEAST_CENTERED:
+        mean = right.mean(axis=0)
+        centered = float(np.median(cosine(ours - mean, right - mean)))
     found, lowest = float(np.median(cosines)), float(cosines.min())
     faults = []
     if found < median or lowest < least:
@@ -211,21 +217,6 @@ def _embedded_again(
                 vectors[source.id] = reference.vector(image)
                 hashes[source.id] = hashlib.sha256(data).hexdigest()
     return vectors, hashes, reference.source
-
-
-def _settings_of(dataset: Dataset) -> JobSettings:
-    """Of its last job; those that there are no more changed nothing."""
-    there = {field.name for field in fields(JobSettings)}
-    said = {name: value for name, value in dataset.about["settings"].items() if name in there}
-    return build(JobSettings, said, "")
-
-
-def _centered_median(ours: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> float | None:
-    """The median cosine of both less the mean of `right`; None for too few to have a mean."""
-    if len(ours) < _LEAST_CENTERED:
-        return None
-    mean = right.mean(axis=0)
-    return float(np.median(cosine(ours - mean, right - mean)))
 
 
 def _rows_of_other_images(

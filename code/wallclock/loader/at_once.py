@@ -250,13 +250,10 @@ class AtOnce:
         elif way.shape is None:
             part.plans[at], part.direct[at] = way.plan, part.rows[at]
         else:
-            part.plans[at], part.scratch[at] = way.plan, self._scratch_of(at, way.shape)
-
-    def _scratch_of(self, at: int, shape: Shape) -> PixelArray:
-        pixels = self._scratch.get(at)
-        if pixels is None or pixels.shape != shape:
-            pixels = self._scratch[at] = np.empty(shape, np.uint8)
-        return pixels
+            pixels = self._scratch.get(at)
+            if pixels is None or pixels.shape != way.shape:
+                pixels = self._scratch[at] = np.empty(way.shape, np.uint8)
+            part.plans[at], part.scratch[at] = way.plan, pixels
 
     def _fill(self, part: _Part) -> list[Any]:
         """A `_native.Filled` of each image that has a plan."""

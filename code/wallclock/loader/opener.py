@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -112,7 +112,9 @@ def open_loader(
     build, buffers = _rows(options)
 
     def open_threads(batches: Any, threads: int, buffers: Buffers, *lock: Any) -> ThreadLoader:
-        with _outside_inference_mode():
+        # The mode belongs to this thread; a worker could not write to buffers made in it.
+        torch = sys.modules.get("torch")
+        with torch.inference_mode(False) if torch else nullcontext():
             return ThreadLoader(feed, loading, threads, batches, build, buffers, *lock)
 
     if processes == 1 or not isinstance(batches, Sequence):
@@ -160,12 +162,6 @@ def _draws(n: int, options: LoaderOptions) -> Callable[[int, int, int], Augmenta
         return draw(width, height, options.seed, epoch, index, options.augment)
 
     return draw_at
-
-
-def _outside_inference_mode() -> AbstractContextManager[Any]:
-    """The mode belongs to the thread that opens; a worker could not write to buffers made in it."""
-    torch = sys.modules.get("torch")
-    return torch.inference_mode(False) if torch else nullcontext()
 
 
 def _single_threaded_opencv() -> None:

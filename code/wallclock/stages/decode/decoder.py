@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from wallclock.stages.pixels import PixelArray
 
@@ -10,17 +10,10 @@ from wallclock.stages.pixels import PixelArray
 MODES: Mapping[str, int] = {"RGB": 3, "L": 1, "RGBA": 4}
 
 
-class Decode(Protocol):
-    """Bytes of a file to uint8 (h, w, c) at 1/`scale` of its size; raises `ImageError` for damage.
-
-    `scale`: 1, 2, 4 or 8; sides are rounded up. `size`: width and height of the file, where its
-    header was parsed before; a decoder may then leave that out.
-    """
-
-    def __call__(
-        self, data: bytes, scale: int = 1, size: tuple[int, int] | None = None
-    ) -> PixelArray:
-        """Decode one file."""
+#: Bytes of a file to uint8 (h, w, c) at 1/`scale` of its size; raises `ImageError` for damage:
+#: `decode(data, scale=1, size=None)`. `scale`: 1, 2, 4 or 8; sides are rounded up. `size`: width
+#: and height of the file, where its header was parsed before; a decoder may then leave that out.
+Decode: TypeAlias = Callable[..., PixelArray]
 
 
 @dataclass(frozen=True)

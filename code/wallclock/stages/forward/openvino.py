@@ -63,8 +63,9 @@ def make(
     began = perf_counter()
     about = _read(entry)
     if about is None:
-        images = sample() if sample else _noise(model, recipe)
-        about = _convert(model, recipe, images[:_N], entry)
+        shape = _N, *Preprocess.parse(recipe.preprocess, model.input_px).canvas, 3
+        noise = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        about = _convert(model, recipe, sample()[:_N] if sample else noise, entry)
     if "refused" in about:
         raise UserError(about["refused"], _CURE)
     run = _compile(entry, recipe)
@@ -230,11 +231,6 @@ def _executed(compiled: Any) -> set[str]:
     infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
     heavy = [info for info in infos if info["layerType"].astype(str) in _HEAVY]
     return {info["runtimePrecision"].astype(str) for info in heavy}
-
-
-def _noise(model: ModelSpec, recipe: Recipe) -> PixelArray:
-    height, width = Preprocess.parse(recipe.preprocess, model.input_px).canvas
-    return np.random.default_rng(0).integers(0, 256, (_N, height, width, 3), np.uint8)
 
 
 def _trim(kept: Path) -> None:

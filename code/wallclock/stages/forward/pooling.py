@@ -38,7 +38,10 @@ def pooled(network: Any, model: ModelSpec, missing: Sequence[str], canvas: Size)
         network = _projected(network, model, missing)
         _check_finite(network, model)
     else:
-        network, missing = _tower(network, missing)
+        if (tower := getattr(network, _TOWER, None)) is not None:
+            network = tower
+            names = [name for name in missing if name.startswith(_TOWER_PREFIX)]
+            missing = [name.removeprefix(_TOWER_PREFIX) for name in names]
         has_pooler = not any(name.startswith("pooler.") for name in missing)
         if not has_pooler:
             # A classifier's checkpoint: the library would add a pooler with random weights.
@@ -51,15 +54,6 @@ def pooled(network: Any, model: ModelSpec, missing: Sequence[str], canvas: Size)
         _attach(network, model, canvas)
     _check_vectors(network, model, canvas)
     return network
-
-
-def _tower(network: Any, missing: Sequence[str]) -> tuple[Any, list[str]]:
-    """The vision tower of a multimodal model, or the network; and what is missing of it."""
-    tower = getattr(network, _TOWER, None)
-    if tower is None:
-        return network, list(missing)
-    names = [name for name in missing if name.startswith(_TOWER_PREFIX)]
-    return tower, [name.removeprefix(_TOWER_PREFIX) for name in names]
 
 
 def _check_trained(missing: Sequence[str], model: ModelSpec) -> None:
