@@ -18,8 +18,8 @@ from wallclock.infer.finite import not_finite, rows_not_finite
 from wallclock.infer.network import Embedder, open_embedder
 from wallclock.loader.batch import Failure
 from wallclock.loader.loading import Loading
-from wallclock.loader.prepare import Arrays, DecodeImage, InPlaceStages, in_place_stages
-from wallclock.loader.resizing import PlaceImage
+from wallclock.loader.prepare import DecodeImage, InPlaceStages, in_place_stages
+from wallclock.loader.resizing import Arrays, PlaceImage
 from wallclock.loader.threads import Feed
 from wallclock.recipe import ModelSpec
 from wallclock.stages import augment, normalize, resize

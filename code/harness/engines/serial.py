@@ -17,7 +17,7 @@ from harness.spec import Recipe
 from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError, describe
 from wallclock.loader.batch import Batch, Failure
-from wallclock.loader.prepare import Arrays
+from wallclock.loader.resizing import Arrays
 from wallclock.recipe import ModelSpec
 
 

@@ -8,15 +8,15 @@ the module does not take, that is over a limit, or cannot be read.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from wallclock import native
 from wallclock.check import LARGE_PIXELS, Image, Inspector
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import Reader
+from wallclock.loader.resizing import Arrays, RowWriter
 from wallclock.loader.ring import Chunk
 from wallclock.orientation import UPRIGHT, oriented_size, stored_placement
 from wallclock.preprocess import Preprocess
@@ -28,8 +28,6 @@ from wallclock.stages.pixels import PixelArray
 _MOST_BYTES, _BYTES_AT_ONCE = 1 << 24, 1 << 20
 _MOST_AT_ONCE, _MOST_WAYS = 64, 1024
 
-#: An image's row, or what is part of one.
-Arrays: TypeAlias = npt.NDArray[Any]
 #: Height, width and channels.
 Shape: TypeAlias = tuple[int, int, int]
 #: Start of each stage and the end, in nanoseconds, of an image that was loaded.
@@ -54,24 +52,6 @@ Result: TypeAlias = Times | Left | ImageError
 _UNREAD = Left()
 
 
-class Rows(Protocol):
-    """What becomes of an image once it is resized.
-
-    `shape`: of a row as uint8 (h, w, c). `crops`: whether workers apply what was drawn for an
-    image. `stores`: whether there is more to do with each than to resize and normalize it.
-    """
-
-    shape: Shape
-    crops: bool
-    stores: bool
-
-    def finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        """Write resized pixels, as stored, into their row. Raises ImageError."""
-
-    def normalization(self, dtype: np.dtype[Any]) -> Any:
-        """A `_native.Normalization` to rows of this type; None: they are pixels."""
-
-
 class Way(NamedTuple):
     """How an image is loaded: a `_native.Plan`; without a shape, it makes the row itself."""
 
@@ -83,7 +63,7 @@ class Ways:
     """How the native module loads images: by their sizes, or by what was drawn for each."""
 
     def __init__(
-        self, rows: Rows, preprocess: Preprocess, choose_scale: Callable[[Image], int]
+        self, rows: RowWriter, preprocess: Preprocess, choose_scale: Callable[[Image], int]
     ) -> None:
         self._rows, self._preprocess, self._choose_scale = rows, preprocess, choose_scale
         self._crops = rows.crops
@@ -164,7 +144,7 @@ class AtOnce:
     def __init__(
         self,
         ways: Ways,
-        rows: Rows,
+        rows: RowWriter,
         reader: Reader,
         read: Callable[[Any], bytes],
         decode: Callable[[Image, bytes], PixelArray],

@@ -3,26 +3,25 @@
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from wallclock import native
 from wallclock.check import LARGE_PIXELS, Image
-from wallclock.errors import Unavailable, image_errors
+from wallclock.errors import image_errors
 from wallclock.fetch.sources import Reader
 from wallclock.loader.at_once import AtOnce, Ways
 from wallclock.loader.loading import ChooseScale, Loading
-from wallclock.loader.resizing import KeepShape, PlaceImage
-from wallclock.stages import augment, decode, normalize
-from wallclock.stages.augment import augmentation_of
+from wallclock.loader.resizing import (
+    Arrays,
+    KeepShape,
+    ResizeInto,
+    RowWriter,
+    Store,
+    resizer_of,
+    unchanged,
+)
+from wallclock.stages import decode
 from wallclock.stages.pixels import PixelArray, copied
-
-#: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
-Arrays: TypeAlias = npt.NDArray[Any]
 
 #: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
 one_large = Lock()
@@ -53,10 +52,6 @@ class InPlaceStages:
 
 #: Binds the stages of one thread; all threads share the reader.
 BuildInPlace: TypeAlias = Callable[[Loading, Reader], InPlaceStages]
-#: Writes an image's pixels, uint8 (h, w, c), into its row.
-Store: TypeAlias = Callable[[Image, PixelArray, Arrays], None]
-#: Resizes a decoded image into a destination, which is made of a row.
-_ResizeInto: TypeAlias = Callable[[Image, PixelArray, Any], None]
 
 
 def in_place_stages(
@@ -88,21 +83,21 @@ def own_shape_stages(
     uint8 (h, w, c).
     """
     decode_image = DecodeImage(loading, reuse=True)
-    resize_own = KeepShape(loading.geometry, _resizer(loading), most_pixels)
+    resize_own = KeepShape(loading.geometry, resizer_of(loading), most_pixels)
     store = transform or _store_array
 
     def resize_and_store(image: Image, pixels: PixelArray, row: Arrays) -> None:
         store(image, resize_own(image, pixels), row)
 
     labels = {"resizer": resize_own.name, "preprocess": loading.name}
-    return _stages(reader, decode_image, _unchanged, resize_and_store, labels)
+    return _stages(reader, decode_image, unchanged, resize_and_store, labels)
 
 
 def _stages(
     reader: Reader,
     decode_image: "DecodeImage",
     as_destination: Callable[[Any], Any],
-    resize_into: _ResizeInto,
+    resize_into: ResizeInto,
     labels: Mapping[str, str],
 ) -> InPlaceStages:
     return InPlaceStages(
@@ -114,79 +109,9 @@ def _stages(
     )
 
 
-def _resizer(loading: Loading) -> str:
-    """What resizes: of RGBA Pillow, which weights colours by their alpha."""
-    if loading.mode != "RGB" and loading.resizer == "opencv":
-        fix = "set resizer=torch or pil"
-        raise Unavailable(f"resizer=opencv is for RGB, not for {loading.mode}; {fix}")
-    return "pil" if loading.mode == "RGBA" else loading.resizer
-
-
-class RowWriter:
-    """Writes decoded images into rows of a batch: crops, resizes, flips and stores them.
-
-    `shape`, `crops`, `stores`: see `Rows`. `as_destination`: a row as `write` takes it. `write`: an
-    image and its pixels into a destination; raises ImageError. `labels`: what resizes, and to which
-    geometry.
-    """
-
-    def __init__(self, loading: Loading, transform: Store | None) -> None:
-        self.crops = loading.crops
-        self.shape = (*loading.geometry.canvas, decode.MODES[loading.mode])
-        stage = PlaceImage(loading.geometry, _resizer(loading), crops=self.crops)
-        self.labels = stage.labels | {"preprocess": loading.name}
-        self.as_destination: Callable[[Any], Any] = stage.as_destination
-        self.write: _ResizeInto = stage.resize_into
-        self._lay = stage.lay
-        self._statistics = loading.statistics if transform is None else None
-        is_rgb = loading.mode == "RGB"
-        self.stores = transform is not None or (self._statistics is not None and not is_rgb)
-        self._store = transform or _copy
-        if self._statistics:
-            look_up = normalize.make_lookup(*self._statistics)
-            self._store = lambda image, pixels, row: look_up(pixels, row)
-        self._jitter = augment.finish if is_rgb else augment.mirror
-        self.normalization = lru_cache(self._normalization)
-        if not (transform or self._statistics or self.crops):
-            return
-        # Resize into a scratch image first; the row gets it normalized, transformed or flipped.
-        self._scratch = np.empty(self.shape, dtype=np.uint8)
-        self._destination = stage.as_destination(self._scratch)
-        self._resize_into = stage.resize_into
-        self.as_destination, self.write = _unchanged, self._crop_and_write
-
-    def finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        """Turn, flip, jitter and store resized pixels, uint8 (h, w, c). Raises ImageError."""
-        self._finish(image, self._lay(image, pixels), row)
-
-    def _finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        drawn = augmentation_of(image) if self.crops else None
-        self._store(image, self._jitter(pixels, drawn) if drawn else pixels, row)
-
-    def _normalization(self, dtype: np.dtype[Any]) -> Any:
-        if self._statistics is None:
-            return None
-        levels = normalize.levels(*self._statistics, dtype)
-        return native.find().Normalization(levels, *self._statistics)
-
-    def _crop_and_write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        drawn = augmentation_of(image) if self.crops else None
-        cropped = augment.crop(pixels, drawn) if drawn else pixels
-        self._resize_into(image, cropped, self._destination)
-        self._finish(image, self._scratch, row)
-
-
 def _store_array(image: Image, pixels: PixelArray, row: Arrays) -> None:
     # The decoder's buffer is used again, and Pillow's memory or the user's is not ours.
     row[0] = copied(pixels)
-
-
-def _copy(image: Image, pixels: PixelArray, row: Arrays) -> None:
-    row[...] = pixels
-
-
-def _unchanged(row: Any) -> Any:
-    return row
 
 
 class DecodeImage:

@@ -1,17 +1,29 @@
-"""The resize stage: cropped, padded and turned upright, to a fixed canvas or not."""
+"""The resize stage: cropped, padded and turned upright, to a fixed canvas or not; into a row."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from wallclock import native
 from wallclock.check import Image
-from wallclock.errors import ImageError, image_errors
+from wallclock.errors import ImageError, Unavailable, image_errors
+from wallclock.loader.loading import Loading
 from wallclock.orientation import orient, oriented_size, stored_placement
 from wallclock.preprocess import Placement, Preprocess, Size
 from wallclock.recipe import INTERPOLATIONS
-from wallclock.stages import resize
+from wallclock.stages import augment, decode, normalize, resize
 from wallclock.stages.augment import augmentation_of
 from wallclock.stages.pixels import PixelArray
+
+#: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
+Arrays: TypeAlias = npt.NDArray[Any]
+#: Writes an image's pixels, uint8 (h, w, c), into its row.
+Store: TypeAlias = Callable[[Image, PixelArray, Arrays], None]
+#: Resizes a decoded image into a destination, which is made of a row.
+ResizeInto: TypeAlias = Callable[[Image, PixelArray, Any], None]
 
 
 class _Upright:
@@ -112,3 +124,76 @@ def _with_channels(pixels: Any) -> PixelArray:
     """Pillow's image, or an array, as (h, w, c)."""
     array = np.asarray(pixels)
     return array if array.ndim == 3 else array[..., None]
+
+
+def resizer_of(loading: Loading) -> str:
+    """What resizes: of RGBA Pillow, which weights colours by their alpha."""
+    if loading.mode != "RGB" and loading.resizer == "opencv":
+        fix = "set resizer=torch or pil"
+        raise Unavailable(f"resizer=opencv is for RGB, not for {loading.mode}; {fix}")
+    return "pil" if loading.mode == "RGBA" else loading.resizer
+
+
+class RowWriter:
+    """Writes decoded images into rows of a batch: crops, resizes, flips and stores them.
+
+    `shape`: of a row as uint8 (h, w, c). `crops`: whether what was drawn for an image is applied.
+    `stores`: whether there is more to do with each than to resize and normalize it.
+    `as_destination`: a row as `write` takes it. `write`: an image and its pixels into a
+    destination; raises ImageError. `labels`: what resizes, and to which geometry.
+    """
+
+    def __init__(self, loading: Loading, transform: Store | None) -> None:
+        self.crops = loading.crops
+        self.shape = (*loading.geometry.canvas, decode.MODES[loading.mode])
+        stage = PlaceImage(loading.geometry, resizer_of(loading), crops=self.crops)
+        self.labels = stage.labels | {"preprocess": loading.name}
+        self.as_destination: Callable[[Any], Any] = stage.as_destination
+        self.write: ResizeInto = stage.resize_into
+        self._lay = stage.lay
+        self._statistics = loading.statistics if transform is None else None
+        is_rgb = loading.mode == "RGB"
+        self.stores = transform is not None or (self._statistics is not None and not is_rgb)
+        self._store = transform or _copy
+        if self._statistics:
+            look_up = normalize.make_lookup(*self._statistics)
+            self._store = lambda image, pixels, row: look_up(pixels, row)
+        self._jitter = augment.finish if is_rgb else augment.mirror
+        self.normalization = lru_cache(self._normalization)
+        if not (transform or self._statistics or self.crops):
+            return
+        # Resize into a scratch image first; the row gets it normalized, transformed or flipped.
+        self._scratch = np.empty(self.shape, dtype=np.uint8)
+        self._destination = stage.as_destination(self._scratch)
+        self._resize_into = stage.resize_into
+        self.as_destination, self.write = unchanged, self._crop_and_write
+
+    def finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
+        """Turn, flip, jitter and store resized pixels, uint8 (h, w, c). Raises ImageError."""
+        self._finish(image, self._lay(image, pixels), row)
+
+    def _finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
+        drawn = augmentation_of(image) if self.crops else None
+        self._store(image, self._jitter(pixels, drawn) if drawn else pixels, row)
+
+    def _normalization(self, dtype: np.dtype[Any]) -> Any:
+        """A `_native.Normalization` to rows of this type; None: they are pixels."""
+        if self._statistics is None:
+            return None
+        levels = normalize.levels(*self._statistics, dtype)
+        return native.find().Normalization(levels, *self._statistics)
+
+    def _crop_and_write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
+        drawn = augmentation_of(image) if self.crops else None
+        cropped = augment.crop(pixels, drawn) if drawn else pixels
+        self._resize_into(image, cropped, self._destination)
+        self._finish(image, self._scratch, row)
+
+
+def _copy(image: Image, pixels: PixelArray, row: Arrays) -> None:
+    row[...] = pixels
+
+
+def unchanged(row: Any) -> Any:
+    """The row."""
+    return row
