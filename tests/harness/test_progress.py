@@ -114,11 +114,11 @@ def estimates() -> list[str]:
 
 
 @pytest.mark.slow
-def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_run_ends_in_100_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(third_party, "is_installed", lambda name: True)
     monkeypatch.setattr(machine, "gpus", lambda: [{"name": "Tesla T4"}])
     expected = estimates()
-    assert int(expected[-1].split(" | ")[1]) <= 90
+    assert int(expected[-1].split(" | ")[1]) <= 100
     row = r"^\| (\w+ \| [\d.]+ \| [\d.]+) \|"
     text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     assert re.findall(row, text, flags=re.MULTILINE) == expected
