@@ -116,14 +116,14 @@ def _checked_pair(name: str | None, where: Any, label: Any) -> Any:
     """`where` of a pair; or, where the pair was meant otherwise, what says so."""
     if not isinstance(where, str) or is_url(where) or folder.is_image_name(where):
         return where
-    if name is not None and folder.is_image_name(name):
-        rule = "of two texts the first is the id; for a label"
+    if name is not None and (folder.is_image_name(name) or is_url(name) or os.path.isfile(name)):
+        rule = f"the first of two texts is the id; write {{'image': {name!r}, 'label': {where!r}}}"
     elif isinstance(label, Mapping) or _is_array(label):
-        rule = "of a pair the second is the label; for an id"
+        rule = f"the second of a pair is its label; write {{'id': {where!r}, 'image': …}}"
     else:
         return where
-    fix = f"{where!r} is no file: {rule} give {{'image': …, 'id': …, 'label': …}}"
-    return where if os.path.isfile(where) else Unreadable(fix, unknown=True)
+    reason = f"{where!r} is no file: {rule}"
+    return where if os.path.isfile(where) else Unreadable(reason, unknown=True)
 
 
 def _readable(where: Any, item: Any, index: int) -> Any:

@@ -174,10 +174,12 @@ def test_a_pair_is_an_image_and_its_label(tmp_path: Path, monkeypatch: pytest.Mo
     wrong: list[Any] = [("a.jpg", "cat"), ("mine", mask)]
     loaded = load([*wrong, GOOD])
     assert loaded.ids == ["2"]
-    assert "'cat' is no file: of two texts the first is the id;" in loaded.failures["a.jpg"]
-    assert "'mine' is no file: of a pair the second is the label;" in loaded.failures["1"]
-    for pair in wrong:
-        with pytest.raises(UserError, match=r"is no file: of .* give {'image': …, 'id': …"):
+    fix = "the first of two texts is the id; write {'image': 'a.jpg', 'label': 'cat'}"
+    assert f"'cat' is no file: {fix}" in loaded.failures["a.jpg"]
+    assert "'mine' is no file: the second of a pair is its label; write" in loaded.failures["1"]
+    os.rename("a.jpg", "a")  # a label is told from a path where its image is there
+    for pair in (("a", "cat"), wrong[1]):
+        with pytest.raises(UserError, match=r"is no file: the \w+ of .*; write {'i"):
             open_images([pair] * 3)
 
 
