@@ -3,7 +3,6 @@
 import io
 import platform
 import re
-import shutil
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
@@ -60,7 +59,7 @@ def examine() -> Iterator[Finding]:
     if util.find_spec("torch"):
         yield from _torch()
     yield from _extras()
-    if (size := shutil.disk_usage("/dev/shm").total) < _SHARED_BYTES:
+    if (size := machine.shared_memory_bytes()) is not None and size < _SHARED_BYTES:
         cure = "docker run --shm-size=2g, or processes=1"
         yield Finding("shared memory", f"{size / 1e6:,.0f} MB in /dev/shm", cure)
 

@@ -5,6 +5,8 @@ import math
 import os
 import re
 import resource
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -78,6 +80,18 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
                 if quota > 0:
                     quotas.append(quota / period)
     return min(quotas, default=None)
+
+
+def require_linux(what: str) -> None:
+    """Raise `Unavailable` where the system is not Linux, whose epoll or /proc something needs."""
+    if not sys.platform.startswith("linux"):
+        raise Unavailable(f"{what} needs Linux; this system is {sys.platform}")
+
+
+def shared_memory_bytes(root: Path = Path("/")) -> int | None:
+    """The size of /dev/shm, of which the loader's processes take their buffers; None: no limit."""
+    folder = root / "dev/shm"
+    return shutil.disk_usage(folder).total if folder.exists() else None
 
 
 def busy_s(root: Path = Path("/")) -> float | None:

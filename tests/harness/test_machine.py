@@ -1,5 +1,6 @@
 """What is noted of the machine while a cell runs: provenance, telemetry, disturbance, cores."""
 
+import importlib
 import json
 import math
 import os
@@ -16,7 +17,9 @@ from harness.measures import PSNR_CEILING_DB, psnr_db
 from harness.pinned import choose
 from tests.conftest import ROOT
 from wallclock import machine
+from wallclock.errors import UserError
 from wallclock.machine import usable_cores
+from wallclock.trace.command import trace
 
 # --- provenance -----------------------------------------------------------------------------------
 
@@ -54,13 +57,20 @@ def test_cgroup_quota(
     assert machine.usable_cores() == usable[quota]
 
 
-def test_without_an_affinity_all_cores_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_linux_has_is_done_without_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a Mac, which has no /proc either."""
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(machine, "cpu_quota", lambda: None)
     monkeypatch.setattr(os, "cpu_count", lambda: 12)
     assert machine.usable_cores() == 12
     assert machine.busy_s(Path("nowhere")) is None
+    assert machine.shared_memory_bytes(Path("nowhere")) is None
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delitem(sys.modules, "wallclock.fetch.transfers", raising=False)
+    with pytest.raises(UserError, match="a URL or a bucket needs Linux; this system is darwin"):
+        importlib.import_module("wallclock.fetch.transfers")
+    with pytest.raises(UserError, match="wallclock trace needs Linux"):
+        trace([__file__])
 
 
 def test_variables_that_matter_are_part_of_the_key() -> None:

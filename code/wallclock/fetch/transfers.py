@@ -24,6 +24,7 @@ import pycurl
 from wallclock.fetch.request import LATE, Answer, Done, Request, Transfer
 from wallclock.fetch.retries import PermanentError
 from wallclock.fetch.urls import sendable
+from wallclock.machine import require_linux
 
 __all__ = ["Answer", "Request", "Transfers"]
 
@@ -32,6 +33,7 @@ _CHECK_S, _CLOSING_S = 0.25, 1.0
 _BUFFER_BYTES = 1 << 18
 #: Older libcurls stop at a limit only where the head says that the body is longer.
 _STOPS_AT_LIMIT = pycurl.version_info()[2] >= 0x080400
+require_linux("a URL or a bucket")  # whose epoll waits for the sockets
 #: What the selector calls libcurl's POLL_NONE, POLL_IN, POLL_OUT, POLL_INOUT.
 _EVENTS = (0, select.EPOLLIN, select.EPOLLOUT, select.EPOLLIN | select.EPOLLOUT)
 _T = TypeVar("_T")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from wallclock.errors import UsageError, UserError, import_extra
+from wallclock.machine import require_linux
 from wallclock.trace import page
 from wallclock.trace.collect import collect
 from wallclock.trace.run import run
@@ -68,9 +69,11 @@ def wants_help(words: Sequence[str]) -> bool:
 def trace(words: Sequence[str]) -> int:
     """Run the program and report on standard error; its exit status, 128 + n after signal n.
 
-    Raises UserError: a file cannot be written, or a library of the report is missing.
+    Raises UserError: a file cannot be written, a library of the report is missing, or the system
+    is not Linux.
     """
     request = parse(words)
+    require_linux("wallclock trace")
     for path in filter(None, (request.json, request.html)):
         if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
             raise UserError(f"{path} cannot be written: name a file in a folder that can")
