@@ -388,8 +388,7 @@ def library(where: object, fix: str) -> Iterator[Any]:
     except ImportError as error:
         raise Unavailable(
             f"{where} needs a library that is not installed: {first_line(error)} For timm's models "
-            "type `.venv/bin/pip install timm` (it brings torchvision: take the build that fits "
-            "this torch)"
+            "type `pip install timm` (it brings torchvision: take the build for this torch)"
         ) from error
     except Exception as error:  # of what a file may say there is no end
         raise UserError(f"cannot load {where}: {reason_of(error).rstrip('.')}; {fix}") from error

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -62,15 +63,21 @@ class Unavailable(UserError):  # noqa: N818 - of the suite a result, not a fault
 
 
 def install_hint(extra: str) -> str:
-    """The command that installs what an extra brings, from where this package was installed."""
+    """The command that installs what an extra brings, from where this package came."""
     from importlib.metadata import PackageNotFoundError, distribution
 
-    origin = ""
+    checkout = Path(__file__).parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return f"pip install '{checkout}[{extra}]'"
+    name, origin = DISTRIBUTION, ""
     with suppress(PackageNotFoundError, ValueError):  # of an index nothing is recorded
         recorded = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
-        url = urlsplit(recorded.get("url", ""))
-        origin = unquote(url.path) if url.scheme == "file" else ""
-    return f"pip install '{origin or DISTRIBUTION}[{extra}]'"
+        url, system = recorded.get("url", ""), recorded.get("vcs_info", {}).get("vcs")
+        if url.startswith("file:") and not system:
+            name = unquote(urlsplit(url).path)
+        elif url:
+            origin = f" @ {system}+{url}" if system else f" @ {url}"
+    return f"pip install '{name}[{extra}]{origin}'"
 
 
 def import_extra(module: str, what: str, extra: str) -> Any:

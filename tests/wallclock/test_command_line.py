@@ -1,14 +1,16 @@
 """The command `wallclock`: its help, its version, its mistakes, and what a missing extra says."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
 from tests.conftest import ROOT
-from wallclock import __version__
+from wallclock import __version__, errors
 from wallclock.__main__ import COMMANDS, main
 from wallclock.constraints import describe, text_of
 from wallclock.errors import install_hint
@@ -235,3 +237,27 @@ def test_a_missing_extra_in_python(statement: str, library: str, extra: str) -> 
     assert last.startswith("wallclock.errors.UserError: ")
     assert f"needs {library}, which is not installed" in last
     assert last.endswith(install_hint(extra))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "named"),
+    [
+        ({"url": "file:///a%20b/w-1.whl"}, "/a b/w-1.whl[s3]"),
+        ({"url": "https://h/w-1.whl"}, "wallclock-images[s3] @ https://h/w-1.whl"),
+        (
+            {"url": "ssh://h/w", "vcs_info": {"vcs": "git"}},
+            "wallclock-images[s3] @ git+ssh://h/w",
+        ),
+    ],
+)
+def test_the_hint_installs_from_where_it_came(
+    recorded: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert install_hint("s3") == f"pip install '{ROOT}[s3]'"
+    folder = tmp_path / "wallclock_images-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: wallclock-images\n")
+    (folder / "direct_url.json").write_text(json.dumps(recorded))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "wallclock" / "errors.py"))
+    assert install_hint("s3") == f"pip install '{named}'"
