@@ -72,7 +72,7 @@ class CorpusProgress:
             left = format_duration(task.time_remaining or 0)
             notes += [format_rate(task.speed), f"{left} left"]
         if self.limited_by:
-            notes.append(f"{self.limited_by} limits")
+            notes.append(f"bottleneck: {self.limited_by}")
         note = " · ".join(notes)
         if not console.is_terminal and now - self._last_line > LINE_INTERVAL_S:
             self._last_line = now

@@ -87,10 +87,10 @@ class Outcome:
             notes.append(f"{tally.copied:,} duplicates")
         if tally.fallbacks:
             notes.append(f"{tally.fallbacks:,} decoded by libjpeg-turbo or Pillow")
-        rate = (tally.images + tally.n_failed) / tally.wall_s
-        notes += [format_rate(rate), f"limited by the {tally.limited_by}"]
+        notes.append(format_rate((tally.images + tally.n_failed) / tally.wall_s))
         if self.expected:
-            notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
+            notes[-1] += f" (estimated: {format_rate(self.expected)})"
+        notes.append(f"bottleneck: {tally.limited_by}")
         return f"{contents}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
 
 

@@ -217,10 +217,10 @@ def test_the_estimate_is_of_what_limits(
     outcome = run(service_ms=80, console=console)
     line = console.file.getvalue()  # type: ignore[attr-defined]
     assert "41 images to read" in line
-    limited = r"limited by the model \(the loader alone: [\d,]+ images/s\); 0 MB of vectors"
-    assert re.search(f"images/s, {limited}", line)
+    limit = r"bottleneck: model \(the loader alone: [\d,]+ images/s\); 0 MB of vectors"
+    assert re.search(f"images/s; {limit}", line)
     assert 30 < outcome.expected < 50
-    assert "of the estimated rate" in str(outcome)
+    assert re.search(r"images/s \(estimated: \d+ images/s\), bottleneck: forward", str(outcome))
 
 
 def test_the_estimates_sample_is_from_everywhere_in_what_is_to_be_read() -> None:

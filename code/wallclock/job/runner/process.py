@@ -97,7 +97,7 @@ def _planned(plan: Plan, measured: Pace, vector: int) -> str:
     limit, other, alone_s = "loader", "model", measured.model_s
     if measured.model_limits:
         limit, other, alone_s = other, limit, measured.loading_s
-    rate = f"{measured.img_per_s():,.0f} images/s, limited by the {limit}"
+    rate = f"{measured.img_per_s():,.0f} images/s; bottleneck: {limit}"
     if alone_s:
         rate += f" (the {other} alone: {format_rate(1 / alone_s)})"
     return f"{n:,} images to read: {takes} at about {rate}; {size}"
