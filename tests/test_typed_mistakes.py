@@ -23,10 +23,10 @@ Capture = pytest.CaptureFixture[str]
 #: mistakes in settings: refusals.txt.
 STUDY = (
     ("--experimnt serial", "no flag is called '--experimnt'", "did you mean --experiment"),
-    ("{", "{: it is no setting", "write key=value"),
+    ("{", "{: it is not a setting", "write key=value"),
     ("--experiment serial,,", "a name is empty", "write --experiment serial"),
     ("--experiment seriall", "'seriall'", "did you mean serial"),
-    ("serial", "serial: it is no setting", "write --experiment serial"),
+    ("serial", "serial: it is not a setting", "write --experiment serial"),
     ("--experiment serial device=cuda", "there is no NVIDIA GPU", "set device=auto or device=cpu"),
     ("--experiment cpu corpus=folder", "needs the folder", "add corpus.path=/path/to/images"),
     ("--experiment cpu corpus=folder corpus.path=nowhere", "nowhere does not", "give the folder"),

@@ -82,7 +82,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
         elif "=" not in word and word[:1] != "~" and before not in _HYDRA_FLAGS:
             is_name = word in (*ORDER, *ON_REQUEST, "all")
             fix = f"--experiment {word}" if is_name else "key=value, as in seed=1"
-            raise UsageError(f"{word}: it is no setting; write {fix}")
+            raise UsageError(f"{word}: it is not a setting; write {fix}")
     sweeps = "--multirun" in rest or "-m" in rest
     # Hydra accepts its flags only before the overrides.
     hydra_flags = [word for word in rest if word.startswith("-") or "=" not in word]

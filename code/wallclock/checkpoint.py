@@ -171,7 +171,7 @@ def folder_of(model: ModelSpec) -> Path:
         folder = Path(os.path.realpath(os.path.expanduser(model.path)))
         if not folder.is_dir():
             wanted = f"give the one with {CONFIG} and {_WEIGHTS}"
-            raise UserError(f"model.path: {folder} is no folder; {wanted}")
+            raise UserError(f"model.path: {folder} is not a folder; {wanted}")
         return folder
     return _fetched(model, (CONFIG,), (PREPROCESSOR, PROCESSOR))
 

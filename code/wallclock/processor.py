@@ -115,7 +115,7 @@ def _check_class(values: _Values) -> None:
     """Refuse a class that is no image processor: the library would load any that it has."""
     for key in ("image_processor_type", "feature_extractor_type"):
         if not re.search("ImageProcessor|FeatureExtractor|^$", str(values.get(key) or "")):
-            _refuse(f"has {key}={values[key]}, which is no image processor")
+            _refuse(f"has {key}={values[key]}, which is not an image processor")
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -262,7 +262,7 @@ def _sizes(values: _Values, name: str = "size") -> dict[str, int]:
     """The keys of a size that are set."""
     sizes = {key: value for key, value in dict(values.get(name) or {}).items() if value}
     if not all(isinstance(side, int | float) for side in sizes.values()):
-        _refuse(f"has {name}={sizes}, which is no number")
+        _refuse(f"has {name}={sizes}, which is not a number")
     return sizes
 
 

@@ -110,7 +110,7 @@ class Dataset:
         """The numbers of the parts that are there, ascending."""
         names = [name for name in self.store.names("part-") if name.endswith(".parquet")]
         if other := next((name for name in names if not _PART.fullmatch(name)), None):
-            raise UserError(f"{self.out}/{printable(other)} is no part of its job; move it away")
+            raise UserError(f"{self.out}/{printable(other)} is not part of its job; move it away")
         return sorted(map(part_number, names))
 
     def counts(self) -> dict[str, int]:

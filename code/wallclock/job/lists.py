@@ -256,7 +256,7 @@ def _as_text(table: Any, at: int) -> Any:
         values = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
         texts = values.cast(pa.string())
     except pa.ArrowException as error:
-        why = f"the column {table.column_names[at]} is no text ({str(kind)[:_TYPE]})"
+        why = f"the column {table.column_names[at]} is not text ({str(kind)[:_TYPE]})"
         raise ValueError(f"{why}: {first_line(error)}") from error
     try:
         texts.validate(full=True)  # a column that is called text may have any bytes

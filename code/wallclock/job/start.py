@@ -280,7 +280,7 @@ def _print_others(items: Items, console: Console) -> None:
     if not items.others:
         return
     n, names = len(items.others), ", ".join(printable(name, 80) for name in items.others[:3])
-    are, more = ("file is no image" if n == 1 else "files are no images"), ", …" if n > 3 else ""
+    are, more = ("file is not an image" if n == 1 else "files are not images"), ", …" if n > 3 else ""
     print_line(console, f"skipped: {n:,} {are}: {names}{more}")
 
 

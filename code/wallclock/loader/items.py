@@ -122,7 +122,7 @@ def _checked_pair(name: str | None, where: Any, label: Any) -> Any:
         rule = f"the second of a pair is its label; write {{'id': {where!r}, 'image': …}}"
     else:
         return where
-    reason = f"{where!r} is no file: {rule}"
+    reason = f"{where!r} is not a file: {rule}"
     return where if os.path.isfile(where) else Unreadable(reason, unknown=True)
 
 
@@ -234,7 +234,7 @@ class FolderItems(ListedItems):
         self.root = Path(os.path.expanduser(path))
         if not os.fspath(path) or not self.root.is_dir():
             fix = "give one, a .tar, a .parquet, or a list of paths, URLs, bytes or files"
-            raise UserError(f"{os.fspath(path) or repr('')} is no folder; {fix}")
+            raise UserError(f"{os.fspath(path) or repr('')} is not a folder; {fix}")
         listing = folder.FolderListing(self.root)
         names, outside = Names(), list[str]()
         for name in listing:

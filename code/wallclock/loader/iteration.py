@@ -341,7 +341,7 @@ def loaded(state: Any, ours: Order | StreamOrder, data: str) -> tuple[Place, int
     """The place and the end of a state. Raises UserError: it is of other images or settings."""
     keys, order = {*Place._fields, "end", "rank", "order", "data"}, ours.shared()
     if not isinstance(state, Mapping) or not keys <= {*state}:
-        raise UserError("this is no state of open_images: give what state_dict() returned")
+        raise UserError("this is not a state of open_images: give what state_dict() returned")
     there = state["order"]
     if not isinstance(there, Mapping) or set(there) != set(order):
         raise UserError("this state is of another kind of items: a list, or a stream")

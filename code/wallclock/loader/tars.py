@@ -99,7 +99,7 @@ class TarMembers:
                 folder = posixpath.dirname(path) if info.issym() else ""
                 target = posixpath.normpath(posixpath.join(folder, info.linkname))
                 what = f"a link to {printable(id_of(target))}"
-                content = f"{what}, which is no earlier member of a local .tar"
+                content = f"{what}, which is not an earlier member of a local .tar"
                 if self.descriptor is not None:
                     places = self._places() if places is None else places
                     if target in places:

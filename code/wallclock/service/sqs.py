@@ -111,7 +111,7 @@ class Queue:
             cure = "" if isinstance(error, QueueRefusal) else "; check the URL"
             raise UserError(f"{self.url}: {error}{cure}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{self.url} answers as no queue does; check the URL") from error
+            raise UserError(f"{self.url} does not answer like a queue; check the URL") from error
         if not self.dead_letter:
             raise UserError(f"{self.url} has no dead-letter queue: give it a RedrivePolicy")
         if not self.visibility_s:

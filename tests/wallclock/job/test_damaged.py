@@ -204,7 +204,7 @@ def test_a_table_that_is_no_part(name: str, run: Run, out: Path) -> None:
     """Who reads the folder as one table would read it, too."""
     shutil.copy(out / PART, out / name)
     for start in (run, lambda: verify(out)):
-        with pytest.raises(UserError, match="is no part of its job; move it away") as caught:
+        with pytest.raises(UserError, match="is not part of its job; move it away") as caught:
             start()
         assert str(caught.value).isprintable()
 

@@ -142,7 +142,7 @@ def test_columns_of_other_types(kind: str, tmp_path: Path) -> None:
     if kind in NOT_PLACES:
         assert len(list_items(str(path))) == 1
     else:
-        with pytest.raises(UserError, match="the column id is no text"):
+        with pytest.raises(UserError, match="the column id is not text"):
             list_items(str(path))
 
 
@@ -162,7 +162,7 @@ def test_other_types_of_text(column: Any, tmp_path: Path) -> None:
 
 def test_places_that_are_no_text(tmp_path: Path) -> None:
     pq.write_table(pa.table({"path": pa.array([b"\xff"])}), tmp_path / "list.parquet")
-    with pytest.raises(UserError, match="the column path is no text"):
+    with pytest.raises(UserError, match="the column path is not text"):
         list_items(str(tmp_path / "list.parquet"))
 
 

@@ -343,7 +343,7 @@ def test_records_add_up(
     names = {"txt": f"{folder}/sub/{{}}.jpg", "s3": "sub/{}.jpg", "folder": "sub/{}.jpg"}
     assert {*found.rows} == {names.get(kind, "{}").format(at) for at in good}
     if kind in ("s3", "folder"):
-        assert printed.err.count(f"skipped: {skipped} files are no images: ") == 1
+        assert printed.err.count(f"skipped: {skipped} files are not images: ") == 1
 
 
 @pytest.mark.parametrize(

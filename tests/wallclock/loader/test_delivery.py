@@ -197,5 +197,5 @@ def test_the_state_of_another_iteration_is_refused() -> None:
         assert len(str(caught.value)) <= 160
     without = {key: value for key, value in state.items() if key != "data"}
     for nothing in ({}, {"order": 3}, None, without):
-        with pytest.raises(UserError, match="no state of open_images"):
+        with pytest.raises(UserError, match="not a state of open_images"):
             open_images(GOOD, 8).load_state_dict(nothing)  # type: ignore[arg-type]

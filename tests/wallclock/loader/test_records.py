@@ -129,7 +129,7 @@ def test_classes_links_and_other_members_of_a_tar(tmp_path: Path) -> None:
     assert loaded.labels == [3, "café", None, None, 5, 1]
     np.testing.assert_array_equal(loaded.images[2], loaded.images[0])
     start = f"{tmp_path}/t.tar/"
-    gone = "a link to none.jpg, which is no earlier member of a local .tar"
+    gone = "a link to none.jpg, which is not an earlier member of a local .tar"
     assert loaded.failures == {
         "d/gone": f"{start}d/gone.jpg: {gone}",
         "d/pipe": f"{start}d/pipe.jpg: no regular file",
@@ -175,11 +175,11 @@ def test_a_pair_is_an_image_and_its_label(tmp_path: Path, monkeypatch: pytest.Mo
     loaded = load([*wrong, GOOD])
     assert loaded.ids == ["2"]
     fix = "the first of two texts is the id; write {'image': 'a.jpg', 'label': 'cat'}"
-    assert f"'cat' is no file: {fix}" in loaded.failures["a.jpg"]
-    assert "'mine' is no file: the second of a pair is its label; write" in loaded.failures["1"]
+    assert f"'cat' is not a file: {fix}" in loaded.failures["a.jpg"]
+    assert "'mine' is not a file: the second of a pair is its label; write" in loaded.failures["1"]
     os.rename("a.jpg", "a")  # a label is told from a path where its image is there
     for pair in (("a", "cat"), wrong[1]):
-        with pytest.raises(UserError, match=r"is no file: the \w+ of .*; write {'i"):
+        with pytest.raises(UserError, match=r"is not a file: the \w+ of .*; write {'i"):
             open_images([pair] * 3)
 
 

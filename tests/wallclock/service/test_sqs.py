@@ -160,7 +160,7 @@ def test_a_url_of_something_else(answer: object) -> None:
         async with listening(handle) as url:
             queue = Queue(f"{url}/0/work", 0)
             with pytest.raises(
-                UserError, match=r"^http://127.* answers as no queue does; check the URL$"
+                UserError, match=r"^http://127.* does not answer like a queue; check the URL$"
             ):
                 await queue.open()
             await queue.close()

@@ -97,7 +97,7 @@ class TestFolder:
         ("name", "words"),
         [
             ("pickled", "no file named model.safetensors"),
-            ("missing", "is no folder"),
+            ("missing", "is not a folder"),
             ("", "cannot load"),
             ("damaged", "cannot load"),
         ],

@@ -98,7 +98,7 @@ def _projected(network: Any, model: ModelSpec, missing: Sequence[str]) -> Any:
     if features is None and not hasattr(network, _PROJECTION):
         raise UserError(
             f"{_label(model)}: pool=projection needs a model of images and text; "
-            f"{type(network).__name__} is none; type pool=tower"
+            f"{type(network).__name__} is not one; type pool=tower"
         )
     if hasattr(network, _TOWER):
         missing = [name for name in missing if name.startswith((_TOWER_PREFIX, _PROJECTION))]

@@ -62,7 +62,7 @@ def test_folder_that_is_a_link_is_refused(corpus: Corpus, tmp_path: Path) -> Non
     elsewhere.mkdir()
     for prefix in {row[3][:2] for row in bucket.rows(N, 70)} - {manifest.items[0].path[:2]}:
         (manifest.root / prefix).symlink_to(elsewhere)
-    with pytest.raises(UserError, match="is no folder but a link or a file: remove it"):
+    with pytest.raises(UserError, match="is not a folder but a link or a file: remove it"):
         corpus()
     assert not list(elsewhere.iterdir())
 
