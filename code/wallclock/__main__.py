@@ -42,8 +42,8 @@ _OF_EMBED = (
     " s3://bucket/prefix: new, or from an earlier run of this job."
 )
 _OF_VERIFY = (
-    "OUT is what wallclock embed has written. Give SRC again where its URL has a password or a"
-    " signature: OUT keeps none. The exit status is 1 on a mismatch."
+    "OUT is a folder or bucket that wallclock embed wrote. If SRC's URL has a password or a"
+    " signature, give it again: OUT does not store it. Exits with 1 on a mismatch."
 )
 #: Settings of `embed` that --help lists first.
 _USUAL = ("model", "preprocess", "normalize", "batch", "device", "dtype", "workers", "prune")
@@ -123,7 +123,7 @@ def _run(command: Command, words: Sequence[str]) -> int:
         if not isinstance(error, MemoryError) and "start new thread" not in str(error):
             raise
         fix = "set fewer workers= or a smaller batch=, or raise ulimit"
-        raise UserError(f"no memory, or no thread, is left; {fix}") from error
+        raise UserError(f"out of memory or threads; {fix}") from error
 
 
 def _stop(stopped: str, number: int, frame: FrameType | None) -> None:
@@ -210,7 +210,7 @@ def _serve(words: Sequence[str]) -> int:
 
 
 def _demo_parser(words: Sequence[str] = ()) -> Parser:
-    return Parser("demo", "", "Time a hundred generated photos in two loaders, and draw it.")
+    return Parser("demo", "", "Time a hundred generated photos in two loaders, and chart the result.")
 
 
 def _demo(words: Sequence[str]) -> int:
@@ -223,9 +223,7 @@ def _demo(words: Sequence[str]) -> int:
 
 
 def _doctor_parser(words: Sequence[str] = ()) -> Parser:
-    about = (
-        "Say what is installed and runs here. The exit status is 1 where something does not work."
-    )
+    about = "Show what is installed and what works here. Exits with 1 if something does not work."
     return Parser("doctor", "", about)
 
 

@@ -59,13 +59,13 @@ def demo() -> None:
     verdict = (
         f"The model works {small.shares['forward']:.0%} of the time on thumbnails and"
         f" {photos.shares['forward']:.0%} on photos; otherwise it waits for images.\n"
-        f"With open_images, photos pass {ours.rate / photos.rate:.1f} times as fast."
+        f"With open_images, photos load {ours.rate / photos.rate:.1f} times as fast."
     )
     print(f"\n░ waits for decode, ▒ for resize, █ the model\n\n{verdict}")
     try:
         Path(PAGE).write_text(page_of(bars, verdict), encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{PAGE}: {error.strerror}; go to a folder that you may write") from error
+        raise UserError(f"{PAGE}: {error.strerror}; change to a folder you can write to") from error
     print(f"As a page: {PAGE}. Your own program: wallclock trace script.py")
 
 

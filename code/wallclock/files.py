@@ -38,7 +38,7 @@ def why_unwritable(error: BaseException, path: Path) -> str:
         return f"no space left while writing {path}; free some {again}"
     # pyarrow's error has no number, but names it.
     if getattr(error, "errno", None) == errno.EFBIG or f"[errno {errno.EFBIG}]" in str(error):
-        return f"a file is over the limit of its size while writing {path}; raise ulimit -f {again}"
+        return f"a file reached its size limit while writing {path}; raise ulimit -f {again}"
     return ""
 
 

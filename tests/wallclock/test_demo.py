@@ -43,5 +43,5 @@ def test_the_model_takes_every_image(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_page_that_cannot_be_written_is_one_line() -> None:
     Path(demo.PAGE).mkdir()
-    with pytest.raises(UserError, match=r"Is a directory; go to a folder that you may write$"):
+    with pytest.raises(UserError, match=r"Is a directory; change to a folder you can write to$"):
         demo.demo()

@@ -118,7 +118,7 @@ def test_a_limit_of_a_files_size_is_one_line(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.stderr.startswith(f"a file is over the limit of its size while writing {target}; ")
+    assert done.stderr.startswith(f"a file reached its size limit while writing {target}; ")
     assert target.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [target]
 

@@ -89,7 +89,7 @@ class ServiceSettings:
 
 def parser(name: str, module: "type[Module] | None") -> Parser:
     """The command's parser, with the settings of a module where it can be imported."""
-    about = "QUEUE_URL is an SQS queue's. docs/service.md explains messages and modules."
+    about = "QUEUE_URL is the URL of an SQS queue. docs/service.md explains messages and modules."
     made = Parser("serve", "QUEUE_URL [options]", about)
     made.add_argument("queue_url", metavar="QUEUE_URL", help=SUPPRESS)
     made.add_settings(describe(ServiceSettings), USUAL)

@@ -80,7 +80,7 @@ def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Ve
     if not any(process.role == "main" for process in shares.trace.processes):
         return Verdict("untraced", LOST)
     if not shares.n_images:
-        text = "No image was read or decoded: nothing here to say about an image job."
+        text = "No image was read or decoded, so there is no image job to judge."
         return Verdict("no images", text)
     main = shares.main
     totals = {cause: main.share(*stages) for cause, stages in _CAUSES.items()}
@@ -195,7 +195,7 @@ def _model_binds(shares: Shares, fixes: Fixes, helps: Sequence[Help]) -> str:
         return f"{head}: {first.sentence[:1].lower()}{first.sentence[1:]}{gain}"
     if fixes.are_known and fixes.recommended:
         best = fixes.recommended[0]
-        return f"{head}; {best.fix.name} still brings {say_gain(best.gain)}"
+        return f"{head}; {best.fix.name} still gains {say_gain(best.gain)}"
     return head
 
 
@@ -224,7 +224,7 @@ def _where(row: Row) -> str:
 def _reason(shares: Shares, row: Row) -> str:
     """What stands behind the longest stage, from a colon on; empty where nothing is sure."""
     if row.stage == "read" and not _fetches(row):
-        return ": the storage binds" if row.waits > _MOST else ""
+        return ": storage is the limit" if row.waits > _MOST else ""
     if row.stage not in ("decode", "resize") or not shares.trace.kinds("decode"):
         return ""
     return f": {_say_pictures(shares)}"

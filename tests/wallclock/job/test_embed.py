@@ -203,7 +203,7 @@ def test_file_size_limit(images: Path, reference: Content, tmp_path: Path) -> No
     )
     assert done.returncode == 1, done.stderr
     (line,) = done.stderr.splitlines()
-    assert "a file is over the limit of its size while writing" in line
+    assert "a file reached its size limit while writing" in line
     assert "raise ulimit -f and run the same command again" in line
     embed(images, tmp_path / "out", **QUICK)
     assert content(tmp_path / "out") == reference

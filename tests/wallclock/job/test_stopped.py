@@ -108,4 +108,4 @@ def test_no_thread_left_is_one_line(
     monkeypatch.setattr("wallclock.loader.joinable_thread.JoinableThread.start", refuse)
     assert main(command(images, tmp_path / "out")[3:]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("wallclock: no memory, or no thread, is left; set fewer workers=")
+    assert line.startswith("wallclock: out of memory or threads; set fewer workers=")

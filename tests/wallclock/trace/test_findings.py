@@ -25,14 +25,14 @@ SITUATIONS = [
     (
         traces.STARVING_READ,
         "The GPU waits for data 75 % of the time; reading takes 81 % of the workers' time:"
-        " the storage binds.",
+        " storage is the limit.",
     ),
     (traces.MODEL_BOUND, "The model takes 89 % of the time."),
     (
         traces.SERIAL_DECODE,
         "Decoding takes 75 % of the main process's time: full-size 2560 × 1920 JPEGs for 224 px.",
     ),
-    (traces.SERIAL_READ, "Reading takes 81 % of the main process's time: the storage binds."),
+    (traces.SERIAL_READ, "Reading takes 81 % of the main process's time: storage is the limit."),
     # The CPU is at work while it reads: files in memory.
     (
         serial({"read": 6.5, "decode": 0.8}, cpu_s=9.9),
@@ -49,7 +49,7 @@ SITUATIONS = [
         "The program was not traced: it left no counters. Its temporary folder (TMPDIR) was"
         " emptied, or its Python runs with -E, -I or -S.",
     ),
-    (traces.NO_IMAGES, "No image was read or decoded: nothing here to say about an image job."),
+    (traces.NO_IMAGES, "No image was read or decoded, so there is no image job to judge."),
     (
         traces.KILLED,
         "The main process waits for data 83 % of the time; decoding takes 92 % of the workers'"
@@ -229,7 +229,7 @@ def test_a_model_that_binds_with_a_gain_left() -> None:
     made = serial({"decode": 3.0, "forward": 4.6}, device="NVIDIA T4", device_busy_s=4.6)
     sentence = verdict_of(made)
     assert sentence.startswith("The model takes 57 % of the time; ")
-    assert "still brings" in sentence
+    assert "still gains" in sentence
 
 
 @pytest.mark.parametrize(

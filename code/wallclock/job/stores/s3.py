@@ -200,7 +200,7 @@ class S3:
         if isinstance(error, RefusedError):  # which names it
             return ""
         if not error.status:
-            return "; check the network and AWS_ENDPOINT_URL; the same command goes on"
+            return "; check the network and AWS_ENDPOINT_URL; run the same command to resume"
         if not self._client.credentials:
             return f"; {NO_CREDENTIALS}"
         return f"; {_FIXES.get(error.status, 'run the same command again')}"

@@ -132,7 +132,7 @@ def test_file_size_limit_is_a_full_disk(
     process = start(slow, tmp_path, "20000")
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert stderr.startswith("a file is over the limit of its size")
+    assert stderr.startswith("a file reached its size limit")
     assert stderr.count("\n") == 1
     assert "run the same command again" in stderr
     assert not list(tmp_path.rglob("*.tmp"))
