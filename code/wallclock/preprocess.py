@@ -41,13 +41,13 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Resize, then cut out the center, or pad with black to the center.
+    """Resize, then cut out the center; a smaller image is padded with black.
 
-    `size`: height and width; of `shortest` and `longest`, which have one number, both are that.
-    `crop`: height and width of the result; None: no crop. `rotate`: as the EXIF orientation says,
-    before anything else. Without a crop, only `squash` makes images of one size.
+    `size`: height and width in pixels; for `shortest` and `longest`, both are that side's length.
+    `crop`: height and width of the result; None: no crop. `rotate`: first turn the image as its
+    EXIF orientation says. Without a crop, only `squash` makes all images the same size.
 
-    Written as text: `shortest:256,crop:224x224,bicubic,rotate`; `original`: as the image is.
+    As text: `shortest:256,crop:224x224,bicubic,rotate`; `original` leaves the image as it is.
     """
 
     resize: Annotated[str, OneOf(RESIZES)] = "squash"
@@ -65,10 +65,10 @@ class Preprocess:
 
     @classmethod
     def parse(cls, text: str, default_px: int = 224, *, sizes_differ: bool = False) -> "Preprocess":
-        """From its text. What is left out is the default; `squash` alone is to `default_px`.
+        """From its text; `squash` without a size resizes to `default_px`.
 
-        Raises UsageError: it is not understood, or images would differ in size, which only
-        `sizes_differ` allows.
+        Raises UsageError: it is not understood, or images would differ in size and `sizes_differ`
+        is not set.
         """
         values: dict[str, object] = {"size": (default_px, default_px)}
         for word in text.split(","):

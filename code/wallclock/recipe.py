@@ -97,10 +97,10 @@ def by_pixels(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes above which an image is refused before it is decoded; and how URLs are asked for.
+    """Sizes over which an image is refused before it is decoded, and how URLs are requested.
 
-    The sizes bound the seconds that a file can cost, by its work: a verdict that depended on a
-    clock would differ from machine to machine.
+    The sizes bound the work of decoding a file, not its seconds: those differ from machine to
+    machine.
     """
 
     max_pixels: Positive = 100_000_000
@@ -113,7 +113,7 @@ class Limits:
     max_memory: Positive = 1_000_000_000
     #: Segments of a JPEG's header and between its scans; blocks, chunks and tags of other formats.
     max_segments: Positive = 10_000
-    #: What servers are told; seconds without any answer after which no further URL is tried.
+    #: The User-Agent header; seconds without any answer after which no further URL is tried.
     user_agent: str = f"wallclock/{VERSION}"
     give_up_s: Annotated[float, Range(0)] = 60.0
     #: Where a list behind a URL came from: its http URLs reach that address, and public ones. None:

@@ -66,6 +66,9 @@ def embed(
         console: where progress goes; by default nowhere.
         settings: the fields of `JobSettings`.
 
+    Returns:
+        An `Outcome`: counts of vectors and failures, images per second, and a summary as text.
+
     Raises:
         UserError: the request cannot be met, or no image gave a vector; one line that says why and
             what to do.

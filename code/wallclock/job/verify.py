@@ -43,7 +43,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found; `faults` in words, none for a good dataset."""
+    """What `verify` found: `compared` images and their cosines; `faults` in words, none if good."""
 
     compared: int
     changed: int
@@ -73,10 +73,11 @@ class Verdict:
 
 
 def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
-    """Check a complete dataset.
+    """Check every byte of a complete dataset, and re-embed a sample with Pillow and transformers.
 
-    `src`: of its job, where OUT does not have all of it. `values`: the fields of `VerifySettings`.
-    Raises UserError: there is no complete dataset, or its images or model cannot be had.
+    `src`: the job's SRC, if its URL has a password or signature that OUT does not store. `values`:
+    the fields of `VerifySettings`. Raises UserError: the dataset is not complete, or its images or
+    model cannot be loaded.
     """
     chosen = build(VerifySettings, values, "")
     dataset = open_existing(out)

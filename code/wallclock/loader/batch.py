@@ -63,17 +63,17 @@ class Extras:
 
 @dataclass(repr=False)
 class Batch(Generic[ImagesT]):
-    """n images in host memory.
+    """n images, with what belongs to each of them.
 
-    `images`: uint8 (n, h, w, 3), or (n, 3, h, w) where the host normalizes; a numpy array or a
-    torch tensor. Of `open_images` it may have other channels, or be a list of arrays. It stays
-    valid as long as anyone holds it, of other loaders until the next batch is requested.
-    `positions`: of the images in what is loaded. `failures` lists the images that were requested
-    and could not be loaded: id, stage, reason. `items`: what the user gave, one for each row.
-    `repeated`: how many of the images also were in an earlier batch or are in the next one, where a
-    rank needs a batch in the place of one that could not be read.
-    `skipped`: names of what lies before these images in a tar and is none, as `a.tar/.DS_Store`;
-    in the first batch of an epoch, of what lies in a folder.
+    `images`: uint8 (n, h, w, 3), or floats (n, 3, h, w) if the workers normalize; a numpy array or
+    a torch tensor. `open_images` may give other channels, or a list of arrays. It stays valid as
+    long as anyone holds it (with other loaders, until the next batch is requested).
+    `positions`: where the images are in the dataset. `items`: what the user gave, one per row.
+    `failures`: the images that could not be loaded, each with id, stage and reason. They have no
+    row. `repeated`: how many of the images are in another batch, too, because a rank needs a batch
+    in place of one that could not be read. `skipped`: names of other files, such as
+    `a.tar/.DS_Store`, that lie before these images in a tar; for a folder, in the first batch of an
+    epoch.
     """
 
     ids: list[str]
@@ -94,11 +94,14 @@ class Batch(Generic[ImagesT]):
 
     @property
     def labels(self) -> list[Any]:
-        """The label of each row's item; None where it has none."""
+        """The label of each row's item, or None."""
         return [parse_item(item).label for item in self.items]
 
     def to(self, device: Any) -> "Batch[ImagesT]":
-        """The batch with its images on a device of torch's, as Lightning and Accelerate call it."""
+        """The batch with its images on a torch device. Lightning and Accelerate call this.
+
+        Raises UserError: the images are numpy arrays.
+        """
         images: Any = self.images
         tensors = images if isinstance(images, list) else [images]  # a list: of their own sizes
         if not all(hasattr(tensor, "to") for tensor in tensors):

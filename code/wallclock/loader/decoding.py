@@ -38,7 +38,7 @@ def decode(
         A new array, uint8 (height, width, 3).
 
     Raises:
-        ImageError: it cannot be read, is damaged or above the limits; the message names it.
+        ImageError: it cannot be read, is damaged or over the limits; the message names it.
         UserError: `size` or `preprocess` is not understood.
     """
     decoder = _decoder(os.getpid(), tuple(size) if isinstance(size, list) else size, preprocess)
@@ -53,10 +53,10 @@ def decode(
 def loader_for(
     size: int | tuple[int, int] | None = None, preprocess: str | Preprocess = "squash"
 ) -> "Callable[[str | os.PathLike[str]], Image.Image]":
-    """A function from a path to an RGB image, for the `loader` of torchvision's `ImageFolder`.
+    """A function from a path to an RGB Pillow image, for `ImageFolder(loader=…)` of torchvision.
 
-    It can be pickled, so that worker processes take it, and raises OSError for an image that cannot
-    be read. Arguments as those of `decode`.
+    It can be pickled for worker processes, and raises OSError for an image that cannot be read. The
+    arguments are those of `decode`.
     """
     _ = loading_for(size, preprocess).geometry.canvas  # raises here, not in a worker
     return partial(_load, size=size, preprocess=preprocess)

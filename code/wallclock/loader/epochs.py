@@ -133,16 +133,16 @@ def as_dataloader(images: Images[ImagesT]) -> Epochs[Batch[ImagesT]]: ...
 @overload
 def as_dataloader(images: Images[ImagesT], convert: Callable[[Batch[ImagesT]], T]) -> Epochs[T]: ...
 def as_dataloader(images: Images[Any], convert: Any = None) -> Epochs[Any]:
-    """Batches instead of a DataLoader: each `iter` is an epoch from its start.
+    """Batches where a trainer takes a DataLoader: each `iter` starts an epoch.
 
     Args:
-        images: of `open_images`, opened with one epoch; closing it closes what is iterated.
-        convert: what a trainer is to get of a batch, as the keyword arguments of its model; None:
-            the batch.
+        images: what `open_images` returned, for one epoch. Closing it ends all iterations.
+        convert: makes of a batch what the trainer takes, such as a dict of its model's arguments;
+            None: the batch itself.
 
     Returns:
-        An iterable with `len`, `set_epoch`, `state_dict` and `load_state_dict`, and with what
-        trainers read of a DataLoader.
+        An iterable with `len`, `set_epoch`, `state_dict`, `load_state_dict`, and the attributes of
+        a DataLoader that trainers read.
     """
     return Epochs(images, convert or _unchanged)
 

@@ -136,51 +136,50 @@ def open_images(
     drop_last: bool = False,
     workers: int | Workers = 0,
 ) -> Images[Any]:
-    """Batches of images from anything that holds images, decoded and resized by threads.
+    """Batches of images from almost anything that holds images, decoded and resized by threads.
 
     Args:
-        items: a folder or `s3://bucket/prefix`, whose images are listed at any depth. Tars as
-            webdataset writes them (`train-{000..127}.tar`; paths and URLs) and Parquet tables are
-            streamed. A list, a dataset of Hugging Face and any other sequence are read by number;
-            any other iterable is streamed. An item is a path, a URL, bytes, a binary file, a Pillow
-            image or an array. It may be a pair of one of these and a label; or of an id and a path,
-            a URL, bytes or a file; or a dict with `image`, perhaps `id` and `label`. Without an id,
-            a path or URL is its own, in a folder the path below it; else the position is.
-        labels: `folder`: as torchvision's ImageFolder, the number of the subfolder that an image
-            lies in; `Images.classes` has their names, sorted. None: what an item has.
+        items: a folder or `s3://bucket/prefix`, listed at any depth; tars as webdataset writes them
+            (`train-{000..127}.tar`, paths or URLs) and Parquet or Arrow tables, which are streamed;
+            a list, a Hugging Face dataset or any other sequence, read by index; or any other
+            iterable, which is streamed. An item is a path, a URL, bytes, a binary file, a Pillow
+            image or an array; or a pair of one of these and a label; or a pair of an id and a path,
+            URL, bytes or file; or a dict with `image`, perhaps `id` and `label`. The default id is
+            the path (below a given folder) or URL, else the position.
+        labels: `folder` labels an image with the number of its subfolder, as torchvision's
+            ImageFolder does; `Images.classes` has their sorted names. None: the items' own labels.
         size: height and width to which images are squashed, or the side of a square; None: 224, or
             what `preprocess` says.
-        batch: images per batch; the last one of an epoch may have fewer.
-        preprocess: another geometry, a `Preprocess` or its text: `shortest:256,crop:224,bicubic`;
-            it has its own sizes. Without a crop (`original`, `shortest:512`) every image keeps a
-            size of its own.
+        batch: images per batch; the last batch of an epoch may have fewer.
+        preprocess: another geometry, a `Preprocess` or its text: `shortest:256,crop:224,bicubic`.
+            Without a crop (`original`, `shortest:512`) every image keeps its own size.
         output: dtype, channels, framework, memory and device of the images, an `Output` or its
             text: `torch,float32`, `L`, `cuda`.
-        augment: random resized crop, flip and colour jitter of training images, with the settings
-            of an `Augment`, which needs OpenCV; and a function of your own (`Augment.transform`).
-        shuffle: every epoch in another order, which only `seed` and its number determine. Of a
-            stream, from a buffer of so many items (True: 1000), and shards in another order.
-        seed: of the order, and of the crops and colours of `augment`.
-        epochs: that one iteration takes; the next iteration goes on with the epoch after.
-        shard: rank and world size: this process takes every `world_size`-th image of each epoch,
-            from the `rank`-th on, or every such tar. Ranks share no image and leave none out. One
-            may have an image, and so a batch, more than another; where all need the same number
+        augment: True, or an `Augment`, for random crops, flips and colour jitter, which need
+            OpenCV, or for a function of your own (`Augment.transform`).
+        shuffle: a new order in every epoch, which depends only on `seed` and the epoch. A stream is
+            shuffled in a buffer of this many items (True: 1000), with its shards in a new order.
+        seed: of the order, and of what `augment` draws.
+        epochs: epochs per iteration; the next iteration continues with the epoch after them.
+        shard: rank and world size. This process takes every `world_size`-th image of each epoch,
+            starting with the `rank`-th, or every such tar. Ranks share no image and leave none out.
+            One may get an image, and so a batch, more than another; if all need the same number
             (torch.distributed), set `drop_last`.
-        drop_last: full batches only, as many of every rank.
+        drop_last: full batches only, the same number for every rank.
         workers: threads, 0 is one per core; or a `Workers`.
 
     Returns:
-        An iterator of `Batch` that is also a context manager, which ends its threads. A batch has
-        `ids`, `positions`, `images` uint8 (n, height, width, 3) or as `output` says, `items` as
-        given, and `labels`. `failures` list id, stage and reason of what cannot be read or is
-        damaged: it has no row. `skipped` names what else a tar has. A batch stays valid as long as
-        a reference to it exists. Images that keep their sizes are a list of arrays.
+        An iterator of `Batch`, and a context manager that ends its threads. A batch has `ids`,
+        `positions`, `images` (uint8 (n, height, width, 3), or as `output` says), `items` as given,
+        `labels`, `failures` (id, stage and reason of each image that cannot be read; it has no
+        row) and `skipped` (other files of a tar or folder). It stays valid as long as you hold it.
+        Images that keep their own size are a list of arrays.
 
     Raises:
         Unavailable: a library that is needed is not installed.
-        UserError: there is no such folder, no image, no label, a setting is out of range, or `size`
-            and `preprocess` differ. Processes are to share open files, a stream or page-locked
-            memory. What a transform draws cannot be drawn again, or what it returns does not fit.
+        UserError: there is no such folder, or no image in it; a setting is out of range; `size` and
+            `preprocess` disagree; processes would share open files, a stream or page-locked memory;
+            a transform's draws cannot be repeated, or what it returns does not fit.
     """
     kind = Output.parse(output) if isinstance(output, str) else output
     crew = workers if isinstance(workers, Workers) else Workers(workers)

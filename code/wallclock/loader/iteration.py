@@ -99,10 +99,10 @@ def open_stream(
 
 
 class Images(Generic[ImagesT]):
-    """What `open_images` returns: an iterator of batches.
+    """What `open_images` returns: an iterator of batches, and a context manager.
 
-    Threads may share it: each batch goes to one of them. A batch comes once its successor is
-    loaded. With `state_dict` and `load_state_dict`, an interrupted iteration resumes, also in the
+    Threads may share it: each batch goes to one of them. A batch is delivered once the next one is
+    loaded. With `state_dict` and `load_state_dict`, an interrupted iteration resumes, even in the
     middle of an epoch, with the batches that would have followed.
     """
 
@@ -130,19 +130,19 @@ class Images(Generic[ImagesT]):
 
     @property
     def classes(self) -> Sequence[str]:
-        """Names of the classes whose numbers are labels, of `labels="folder"`."""
+        """With `labels="folder"`, the names of the classes; a label is an index into it."""
         classes: Sequence[str] = getattr(self.schedule.items, "classes", ())
         return classes
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin the next iteration with this epoch; the one of a loaded state goes on."""
+        """Begin the next iteration with this epoch; resume it if a state of it was loaded."""
         self._close()
         if not (self._resumes and self._at.epoch == epoch):
             self._begin(epoch)
         self.epoch = epoch
 
     def finish(self) -> None:
-        """Begin the next iteration with the epoch behind this one's last."""
+        """Begin the next iteration with the epoch after this one's last."""
         self._begin(self._end)
         self.epoch = self._at.epoch
 
@@ -165,7 +165,7 @@ class Images(Generic[ImagesT]):
         self.close()
 
     def __iter__(self) -> Iterator[Batch[ImagesT]]:
-        """Go on: mid-epoch where the last iteration was left there, else with the next epochs."""
+        """Continue: in mid-epoch if the last iteration was left there, else with the next epoch."""
         thread, loop = threading.get_ident(), object()
         self._loops[thread], self._exhausted = loop, False
         while self._loops[thread] is loop:
@@ -226,7 +226,7 @@ class Images(Generic[ImagesT]):
         return {**self._at._asdict(), **about}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind the last batch of a state. Raises UserError: it is of other images."""
+        """Continue after the last batch of a state. Raises UserError: it is of other images."""
         at, end = loaded(state, self.schedule.order, self.schedule.digest)
         self._close()
         self._at, self._end, self.epoch = at, end, at.epoch

@@ -24,17 +24,16 @@ _WORDS["pin"] = ("pin",)
 class Output:
     """What `batch.images` is.
 
-    `dtype`: uint8 is (n, height, width, c); the others are (n, c, height, width), normalized in the
-    workers: (pixel / 255 - `mean`) / `std` for each channel, by default ImageNet's. `framework`:
-    numpy arrays, or torch tensors over the same memory; bfloat16 is torch's alone. `pin`:
-    page-locked memory, from which a copy to a GPU is fast. `hold`: batches beside the latest that
-    may be held at a time.
+    `dtype`: uint8 is (n, height, width, c); the others are (n, c, height, width), normalized by the
+    workers: (pixel / 255 - `mean`) / `std` per channel, ImageNet's by default. `framework`: numpy
+    arrays, or torch tensors over the same memory; bfloat16 needs torch. `pin`: page-locked memory,
+    from which a copy to a GPU is fast. `hold`: how many batches you may hold besides the latest.
 
     `channels`: RGB, L (grey, c is 1) or RGBA (c is 4), as Pillow converts to them. `device`: cuda
-    copies a batch to torch's current GPU, in a stream of its own, and normalizes there. The batch
-    is a tensor of yours, ready for the stream that is current when the batch is taken.
+    copies each batch to torch's current GPU, in a stream of its own, and normalizes it there. You
+    own that tensor; it is ready for the stream that is current when you take the batch.
 
-    Written as text: `torch,float32,pin`, `L`, `cuda,float16`.
+    As text: `torch,float32,pin`, `L`, `cuda,float16`.
     """
 
     dtype: Annotated[str, OneOf(DTYPES)] = "uint8"
@@ -59,7 +58,7 @@ class Output:
 
     @classmethod
     def parse(cls, text: str) -> "Output":
-        """From its text. Raises UserError: it is not understood."""
+        """From its text. Raises UserError if it is not understood."""
         values: dict[str, Any] = {}
         names = {known: name for name, words in _WORDS.items() for known in words}
         for word in filter(None, (word.strip() for word in text.split(","))):
@@ -106,11 +105,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Workers:
-    """Who makes the batches.
+    """The threads and processes that make the batches.
 
-    `threads`: 0 is one per core. `processes`: among which the threads are divided, forked when an
-    iteration starts. For small images, where threads compete for the GIL, take as many as cores.
-    `limits`: above which an image is not decoded.
+    `threads`: in all; 0 is one per core. `processes`: forked when an iteration starts, each with
+    its share of the threads. For small images, where threads compete for the GIL, use one per core.
+    `limits`: images over these are not decoded.
     """
 
     threads: int = 0

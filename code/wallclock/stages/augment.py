@@ -41,21 +41,21 @@ Box: TypeAlias = tuple[int, int, int, int]
 class Augment:
     """What the workers do to training images.
 
-    `scale`: share of the image's area that a crop has; `ratio`: width over height of the crop;
-    `flip`: probability of a horizontal flip; `jitter`: a factor of brightness, contrast or
-    saturation is uniform in 1 ± this. By default as torchvision's RandomResizedCrop, a flip with
-    probability 0.5, and 0.4; beside a `transform` they are off, unless set.
+    `scale`: the crop's share of the image's area, least and greatest; `ratio`: its width over its
+    height; `flip`: the probability of a horizontal flip; `jitter`: the factors of brightness,
+    contrast and saturation are uniform in 1 ± this. The defaults are those of torchvision's
+    RandomResizedCrop, 0.5 and 0.4; with a `transform`, all four are off unless set.
 
-    `transform`: a function of your own, which takes the image's pixels after all of that.
-    `takes`: what it takes, `numpy` (h, w, c), `torch` (c, h, w) or `pil`, each of uint8, valid
-    until it returns. It returns an array, a tensor or a Pillow image: uint8 of the layout that it
-    takes. Where `Output.dtype` is one of floats, it returns floats (c, h, w), stored as they are.
-    `size`: height and width of what it returns, or the side of a square; None: of what it takes.
-    What it raises ends the iteration, except an `ImageError`: that image is listed as a failure.
+    `transform`: a function of your own, called with the image's pixels after all of that.
+    `takes`: what it is given, `numpy` (h, w, c), `torch` (c, h, w) or `pil`, always uint8, valid
+    until it returns. It returns an array, a tensor or a Pillow image of uint8, in the same layout;
+    if `Output.dtype` is a float, it returns floats (c, h, w), stored as they are. `size`: height
+    and width of what it returns, or the side of a square; None: those of what it is given. An
+    error in it ends the iteration, but an `ImageError` lists that image as a failure.
 
-    `random`: whether it draws anything. A parameter `rng` of it gets a numpy Generator that
-    depends on seed, epoch and position only. Without one, the global generators of random, numpy
-    and torch are seeded likewise, which needs processes of one thread each.
+    `random`: whether it draws random numbers. If it has a parameter `rng`, it gets a numpy
+    Generator that depends only on seed, epoch and position. Otherwise the global generators of
+    random, numpy and torch are seeded the same way, which needs one-thread processes.
     """
 
     scale: tuple[float, float] | None = None
