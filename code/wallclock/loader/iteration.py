@@ -344,13 +344,15 @@ def loaded(state: Any, ours: Order | StreamOrder, data: str) -> tuple[Place, int
         raise UserError("this is not a state of open_images: give what state_dict() returned")
     there = state["order"]
     if not isinstance(there, Mapping) or set(there) != set(order):
-        raise UserError("this state is of another kind of items: a list, or a stream")
+        raise UserError("this state is for another kind of items: a list, or a stream")
     differing = [name for name in order if there[name] != order[name]]
     if differing:
-        was = ", ".join(f"{name}={there[name]!r}" for name in differing)
-        raise UserError(f"this state is of another iteration: there {was}"[:160])
+        was, now = (
+            ", ".join(f"{name}={side[name]!r}" for name in differing) for side in (there, order)
+        )
+        raise UserError(f"this state is for {was[:60]}; this iteration has {now[:60]}")
     if state["data"] != data:
-        raise UserError("this state is of other images, or of the same ones in another order")
+        raise UserError("this state is for other images, or for the same ones in another order")
     at = Place(*(state[name] for name in Place._fields))
     # Another rank has shards of its own, which are read from the first to the same batch.
     return at if state["rank"] == ours.rank else Place(*at[:3]), state["end"]
