@@ -56,7 +56,7 @@ def readme(steps: Path, runs: Path) -> str:
         "",
         *_about(gpu, taken),
         "",
-        "`make gpu-reference` made this, piece by piece, and goes on where it stopped.",
+        "`make gpu-reference` made this, piece by piece; run it again to resume.",
         "",
         "| piece | result |",
         "|---|---|",

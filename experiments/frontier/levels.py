@@ -36,8 +36,8 @@ def judge(values: Mapping[str, Any], weights: str) -> Row:
 
 
 def in_words(level: str) -> str:
-    """`whose pictures all have 40 dB`."""
-    return f"whose pictures all have {LEVELS[level]:g} dB"
+    """`loader with 40 dB in every image`."""
+    return f"loader with {LEVELS[level]:g} dB in every image"
 
 
 def mark(level: str, colour: str) -> dict[str, Any]:

@@ -162,8 +162,8 @@ def test_each_level_has_its_next_fastest() -> None:
     assert (ours["next_close"], ours["speedup_vs_next_close"]) == ("pil-draft", 1.25)
     text = sentence_of(records)
     assert "(median 305 KB, 5.02 megapixels) on 4 cores" in text
-    assert "5.00× (5.00 to 5.00) the next fastest whose pictures all have 40 dB (DALI" in text
-    close = "1.25× (1.00 to 1.25) the next fastest whose pictures all have 30 dB"
+    assert "5.00× (5.00 to 5.00) the next fastest loader with 40 dB in every image (DALI" in text
+    close = "1.25× (1.00 to 1.25) the next fastest loader with 30 dB in every image"
     assert f"{close} (DataLoader + PIL draft), from which it cannot be told apart" in text
 
 
@@ -204,7 +204,7 @@ def test_where_every_repeat_is_disturbed_there_is_no_ratio() -> None:
     assert "×" not in text
     rival = thrice("ours", (500.0, 500.0, 500.0)) + thrice("dali", (90.0, 90.0, 90.0), others=busy)
     text = sentence_of(rival + calm)
-    assert "no ratio to the next fastest whose pictures all have 40 dB (DALI (CPU))" in text
+    assert "no ratio to the next fastest loader with 40 dB in every image (DALI (CPU))" in text
     assert "10.0× (10.0 to 10.0) DataLoader + PIL" in text
 
 

@@ -118,7 +118,7 @@ class TestClosingSentence:
             (
                 "frontier",
                 "ours prepares 422 originals per second (median 367 KB, 5.48 megapixels) on 2 "
-                "cores: 1.15× (one repeat) the next fastest whose pictures all have 40 dB "
+                "cores: 1.15× (one repeat) the next fastest loader with 40 dB in every image "
                 "(DataLoader + PIL draft), 2.12× (one repeat) the paper's recipe, 5.94× (one "
                 "repeat) DataLoader + PIL",
             ),
