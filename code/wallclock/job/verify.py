@@ -72,14 +72,20 @@ class Verdict:
         return f"{compared}: {cosines}; {faults}"
 
 
-def verify(out: str | Path, src: str | Path = "", **values: Any) -> Verdict:
+def verify(
+    out: str | Path,
+    src: str | Path = "",
+    *,
+    n: int = VerifySettings.n,
+    seed: int = VerifySettings.seed,
+) -> Verdict:
     """Check every byte of a complete dataset, and re-embed a sample with Pillow and transformers.
 
-    `src`: the job's SRC, if its URL has a password or signature that OUT does not store. `values`:
-    the fields of `VerifySettings`. Raises UserError: the dataset is not complete, or its images or
-    model cannot be loaded.
+    `src`: the job's SRC, if its URL has a password or signature that OUT does not store. `n`:
+    images in the sample. Raises UserError: the dataset is not complete, or its images or model
+    cannot be loaded.
     """
-    chosen = build(VerifySettings, values, "")
+    chosen = build(VerifySettings, {"n": n, "seed": seed}, "")
     dataset = open_existing(out)
     if dataset and (unreached := dataset.about.get("counts", {}).get("unreached")):
         raise UserError(f"{unreached:,} images were not reached; run `wallclock embed` again")
