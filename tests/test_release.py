@@ -61,7 +61,10 @@ def test_metadata_are_true() -> None:
 def test_the_source_distribution_is_the_checkout(tmp_path: Path) -> None:
     """Its tests run: it has every file that git tracks. Built where nothing else lies."""
     command = ["git", "-C", str(ROOT), "ls-files"]
-    tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git checkout, but perhaps the distribution itself")
+    tracked = listed.stdout.splitlines()
     for name in tracked:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -210,7 +210,7 @@ def _serve(words: Sequence[str]) -> int:
 
 
 def _demo_parser(words: Sequence[str] = ()) -> Parser:
-    return Parser("demo", "", "Time a hundred generated photos in two loaders, and chart the result.")
+    return Parser("demo", "", "Time a hundred generated photos in two loaders, with a chart.")
 
 
 def _demo(words: Sequence[str]) -> int:

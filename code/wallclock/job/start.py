@@ -280,8 +280,8 @@ def _print_others(items: Items, console: Console) -> None:
     if not items.others:
         return
     n, names = len(items.others), ", ".join(printable(name, 80) for name in items.others[:3])
-    are, more = ("file is not an image" if n == 1 else "files are not images"), ", …" if n > 3 else ""
-    print_line(console, f"skipped: {n:,} {are}: {names}{more}")
+    what = "1 file is not an image" if n == 1 else f"{n:,} files are not images"
+    print_line(console, f"skipped: {what}: {names}{', …' if n > 3 else ''}")
 
 
 def _about(

@@ -174,7 +174,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True)
     if folder.is_symlink() or not folder.is_dir():
         raise UserError(
-            f"{folder} is not a folder but a link or a file: remove it and run the same command again"
+            f"{folder} is not a folder but a link or a file: remove it and run the command again"
         )
 
 
