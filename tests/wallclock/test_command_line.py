@@ -244,10 +244,7 @@ def test_a_missing_extra_in_python(statement: str, library: str, extra: str) -> 
     [
         ({"url": "file:///a%20b/w-1.whl"}, "/a b/w-1.whl[s3]"),
         ({"url": "https://h/w-1.whl"}, "wallclock-images[s3] @ https://h/w-1.whl"),
-        (
-            {"url": "ssh://h/w", "vcs_info": {"vcs": "git"}},
-            "wallclock-images[s3] @ git+ssh://h/w",
-        ),
+        ({"url": "ssh://h/w", "vcs_info": {"vcs": "git"}}, "wallclock-images[s3] @ git+ssh://h/w"),
     ],
 )
 def test_the_hint_installs_from_where_it_came(

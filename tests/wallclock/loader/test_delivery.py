@@ -191,7 +191,10 @@ def test_the_state_of_another_iteration_is_refused() -> None:
     """Images without an id are known by their number: bytes, and what is read by number."""
     state = open_images(GOOD, 8).state_dict()
     open_images(GOOD[::-1], 8).load_state_dict(state)
-    for others, said in ((GOOD[:3], "for n=4; this iteration has n=3"), (iter(GOOD), "kind of")):
+    for others, said in (
+        (GOOD[:3], "for n=4, .*; this iteration has n=3"),
+        (iter(GOOD), "kind of"),
+    ):
         with pytest.raises(UserError, match=said) as caught:
             open_images(others, 8, 3, seed=10**200).load_state_dict(state)
         assert len(str(caught.value)) <= 160
