@@ -36,14 +36,16 @@ class UserError(Exception):
     most: int = 380
 
     def __init__(self, message: object, cure: str = "") -> None:
-        self.reason, self.cure = str(message), cure
+        self.reason: str = str(message)
+        self.cure: str = cure
         super().__init__(printable(f"{message}; {cure}" if cure else self.reason, self.most))
 
 
 class UsageError(UserError):
     """What was typed is no command, no setting, or no value of one."""
 
-    status, most = 2, 2000  # it may list all settings
+    status: int = 2
+    most: int = 2000  # it may list all settings
 
 
 class SourceError(UserError):

@@ -19,7 +19,7 @@ from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.predict.intervals import RATE_ERROR, reach
 
 #: The possible bottlenecks, each with its stages; ties resolve in this order.
-RESOURCES = {
+RESOURCES: Mapping[str, tuple[str, ...]] = {
     "accelerator": ("forward",),
     "h2d": ("h2d",),
     "main": ("d2h", "serialize"),

@@ -26,7 +26,8 @@ class RemoteFile(io.RawIOBase):
     it came; `etag` is its strong ETag, if it has one. `ahead`: bytes that are read ahead.
     """
 
-    address = etag = ""
+    address: str = ""
+    etag: str = ""
 
     def __init__(self, url: str, limits: Limits, most_tries: int = 0, ahead: int = _AHEAD) -> None:
         super().__init__()

@@ -23,7 +23,8 @@ class RequestError(Exception):
 
     def __init__(self, reason: str, status: int = 0, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
-        self.status, self.retry_after_s = status, retry_after_s
+        self.status: int = status
+        self.retry_after_s: float = retry_after_s
 
 
 class TransientError(RequestError):

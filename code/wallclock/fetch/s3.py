@@ -101,7 +101,8 @@ class Client:
     """boto3's client `boto`, which tries once, and requests that are tried again, signed or not."""
 
     def __init__(self, boto: Any, credentials: Any = None) -> None:
-        self.boto, self.credentials = boto, credentials
+        self.boto: Any = boto
+        self.credentials: Any = credentials
 
     def call(self, action: str, **parameters: Any) -> Any:
         """The answer to a request, its body read. Raises RequestError: it has failed each time."""

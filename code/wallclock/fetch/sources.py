@@ -35,7 +35,7 @@ class Reader:
     #: Where it reads from, for labels and messages.
     layout = ""
     #: Bytes of a file at most.
-    max_bytes = sys.maxsize
+    max_bytes: int = sys.maxsize
     #: Whether announcing images with `prefetch` does anything.
     fetches_ahead = False
 
@@ -92,7 +92,8 @@ class SourceReader(Reader):
 
     def __init__(self, limits: Limits, *, fetches_ahead: bool = True) -> None:
         self.fetches_ahead = fetches_ahead
-        self._limits, self.max_bytes = limits, limits.max_bytes
+        self._limits = limits
+        self.max_bytes: int = limits.max_bytes
         # Who reads one image waits for it for a shorter time than a job does.
         self._reach = Reach(limits.give_up_s, 0 if fetches_ahead else _ATTEMPTS)
         #: How many may be in flight or wait to be read, by what was read so far.

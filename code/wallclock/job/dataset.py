@@ -87,7 +87,10 @@ class DamagedPartError(UserError):
     def __init__(self, out: Path | str, row_file: str, name: str, reason: str) -> None:
         fix = f"remove {row_file}, and run the job of {out} again: it makes the part again"
         super().__init__(f"{out}/{name} is damaged: {reason}; {fix}")
-        self.out, self.row_file, self.name, self.reason = out, row_file, name, reason
+        self.out: Path | str = out
+        self.row_file: str = row_file
+        self.name: str = name
+        self.reason: str = reason
 
     def __reduce__(self) -> Any:
         """It goes from an actor of a cluster to the driver."""

@@ -17,7 +17,8 @@ class Plan(LazyBatches):
     """The batches of parts, by number the positions of their images; computed when indexed."""
 
     def __init__(self, parts: Mapping[int, range], batch_size: int) -> None:
-        self.parts, self.missing = parts, [*parts]
+        self.parts: Mapping[int, range] = parts
+        self.missing: list[int] = [*parts]
         counts = (-(-len(some) // batch_size) for some in parts.values())
         self._starts = [0, *accumulate(counts)]
         super().__init__(self._positions, range(self._starts[-1]), batch_size)

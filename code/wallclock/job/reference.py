@@ -46,7 +46,7 @@ class Reference:
     def __init__(self, model: ModelSpec, preprocess: str, limits: Limits, *, is_auto: bool) -> None:
         self._model, self._limits = model, limits
         self._geometry = Preprocess.parse(preprocess, model.input_px)
-        self.source = "Pillow"
+        self.source: str = "Pillow"
         self._prepare: _Prepare = self._by_pillow
         self._embed: Callable[[Any], Any] = _mock(model)
         if model.weights == "none":

@@ -77,7 +77,7 @@ class Run:
         self._open: deque[Shard] = deque()
         self._submitted: deque[tuple[Shard, Sequence[int]]] = deque()
         self._commits: deque[Future[None]] = deque()
-        self.tally = Tally()
+        self.tally: Tally = Tally()
 
     def loader(self) -> LendingLoader:
         """The loader of the plan's batches; to be entered before CUDA starts."""

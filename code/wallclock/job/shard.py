@@ -45,10 +45,11 @@ class Shard:
     def __post_init__(self) -> None:
         n = self.last - self.first
         self.vectors: Vectors = np.zeros((n, self.dim), np.float32)
-        self.sha256 = np.full(n, "", object)
-        self.sizes = np.zeros((2, n), np.int32)
-        self.kept, self.dropped = np.zeros((2, n), bool)
-        self.twins = dict[int, int]()
+        self.sha256: npt.NDArray[np.object_] = np.full(n, "", object)
+        self.sizes: npt.NDArray[np.int32] = np.zeros((2, n), np.int32)
+        self.kept: npt.NDArray[np.bool_] = np.zeros(n, bool)
+        self.dropped: npt.NDArray[np.bool_] = np.zeros(n, bool)
+        self.twins: dict[int, int] = {}
 
     @property
     def complete(self) -> bool:

@@ -24,12 +24,15 @@ class Epochs(Generic[T]):
 
     def __init__(self, images: Images[Any], convert: Callable[[Batch[Any]], T]) -> None:
         #: Where the next iteration begins.
-        self.images, self._convert = images.copy(), convert
+        self.images: Images[Any] = images.copy()
+        self._convert = convert
         self.images.set_epoch(images.epoch)  # from its start, unless a state was loaded
         self._running: list[Images[Any]] = []
         # Of these Accelerate, also for transformers, makes a DataLoader that begins behind others.
-        self.batch_sampler, self.dataset = _BatchSampler(self), _Dataset(self)
-        self.collate_fn, self.prefetch_factor = _unchanged, None
+        self.batch_sampler: Any = _BatchSampler(self)
+        self.dataset: Any = _Dataset(self)
+        self.collate_fn: Callable[[Any], Any] = _unchanged
+        self.prefetch_factor: int | None = None
 
     def __repr__(self) -> str:
         return f"<Epochs: {self.images.schedule!r}, next: epoch {self.images.epoch}>"

@@ -41,11 +41,12 @@ class Record(dict[str, Any]):
     before it, or behind the last one, and is no record. `behind`: its shard, and the row after it.
     """
 
-    behind = 0, 0
+    behind: tuple[int, int] = 0, 0
 
     def __init__(self, fields: Any, file: str, failure: str = "") -> None:
         super().__init__(fields)
-        self.file, self.failure = file, failure
+        self.file: str = file
+        self.failure: str = failure
         self.skipped: list[str] = []
 
 
@@ -200,7 +201,8 @@ class ListedItems(Sequence[Source]):
     skipped: Sequence[str] = ()
 
     def __init__(self, items: Any, *, keeps: bool = False) -> None:
-        self.given, self.keeps = items, keeps
+        self.given: Any = items
+        self.keeps: bool = keeps
         self._item = image_errors("read", type(items).__name__, lambda index: items[index])
         places = (self[at].where for at in range(min(len(self), _LOOKED_AT)))
         if len(self) and all(isinstance(at, Unreadable) and at.unknown for at in places):
@@ -231,7 +233,7 @@ class FolderItems(ListedItems):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, labels: bool = False) -> None:
-        self.root = Path(os.path.expanduser(path))
+        self.root: Path = Path(os.path.expanduser(path))
         if not os.fspath(path) or not self.root.is_dir():
             fix = "give one, a .tar, a .parquet, or a list of paths, URLs, bytes or files"
             raise UserError(f"{os.fspath(path) or repr('')} is not a folder; {fix}")
@@ -244,12 +246,12 @@ class FolderItems(ListedItems):
         if not names:
             place = "in a folder under" if outside else "under"
             raise UserError(f"no image {place} {self.root}: no {KINDS} file")
-        self.skipped = [folder.id_of(name) for name in (*outside, *listing.others)]
+        self.skipped: list[str] = [folder.id_of(name) for name in (*outside, *listing.others)]
         self._names = names
         given: Any = names
         if labels:
             tops = sorted({name.partition("/")[0] for name in names})
-            self.classes = [folder.id_of(top) for top in tops]
+            self.classes: list[str] = [folder.id_of(top) for top in tops]
             given = _Labelled(names, {top: number for number, top in enumerate(tops)})
         super().__init__(given)
 

@@ -107,11 +107,12 @@ class Images(Generic[ImagesT]):
     """
 
     def __init__(self, schedule: Schedule, make_lender: Callable[[], Lender]) -> None:
-        self.schedule, self._make_lender = schedule, make_lender
+        self.schedule: Schedule = schedule
+        self._make_lender = make_lender
         #: The epoch of the last batch, from 0, or the one that was set.
-        self.epoch = 0
+        self.epoch: int = 0
         #: Whether the last batch is the iteration's last.
-        self.is_last = False
+        self.is_last: bool = False
         self._begin(0)
         self._loader: LendingLoader | None = None
         self._deliveries: Iterator[Delivery] = iter(())

@@ -37,7 +37,7 @@ class Lease:
     __slots__ = ("__array_interface__", "_buffer", "_number", "_returned")
 
     def __init__(self, rows: npt.NDArray[Any], number: int, returned: deque[int]) -> None:
-        self.__array_interface__ = rows.__array_interface__
+        self.__array_interface__: dict[str, Any] = rows.__array_interface__
         self._buffer, self._number, self._returned = rows, number, returned
 
     def __del__(self) -> None:

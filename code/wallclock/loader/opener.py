@@ -135,7 +135,7 @@ class SourceFeed(Feed):
         if isinstance(sources, StreamedBatches):
             # What comes, is not known: announcing images costs 5 % of a thumbnail's time.
             n, remote, self.item_at = EPOCH, True, sources.item  # type: ignore[method-assign]
-            self.keeps = True
+            self.keeps: bool = True
         else:
             n = len(sources)
             remote = any(sources[at].remote for at in range(0, n, -(-n // _SAMPLED) or 1))
@@ -143,7 +143,7 @@ class SourceFeed(Feed):
             self.keeps = getattr(sources, "keeps", False)
         super().__init__(SourceReader(options.limits, fetches_ahead=remote), n)
         draws = options.loading.crops or options.augment.transform is not None
-        self.inspector = Inspector(
+        self.inspector: Inspector | None = Inspector(
             options.limits,
             options.loading.decoder,
             draw=_draws(n, options) if draws else None,

@@ -49,7 +49,8 @@ class LazyBatches(Sequence[Sequence[int]]):
     def __init__(
         self, batch: Callable[[int], Sequence[int]], numbers: range, batch_size: int
     ) -> None:
-        self._batch, self._numbers, self.batch_size = batch, numbers, batch_size
+        self._batch, self._numbers = batch, numbers
+        self.batch_size: int = batch_size
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -98,7 +99,7 @@ class ListedBatches(BatchSource):
     def __init__(self, batches: Sequence[Sequence[int]]) -> None:
         self._batches = batches
         self._opened = self._announced = 0
-        self.batch_size = largest_batch(batches)
+        self.batch_size: int = largest_batch(batches)
 
     def __next__(self) -> Sequence[int]:
         if self._opened == len(self._batches):

@@ -1,7 +1,7 @@
 """From an image's bytes to its row in a batch: the stages of one thread."""
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, TypeAlias
@@ -24,8 +24,8 @@ from wallclock.stages import decode
 from wallclock.stages.pixels import PixelArray, copied
 
 #: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
-one_large = Lock()
-unlimited = nullcontext()
+one_large: Lock = Lock()
+unlimited: AbstractContextManager[Any] = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class DecodeImage:
         self._decode_other = decode.make_other(loading.decoder, reuse=reuse, mode=mode)
         self._choose_scale = ChooseScale(loading) if scales else None
         #: The name of the decoder, read back.
-        self.decoder = decode.name_of(self._decode)
+        self.decoder: str = decode.name_of(self._decode)
 
     def __call__(self, image: Image, data: bytes) -> PixelArray:
         """Uint8 (h, w, c), or Pillow's image where Pillow resizes. Raises ImageError."""

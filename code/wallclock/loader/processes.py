@@ -66,7 +66,7 @@ class ForkedLoader(LendingLoader):
         self._one_large = self._context.Lock()
         self._children: list[tuple[Connection, ForkProcess]] = []
         self._next = 0
-        self.workers = workers
+        self.workers: int = workers
 
     def __enter__(self) -> Self:
         if multiprocessing.current_process().daemon:

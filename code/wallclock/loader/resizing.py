@@ -35,7 +35,7 @@ class _Upright:
         self._preprocess = preprocess
         self._resizer = resize.make(name, preprocess.interpolation, size)
         #: The name of the resizer, read back.
-        self.name = self._resizer.name
+        self.name: str = self._resizer.name
 
     def _orientation(self, image: Image) -> int:
         return image.orientation if self._preprocess.rotate else 1
@@ -58,7 +58,7 @@ class PlaceImage(_Upright):
         super().__init__(preprocess, resizer, self._canvas)
         self._squashes = preprocess.crop is None
         #: What resizes, read back.
-        self.labels = self._resizer.labels
+        self.labels: dict[str, str] = self._resizer.labels
         self._place = image_errors("resize", self.name, self._into)
 
     def as_destination(self, row: PixelArray) -> Any:
@@ -144,22 +144,22 @@ class RowWriter:
     """
 
     def __init__(self, loading: Loading, transform: Store | None) -> None:
-        self.crops = loading.crops
-        self.shape = (*loading.geometry.canvas, decode.MODES[loading.mode])
+        self.crops: bool = loading.crops
+        self.shape: tuple[int, int, int] = (*loading.geometry.canvas, decode.MODES[loading.mode])
         stage = PlaceImage(loading.geometry, resizer_of(loading), crops=self.crops)
-        self.labels = stage.labels | {"preprocess": loading.name}
+        self.labels: dict[str, str] = stage.labels | {"preprocess": loading.name}
         self.as_destination: Callable[[Any], Any] = stage.as_destination
         self.write: ResizeInto = stage.resize_into
         self._lay = stage.lay
         self._statistics = loading.statistics if transform is None else None
         is_rgb = loading.mode == "RGB"
-        self.stores = transform is not None or (self._statistics is not None and not is_rgb)
+        self.stores: bool = transform is not None or (self._statistics is not None and not is_rgb)
         self._store = transform or _copy
         if self._statistics:
             look_up = normalize.make_lookup(*self._statistics)
             self._store = lambda image, pixels, row: look_up(pixels, row)
         self._jitter = augment.finish if is_rgb else augment.mirror
-        self.normalization = lru_cache(self._normalization)
+        self.normalization: Callable[[np.dtype[Any]], Any] = lru_cache(self._normalization)
         if not (transform or self._statistics or self.crops):
             return
         # Resize into a scratch image first; the row gets it normalized, transformed or flipped.

@@ -82,8 +82,10 @@ class Ring:
         make_buffer: Callable[[], npt.NDArray[Any]] | None = None,
         chunk: int = _LEAST,
     ) -> None:
-        self.buffers = list(buffers)
-        self.source = ListedBatches(batches) if isinstance(batches, Sequence) else batches
+        self.buffers: list[npt.NDArray[Any]] = list(buffers)
+        self.source: BatchSource = (
+            ListedBatches(batches) if isinstance(batches, Sequence) else batches
+        )
         self._make_buffer, self._most_open = make_buffer, most_open or len(buffers)
         self._chunk = chunk
         self._free = list(range(len(buffers)))[::-1]

@@ -99,6 +99,8 @@ class StreamedBatches(BatchSource):
     whatever the user's iterable raised, behind the batches before it.
     """
 
+    skipped: Sequence[str] = ()
+
     def __init__(
         self,
         open_epoch: Callable[[Place], Iterable[Any]],
@@ -107,9 +109,10 @@ class StreamedBatches(BatchSource):
         end: int,
         ahead: int,
     ) -> None:
-        self.batch_size = order.batch_size
+        self.batch_size: int = order.batch_size
         #: Of the last batch that was taken.
-        self.place = self._first = first
+        self.place: Place = first
+        self._first = first
         self._open_epoch, self._order, self._end = open_epoch, order, end
         at_first = 2 * self.batch_size
         self._permits = threading.Semaphore(at_first + order.shuffle)

@@ -47,10 +47,11 @@ class Feed:
     """
 
     inspector: Inspector | None = None
-    keeps = False
+    keeps: bool = False
 
     def __init__(self, reader: Reader, n: int) -> None:
-        self.reader, self.n = reader, n
+        self.reader: Reader = reader
+        self.n: int = n
 
     def item_at(self, position: int) -> Any:
         """What `reader` takes, of the image at a position; past the last one they start over."""
@@ -178,7 +179,7 @@ class ThreadLoader(LendingLoader):
             _Worker(number, stages_of_thread, queues, feed, rows, one_large)
             for number, stages_of_thread in enumerate(stages)
         ]
-        self.workers = len(self._workers)
+        self.workers: int = len(self._workers)
 
     def __enter__(self) -> Self:
         try:

@@ -35,7 +35,8 @@ class Transform:
         channels = MODES[mode]
         self._call = _bind_draws(augment.transform, augment.random)
         self._adapt = _ADAPTERS[augment.takes]
-        self._mode, self._floats, self.size = mode, floats, size
+        self._mode, self._floats = mode, floats
+        self.size: tuple[int, int] = size
         self._array_shape = (channels, *size) if floats else (*size, channels)
         self._tensor_shape = (channels, *size)
 

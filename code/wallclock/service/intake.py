@@ -54,7 +54,7 @@ class Intake:
     ) -> None:
         self._queue, self._bound = queue, bound
         self._metrics, self._retry_s, self._clock = metrics, settings.retry_s, clock
-        self.leases = Leases(queue.visibility_s, clock)
+        self.leases: Leases = Leases(queue.visibility_s, clock)
         # Deadlines count from before the call, so waiting must take a small part of the timeout.
         self._wait_s = min(settings.wait_s, queue.visibility_s // 3)
         self._asked = 0

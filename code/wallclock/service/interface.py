@@ -21,9 +21,10 @@ class ItemError(Exception):
     """
 
     def __init__(self, stage: str, reason: str, permanent: bool = False) -> None:
-        self.stage, self.permanent = stage, permanent
+        self.stage: str = stage
+        self.permanent: bool = permanent
         # A queue takes neither control characters nor what is no Unicode text.
-        self.reason = printable(" ".join(reason.split()))
+        self.reason: str = printable(" ".join(reason.split()))
         super().__init__(f"{stage}: {self.reason}")
 
 

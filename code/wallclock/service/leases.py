@@ -163,7 +163,7 @@ class Bound:
         self._least, self._most = least, most
         self._clock, self._since_s = clock, clock()
         self._n = 0
-        self.rate = 0.0
+        self.rate: float = 0.0
 
     def finished(self) -> None:
         """One message has left: its result was delivered, or it has failed."""

@@ -17,7 +17,7 @@ class Metrics:
     """The metrics of one service, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry: CollectorRegistry = CollectorRegistry()
         self._of: Any = {
             "namespace": "wallclock",
             "subsystem": "service",
@@ -31,16 +31,17 @@ class Metrics:
         outcomes = Counter(
             "messages", "Messages that are done with, by outcome.", ["outcome"], **of
         )
-        self.stage = {name: stages.labels(name) for name in _STAGES}
-        self.wait = {name: waits.labels(name) for name in BUFFERS}
-        self.outcome = {name: outcomes.labels(name) for name in _OUTCOMES}
+        self.stage: dict[str, Histogram] = {name: stages.labels(name) for name in _STAGES}
+        self.wait: dict[str, Histogram] = {name: waits.labels(name) for name in BUFFERS}
+        self.outcome: dict[str, Counter] = {name: outcomes.labels(name) for name in _OUTCOMES}
         rows = [2**power for power in range(13)]
-        self.batch = Histogram("batch_rows", "Rows of a batch.", buckets=rows, **of)
-        self.redelivered = Counter("redeliveries", "Deliveries after a message's first.", **of)
+        self.batch: Histogram = Histogram("batch_rows", "Rows of a batch.", buckets=rows, **of)
+        text = "Deliveries after a message's first."
+        self.redelivered: Counter = Counter("redeliveries", text, **of)
         text = "Calls that the queue has refused for good; the log says which and why."
-        self.refusals = Counter("refusals", text, **of)
+        self.refusals: Counter = Counter("refusals", text, **of)
         text = "JPEGs that the native module left to libjpeg-turbo."
-        self.fallbacks = Counter("fallbacks", text, **of)
+        self.fallbacks: Counter = Counter("fallbacks", text, **of)
 
     def read(self, name: str, text: str, values: Mapping[str, Callable[[], float]]) -> None:
         """Gauges by buffer that a scrape reads; `""` for one without a label."""

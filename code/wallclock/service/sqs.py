@@ -59,10 +59,11 @@ class QueueError(Exception):
 class QueueRefusal(QueueError):  # noqa: N818 - a decision
     """The queue has refused a call, and would refuse it again. In one line: why, and its cure."""
 
-    outcome = False
+    outcome: bool | None = False
 
     def __init__(self, action: str, code: str, text: str) -> None:
-        self.action, self.code = action, code
+        self.action: str = action
+        self.code: str = code
         cure = next(cure for codes, cure in _CURES if codes.search(code))
         right = action.removesuffix("Batch")
         super().__init__(f"{code}: {text or 'no reason given'}; {cure.format(action=right)}")
@@ -76,10 +77,14 @@ class Queue:
     """
 
     #: Of its RedrivePolicy: URL of the dead-letter queue, and deliveries of a message at most.
-    dead_letter, max_receives = "", 1
+    dead_letter: str = ""
+    max_receives: int = 1
 
     def __init__(self, url: str, visibility_s: int) -> None:
-        self.url, self.visibility_s = url, visibility_s
+        self.url: str = url
+        self.visibility_s: int = visibility_s
+        self.credentials: Any
+        self.region: str
         self._endpoint, self.credentials, self.region = _access(url)
         #: Whether the last call was answered; None before the first.
         self.reachable: bool | None = None

@@ -41,7 +41,7 @@ class Worker:
         self._metrics = Metrics()
         self._said: set[tuple[bool, str]] = set()
         #: Whether the queue has refused what the service cannot go on without.
-        self.refused = False
+        self.refused: bool = False
 
     def stop(self) -> None:
         """Pull no more, finish what is held; called again, return what is held at once."""

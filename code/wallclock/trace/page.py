@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from wallclock.files import pretty_json, write_text
 from wallclock.outside import printable, values_without_secrets
 from wallclock.trace.fixes import Fixes, fixes_of, say_gain
-from wallclock.trace.record import Trace
-from wallclock.trace.remedies import helps_of
+from wallclock.trace.record import Trace, Use
+from wallclock.trace.remedies import Help, helps_of
 from wallclock.trace.shares import Row, Shares, Table
 from wallclock.trace.sizes import Sizes, say_size, tabulate_sizes
 from wallclock.trace.trial import Trial
-from wallclock.trace.verdict import find_verdict
+from wallclock.trace.verdict import Verdict, find_verdict
 from wallclock.trace.words import count, digits, keep_together, percent, seconds
 
 if TYPE_CHECKING:
@@ -49,15 +49,16 @@ class Findings:
     """
 
     def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.shares = Shares(trace)
-        self.fixes = fixes_of(self.shares)
-        self.helps = helps_of(self.shares)
-        self.verdict = find_verdict(self.shares, self.fixes, self.helps)
-        self.notes = list(say_notes(self.shares, self.fixes))
-        self.sizes = tabulate_sizes(trace)
-        self.uses = [use for use in trace.uses if not use.name.endswith(".forward")]
-        self.tables = [t for t in (self.shares.main, self.shares.workers) if t.n_threads]
+        self.trace: Trace = trace
+        self.shares: Shares = Shares(trace)
+        self.fixes: Fixes = fixes_of(self.shares)
+        self.helps: Sequence[Help] = helps_of(self.shares)
+        self.verdict: Verdict = find_verdict(self.shares, self.fixes, self.helps)
+        self.notes: list[str] = [*say_notes(self.shares, self.fixes)]
+        self.sizes: list[Sizes] = tabulate_sizes(trace)
+        self.uses: list[Use] = [use for use in trace.uses if not use.name.endswith(".forward")]
+        tables = (self.shares.main, self.shares.workers)
+        self.tables: list[Table] = [table for table in tables if table.n_threads]
 
     @property
     def facts(self) -> str:

@@ -29,7 +29,7 @@ class ThisProcess:
     """This process, in the place of a cluster's. `device`: cpu or cuda."""
 
     def __init__(self, settings: JobSettings, console: Console) -> None:
-        self.device = settings.resolved_device()
+        self.device: str = settings.resolved_device()
         self._settings, self._console = settings, console
 
     def prepare(self, job: Job, plan: Plan) -> tuple[Job, str, Mapping[str, str]]:

@@ -72,7 +72,7 @@ def _pillow() -> Any:
     return Image
 
 
-quiet = _Quiet()
+quiet: _Quiet = _Quiet()
 
 
 def admit_pixels(most: int) -> None:

@@ -19,10 +19,11 @@ class Counters:
     """
 
     def __init__(self, folder: str | None, now: int) -> None:
-        self.pid = os.getpid()
-        self.path = folder and os.path.join(folder, f"{self.pid}-{now}{layout.COUNTERS}")
+        self.pid: int = os.getpid()
+        name = f"{self.pid}-{now}{layout.COUNTERS}"
+        self.path: str | None = folder and os.path.join(folder, name)
         self._memory = _map(self.path) if self.path else mmap.mmap(-1, layout.FILE_BYTES)
-        self.words = memoryview(self._memory).cast("q")
+        self.words: memoryview = memoryview(self._memory).cast("q")
         #: Regions whose threads have ended: others go on in them.
         self.free: list[int] = []
         self.words[layout.PID] = self.pid

@@ -55,7 +55,8 @@ class Tracer:
         self.local: Any = _local()
         self.made: dict[int, Call] = {}
         self.counting: dict[int, str] = {}
-        self._folder, self.tries = folder, tries
+        self._folder = folder
+        self.tries: bool = tries
         self._slots: dict[tuple[str, str], int] = {}
         self._stages = {layout.OUTSIDE: ""}
         self._formats: dict[str, int] = {}
@@ -73,7 +74,7 @@ class Tracer:
         self._lock = RLock()
         self.counters = counters
         self._threads.clear()
-        self.sampler = Sampler(counters, self._threads)
+        self.sampler: Sampler = Sampler(counters, self._threads)
         for (stage, name), slot in self._slots.items():
             self.counters.write(layout.FUNCTION, str(slot), stage, name)
         for name, number in self._formats.items():

@@ -47,6 +47,6 @@ try:
             version = sys.version.partition(" ")[0]
             reason = f"it is Python {version}, and the trace needs 3.9"
             os.write(2, f"wallclock trace: process {os.getpid()} not traced: {reason}\n".encode())
-except Exception as error:  # noqa: BLE001 - whatever it is, the user's program must run
-    os.write(2, f"wallclock trace: not traced: {type(error).__name__}: {error}\n".encode())
+except Exception as _error:  # noqa: BLE001 - whatever it is, the user's program must run
+    os.write(2, f"wallclock trace: not traced: {type(_error).__name__}: {_error}\n".encode())
 _hand_over()
