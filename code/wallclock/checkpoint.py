@@ -110,7 +110,9 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
     dim = model.dim or width(config, model.pool)
     if not (input_px and dim):
         # Files leave out what is the library's default.
-        config = _with_defaults(folder, config)
+        with library(folder / CONFIG, _AGAIN) as transformers:
+            loaded = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+            config = {**config, **loaded.to_dict()}
         input_px = input_px or _input_px(config, preprocessor)
         dim = dim or width(config, model.pool)
     input_px = _required(input_px, "input_px", source)
@@ -144,13 +146,6 @@ def _default_pool(config: _Object) -> str:
     # A classifier's checkpoint, for one, has no projection.
     is_whole = not architecture or architecture.endswith("Model")
     return "projection" if config.get("model_type") in _CONTRASTIVE and is_whole else "tower"
-
-
-def _with_defaults(folder: Path, config: _Object) -> _Object:
-    """The configuration with the library's defaults."""
-    with library(folder / CONFIG, _AGAIN) as transformers:
-        loaded = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-        return {**config, **loaded.to_dict()}
 
 
 def _width_of_skeleton(folder: Path, input_px: int) -> int:

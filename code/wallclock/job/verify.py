@@ -101,10 +101,7 @@ def verify(
         return Verdict(0, 0, 1.0, 1.0, (*map(str, damaged[:_NAMED]), *more))
     numbers = dataset.committed()
     ids, faults = _check_counts(dataset, numbers)
-    # Those that there are no more changed nothing.
-    there = {field.name for field in fields(JobSettings)}
-    said = {name: value for name, value in dataset.about["settings"].items() if name in there}
-    settings = build(JobSettings, said, "")
+    settings = _settings_of(dataset)
     source = str(src) or dataset.about["source"]
     items = list_items(source, settings.limit, settings.limits(), dataset.store)
     there = pc.indices_nonzero(pc.is_in(ids, value_set=items.ids)).to_numpy()
@@ -224,6 +221,13 @@ def _embedded_again(
                 vectors[source.id] = reference.vector(image)
                 hashes[source.id] = hashlib.sha256(data).hexdigest()
     return vectors, hashes, reference.source
+
+
+def _settings_of(dataset: Dataset) -> JobSettings:
+    """Of its last job; those that there are no more changed nothing."""
+    there = {field.name for field in fields(JobSettings)}
+    said = {name: value for name, value in dataset.about["settings"].items() if name in there}
+    return build(JobSettings, said, "")
 
 
 def _rows_of_other_images(
