@@ -136,7 +136,7 @@ def test_an_evening_with_a_t4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert store.faults["503"] > N
     reused = re.search(r"(\d+) cells to measure, (\d+) reused", printed)
     assert reused is not None, printed
-    assert int(reused[2]) > 20
+    assert int(reused[2]) > 10, "those that can be measured here"
     (row,) = read_table(evening.out / t4.CSV)[:1]
     assert (row["corpus"], row["weights"], row["status"]) == ("abo", "none", "ok")
     assert row["service_ms"] == 8 + 32 * 3.8
