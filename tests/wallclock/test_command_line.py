@@ -119,7 +119,7 @@ def test_completion(capsys: Capture) -> None:
 
 def test_a_type_checker_knows_the_settings() -> None:
     typed, fields = get_type_hints(EmbedOptions), get_type_hints(JobSettings)
-    assert typed == fields
+    assert typed == fields, "add it to EmbedOptions in wallclock/job/__init__.py"
 
 
 def test_version(capsys: Capture) -> None:
