@@ -47,7 +47,7 @@ def check_columns(name: str) -> None:
     for csv, columns in load(name).TABLES.items():
         for column in columns:
             if not declaration(csv, column):
-                fix = f"add it to MEANINGS in experiments/{name}/cells.py"
+                fix = f"add it to MEANINGS in experiments/{name}/cells.py or harness/columns.txt"
                 raise UserError(f"{csv}: nothing says what the column {column} holds; {fix}")
 
 
