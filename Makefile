@@ -26,7 +26,7 @@ MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id
 # Modules whose slow tests .ci/run has: what is killed, fails or fills up, and what a user installs or adds.
 FAULTS := $(addprefix tests/,test_killing.py test_disk_full.py test_wheel.py test_contributing.py \
   harness/test_killed.py harness/corpora/abo/test_killed.py wallclock/loader/test_threads.py \
-  $(addprefix wallclock/job/test_,killed.py runtime.py stopped.py s3_out.py damaged.py) wallclock/service/test_service_faults.py)
+  $(addprefix wallclock/job/test_,killed.py runtime.py s3_out.py damaged.py) wallclock/service/test_service_faults.py)
 .PHONY: help setup doctor quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs native test regression test-faults test-slow test-install lint audit lock clean
 
 ##@ set-up

@@ -1,6 +1,7 @@
 """A model hub for the tests: the hub's resolve protocol over a folder, on a local port."""
 
 import hashlib
+import os
 import socketserver
 import threading
 from collections.abc import Iterator, Mapping
@@ -8,6 +9,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.running import run_python
 
 
 @contextmanager
@@ -80,3 +85,13 @@ def _running(server: socketserver.TCPServer) -> Iterator[str]:
     finally:
         server.shutdown()
         thread.join()
+
+
+def run(program: str, address: str, home: Path, *words: object, **more: str) -> list[str]:
+    """The lines that a program prints which has this hub, and a cache of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("HF_")]:
+            patch.delenv(name)
+        env = {"HF_ENDPOINT": address, "HF_HOME": str(home), **more}
+        done = run_python("-c", program, *words, env=env, check=True)
+    return str(done.stdout).strip().splitlines()

@@ -2,6 +2,9 @@
 
 import io
 import struct
+import tarfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +50,16 @@ def folder(path: Path, n: int, width: int = 64, height: int = 48) -> Path:
     return path
 
 
+def exif(orientation: int) -> Image.Exif:
+    """EXIF that asks for a rotation or a mirror."""
+    made = Image.Exif()
+    made[0x0112] = orientation
+    return made
+
+
 def oriented(orientation: int, **options: Any) -> bytes:
-    """A JPEG whose EXIF asks for a rotation or a mirror."""
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return jpeg(exif=exif, **options)
+    """A JPEG with such EXIF."""
+    return jpeg(exif=exif(orientation), **options)
 
 
 def png_16_bit(width: int = 8, height: int = 6) -> bytes:
@@ -60,6 +68,23 @@ def png_16_bit(width: int = 8, height: int = 6) -> bytes:
     file = io.BytesIO()
     Image.fromarray(ramp).save(file, "PNG")
     return file.getvalue()
+
+
+def segment(marker: int, body: bytes) -> bytes:
+    """A segment of a JPEG."""
+    return bytes((0xFF, marker)) + struct.pack(">H", len(body) + 2) + body
+
+
+def png_chunk(kind: bytes, body: bytes) -> bytes:
+    """A chunk of a PNG, with its checksum."""
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def png(width: int, height: int, *chunks: bytes, depth: int = 8, colour: int = 2) -> bytes:
+    """A PNG that says it is of this size, with these chunks."""
+    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = [png_chunk(b"IHDR", head), *chunks, png_chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def claiming(data: bytes, width: int, height: int) -> bytes:
@@ -89,9 +114,6 @@ def arithmetic(
     again, or of each component's in turn.
     """
 
-    def segment(marker: int, body: bytes) -> bytes:
-        return bytes((0xFF, marker)) + struct.pack(">H", len(body) + 2) + body
-
     planes = range(1, components + 1)
     frame = struct.pack(">BHHB", 8, height, width, components)
     frame += b"".join(bytes((plane, 0x11, 0)) for plane in planes)
@@ -103,3 +125,14 @@ def arithmetic(
         plane = number % components + 1
         file += segment(0xDA, bytes((1, plane, 0, 1, 63, 0))) + data
     return file + b"\xff\xd9"
+
+
+def tar(members: Iterable[tuple[str, bytes]], mode: Any = "w") -> bytes:
+    """A tar of files; `mode` is tarfile's, as `w:gz`."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as opened:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            opened.addfile(info, io.BytesIO(data))
+    return file.getvalue()

@@ -15,7 +15,8 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -233,6 +234,15 @@ def bytes_of(word: str) -> int:
     """Of this process: VmRSS, the memory that it has, or VmHWM, the most that it ever had."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(status.partition(f"{word}:")[2].split()[0])
+
+
+@contextmanager
+def takes_less_than(n_bytes: float) -> Iterator[None]:
+    """At its peak, this process, beside what it has."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts again
+    before = bytes_of("VmHWM")
+    yield
+    assert bytes_of("VmHWM") - before < n_bytes
 
 
 def fuzz_open_images(seed: int, count: int, root: Path) -> Counter[str]:

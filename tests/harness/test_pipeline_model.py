@@ -1,18 +1,14 @@
 """A pipeline: the slowest sets the pace, sums where nothing overlaps, cores are used once."""
 
 from dataclasses import replace
-from math import inf
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.pipeline_model import model
 from harness.pipeline_model.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
 from harness.pipeline_model.model import Pipeline
-from harness.pipeline_model.queueing import simulate
 from wallclock.predict.intervals import RATE_ERROR, reach
 from wallclock.predict.pace import Pace
 
@@ -94,19 +90,6 @@ def test_prediction_with_and_without_workers() -> None:
     assert expected.low < expected.img_per_s < expected.high
 
 
-def test_without_reading_there_is_no_wait() -> None:
-    pipeline = Pipeline(WAITS, FAST, BIG, JobSetup(0, 1))
-    assert pipeline.stage_seconds()["read"] == pytest.approx(8.1e-3)
-    assert pipeline.bottleneck() == "storage"
-    assert pipeline.speedup_without("read") == pytest.approx(10.1 / 2)
-
-
-def test_zero_costs_are_not_predicted() -> None:
-    with pytest.raises(ValueError, match="nothing sets the pace"):
-        Pipeline(StageCosts(), StepTime(), BIG, JobSetup(1, 8)).predict()
-    assert Pipeline(StageCosts(), STEP, BIG, JobSetup(1, 8)).predict().accelerator_bound == inf
-
-
 @pytest.mark.parametrize("setup", [JobSetup(0, 8), JobSetup(1, 64), JobSetup(8, 8)])
 def test_the_interval_is_of_earlier_errors_and_of_the_spread(setup: JobSetup) -> None:
     pipeline = Pipeline(COSTS, STEP, BIG, setup)
@@ -135,14 +118,6 @@ def test_processes_beyond_the_cores_cost_what_was_measured_of_them() -> None:
     two, four = (Pipeline(COSTS, FAST, slowed, JobSetup(n, 64)).rate() for n in (2, 4))
     assert two == pytest.approx(1000)
     assert four == pytest.approx(800)
-
-
-def test_a_batch_varies_less_than_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sum of B independent images has sqrt(B) times the deviation of one: 1/sqrt(B) of it."""
-    seen = Mock(side_effect=simulate)
-    monkeypatch.setattr(model, "simulate", seen)
-    Pipeline(replace(COSTS, variation=0.3), STEP, BIG, JobSetup(2, 64)).rate()
-    assert seen.call_args.args[4] == pytest.approx(0.3 / 8)
 
 
 @settings(max_examples=60)

@@ -2,24 +2,19 @@
 
 import io
 import json
-import os
 import struct
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Callable
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from harness.engines.third_party import pil as pil_loader
-from harness.engines.third_party import pil_draft
 from tests import making
-from tests.conftest import ROOT
-from wallclock import formats, tiff
+from tests.running import run_python
+from wallclock import formats
 from wallclock.check import Inspector, read_header
 from wallclock.errors import ImageError
 from wallclock.recipe import Limits
@@ -31,20 +26,11 @@ CMYK = making.jpeg(96, 64, mode="CMYK")
 SECONDS, BYTES = 5, 1_000_000_000
 
 
-def chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-
-def png(width: int, height: int, *chunks: bytes, depth: int = 8, colour: int = 2) -> bytes:
-    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + b"".join(chunks) + chunk(b"IEND", b"")
-
-
 def flat_png(width: int, height: int, bytes_per_pixel: int, **options: int) -> bytes:
     row = bytes(width * bytes_per_pixel + 1)
     packer = zlib.compressobj(1)
     packed = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
-    return png(width, height, chunk(b"IDAT", packed), **options)
+    return making.png(width, height, making.png_chunk(b"IDAT", packed), **options)
 
 
 def lossless_webp(width: int, height: int) -> bytes:
@@ -105,8 +91,7 @@ def rle_bmp(width: int, height: int) -> bytes:
 
 
 def with_segments(data: bytes, marker: int, body: bytes, n: int) -> bytes:
-    segment = bytes((0xFF, marker)) + struct.pack(">H", len(body) + 2) + body
-    return data[:2] + segment * n + data[2:]
+    return data[:2] + making.segment(marker, body) * n + data[2:]
 
 
 COSTLY = {
@@ -116,7 +101,7 @@ COSTLY = {
         making.jpeg(mode="CMYK", progressive=True, quality=50), 10_000, 10_000
     ),
     "webp": lossless_webp(16_383, 6_103),
-    "png": png(10_000, 10_000, depth=16, colour=6),
+    "png": making.png(10_000, 10_000, depth=16, colour=6),
     "tiff": tiff_of([(256, 4, 1, 10_000), (257, 4, 1, 10_000)]),
     "avif": avif(10_000, 10_000),
     "jp2": j2k(10_000, 10_000, 10_000),
@@ -140,8 +125,8 @@ def test_refused_before_a_decoder_is_called(name: str, monkeypatch: pytest.Monke
         making.claiming(making.jpeg(progressive=True, subsampling=0), 10_000, 10_000),
         making.claiming(CMYK, 10_000, 10_000),
         making.arithmetic(4_000, 3_000, 10),
-        png(10_000, 10_000),
-        png(10_000, 10_000, colour=6),
+        making.png(10_000, 10_000),
+        making.png(10_000, 10_000, colour=6),
         lossless_webp(8_000, 6_000),
     ],
     ids=["plain", "progressive", "4:4:4", "cmyk", "arithmetic", "png", "rgba", "webp"],
@@ -202,21 +187,20 @@ def test_what_converts_colours_is_kept(transform: int) -> None:
     assert (decode.make_other("pil")(long) != decode.make_other("pil")(other)).any()
 
 
-def test_the_body_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    loads: list[object] = []
-    monkeypatch.setattr("wallclock.check.load_stored", loads.append)
-    Inspector(Limits(), "simplejpeg")(0, "a", CMYK)
-    assert not loads
-
-
 IDAT = zlib.compress(bytes(301 * 100))
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (png(100, 100, *[chunk(b"IDAT", b"x")] * 20_000), "more PNG chunks than the limit of"),
-        (png(100, 100, *[chunk(b"teXt", b"")] * 20_000), "more PNG chunks than the limit of"),
+        (
+            making.png(100, 100, *[making.png_chunk(b"IDAT", b"x")] * 20_000),
+            "more PNG chunks than the limit of",
+        ),
+        (
+            making.png(100, 100, *[making.png_chunk(b"teXt", b"")] * 20_000),
+            "more PNG chunks than the limit of",
+        ),
         (tiff_of([(273, 4, 300_000, 8), (256, 3, 1, 9)]), "300,000 values of tag 273, over"),
         (tiff_of([(258, 3, 300_000, 8)]), "300,000 values of tag 258, over the limit of 262,140"),
         (j2k(1_000, 1_000, 9), "more JPEG 2000 tiles than the limit of 10,000"),
@@ -256,24 +240,12 @@ def test_compressed_metadata_of_a_png_is_not_inflated(kind: bytes) -> None:
     """30 MB of zeros: Pillow's own limit of a megabyte holds."""
     bomb = zlib.compress(bytes(30_000_000), 1)
     head = b"a\0\1\0\0\0" if kind == b"iTXt" else b"a\0\0"
-    data = png(100, 100, chunk(kind, head + bomb), chunk(b"IDAT", IDAT))
+    data = making.png(
+        100, 100, making.png_chunk(kind, head + bomb), making.png_chunk(b"IDAT", IDAT)
+    )
     reason, _, n_bytes = cost_of(data)
     assert "too large" in reason
     assert n_bytes < 10_000_000
-
-
-def test_a_strip_for_each_row_of_each_plane_is_read() -> None:
-    n = 4 * 65_535
-    data = tiff_of([(256, 3, 1, 9), (273, 3, n, 8 + 2 + 24 + 4)], bytes(2 * n))
-    assert tiff.read_tags(data, (256, 273), 99) == {256: 9, 273: 0}
-
-
-@pytest.mark.parametrize("make", [pil_loader.make, pil_draft.load_function])
-def test_loaders_leave_pillow_its_limit(make: Callable[[int, str], object]) -> None:
-    make(8, "1")
-    limit = Image.MAX_IMAGE_PIXELS
-    assert limit is not None
-    assert limit <= Limits.max_pixels
 
 
 PROGRAM = """
@@ -312,10 +284,9 @@ print(json.dumps([outcome, seconds, status('VmHWM:') - before]))
 
 def cost_of(data: bytes) -> tuple[str, float, int]:
     """Outcome, seconds of the processor and bytes at the peak, in a process that read a PNG."""
-    small = png(100, 100, chunk(b"IDAT", IDAT))
-    command = [sys.executable, "-c", PROGRAM, str(len(small))]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
-    done = subprocess.run(command, input=small + data, capture_output=True, env=env, check=True)
+    small = making.png(100, 100, making.png_chunk(b"IDAT", IDAT))
+    options: Any = {"input": small + data, "text": False, "check": True}
+    done = run_python("-c", PROGRAM, len(small), **options)
     outcome, seconds, n_bytes = json.loads(done.stdout)
     return outcome, seconds, n_bytes
 
@@ -349,12 +320,3 @@ def test_the_largest_files_cost_a_gigabyte_and_five_seconds(name: str) -> None:
     assert outcome == "decoded"
     assert seconds < SECONDS, f"{seconds:.1f} s"
     assert n_bytes + len(data) < BYTES, f"{n_bytes:,} bytes"
-
-
-def test_every_scan_counts_with_its_components() -> None:
-    """`passes` is of the scans, whatever lies between them."""
-    data = making.jpeg(progressive=True)
-    scans = [at for at in range(len(data)) if data[at : at + 2] == b"\xff\xda"]
-    assert read_header(data, Limits()).passes == sum(data[at + 4] for at in scans)
-    assert all(first < second for first, second in pairwise(scans))
-    assert read_header(making.jpeg(), Limits()).passes == 3

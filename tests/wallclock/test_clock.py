@@ -1,9 +1,6 @@
 """The stage profiler: totals, counts and samples of nested and raising stages, on a fake clock."""
 
-import gc
-import inspect
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.processes import gc_disabled
-from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, collect_rarely
+from wallclock.clock import STAGES, StageProfiler
 
 
 @dataclass
@@ -74,27 +70,6 @@ def durations(profiler: StageProfiler) -> dict[str, list[int]]:
     return {name: list(samples) for name, samples in profiler.samples().items()}
 
 
-def test_samples_in_call_order(fake: FakeClock) -> None:
-    profiler = StageProfiler(clock=fake)
-    for name, ns in (("decode", 5), ("read", 2), ("decode", 7)):
-        with profiler.stage(name):
-            fake.now += ns
-        fake.now += 1_000_000  # time outside a stage counts for none
-    assert durations(profiler) == {"decode": [5, 7], "read": [2]}
-    assert profiler.counts == {"decode": 2, "read": 1}
-    assert profiler.totals == {"decode": 12e-9, "read": 2e-9}
-
-
-def test_the_default_clock_is_wall_time() -> None:
-    """A stage that waits takes time; the processor's time would be nearly none."""
-    profiler, began = StageProfiler(), time.perf_counter_ns()
-    with profiler.stage("read"):
-        time.sleep(0.02)
-    elapsed = time.perf_counter_ns() - began
-    assert 19_000_000 < profiler.samples()["read"][0] <= elapsed
-    assert inspect.signature(StageProfiler).parameters["clock"].default is time.perf_counter_ns
-
-
 @given(nodes=st.lists(NODES, max_size=4), between=st.integers(0, 10**9))
 def test_stages_are_exclusive(nodes: list[Node], between: int) -> None:
     """Nested, recursive and raising stages alike: exact sums, never more than the wall time."""
@@ -134,16 +109,6 @@ def test_synced_stage_waits_twice(fake: FakeClock) -> None:
     assert events == ["sync at 1001", "body", "sync at 1106"]
     # The first wait is for what was queued before: not this stage's time. The second one is.
     assert list(profiler.samples()["forward"]) == [105]
-
-
-def test_device_stages_are_synced_by_default(fake: FakeClock) -> None:
-    events: list[str] = []
-    profiler = StageProfiler(trace(fake, events, waiting=0), clock=fake)
-    for name in STAGES:
-        before = len(events)
-        with profiler.stage(name):
-            pass
-        assert len(events) - before == (2 if name in DEVICE_STAGES else 0), name
 
 
 def test_failing_device_keeps_the_profiler_valid(fake: FakeClock) -> None:
@@ -208,28 +173,3 @@ def test_nsight_asks_for_ranges(
     with StageProfiler().stage("decode"):
         pass
     assert pushed == (["decode", "pop"] if session and built_for else [])
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_gc_is_disabled_inside_only(enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    was, collected = gc.isenabled(), list[bool]()
-    monkeypatch.setattr(gc, "collect", lambda: collected.append(gc.isenabled()))
-    (gc.enable if enabled else gc.disable)()
-    try:
-        with pytest.raises(ZeroDivisionError), gc_disabled():  # noqa: PT012
-            assert not gc.isenabled()
-            assert collected == [enabled]
-            raise ZeroDivisionError
-        assert gc.isenabled() is enabled
-    finally:
-        (gc.enable if was else gc.disable)()
-
-
-def test_garbage_is_collected_less_often() -> None:
-    was = gc.get_threshold()
-    try:
-        gc.set_threshold(700, 10, 10)
-        collect_rarely()
-        assert gc.get_threshold() == (5_000, 10, 10)
-    finally:
-        gc.set_threshold(*was)

@@ -1,23 +1,86 @@
-"""The command `wallclock`: its help, its version, its mistakes, and what a missing extra says."""
+"""The command `wallclock`: settings and their constraints, help, mistakes, missing extras."""
 
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.running import run_python
 from wallclock import __version__, errors
 from wallclock.__main__ import COMMANDS, main
-from wallclock.constraints import describe, text_of
-from wallclock.errors import install_hint
+from wallclock.constraints import Help, OneOf, Range, build, describe, text_of
+from wallclock.errors import UserError, install_hint
 from wallclock.job import EmbedOptions
 from wallclock.job.settings import JobSettings, VerifySettings
+from wallclock.options import Parser
 from wallclock.service.modules import Embedding
 from wallclock.service.settings import ServiceSettings, describe_module
+
+
+@dataclass(frozen=True)
+class Settings:
+    n: Annotated[int, Range(1, 65_536), Help("images")] = 8
+    seconds: Annotated[float, Range(0), Help("to wait")] = 0.5
+    color: Annotated[str, Help("of the light"), OneOf(("", "red", "green"))] = ""
+    strict: Annotated[bool, Help("stop at the first failure")] = False
+    most: Annotated[Annotated[int, Range(0, 9)] | None, Help("empty: all")] = None
+    plain: str = "x"
+
+
+def read(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The argument and the settings that the words of a command give."""
+    parser = Parser("toy", "PLACE [options]")
+    parser.add_argument("place", metavar="PLACE")
+    parser.add_settings(describe(Settings), ("n",))
+    given, values = parser.read(words)
+    return given.place, values
+
+
+def test_described_defaults_can_be_typed() -> None:
+    """What `--help` prints, given as words, is what is there without words."""
+    words = [f"{setting.name}={text_of(setting.default)}" for setting in describe(Settings)]
+    assert build(Settings, read(["here", *words])[1], "") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["n=3", "--strict=TRUE"], {"n": 3, "strict": True}),
+        (["--n", "3", "--strict"], {"n": 3, "strict": True}),
+        (["--no-strict", "--seconds=2"], {"strict": False, "seconds": 2}),
+        (["n=3", "n=4"], {"n": 4}),
+        (["--n", "-3"], {"n": -3}),
+        (["most=", "plain="], {"most": None, "plain": ""}),
+        (["most=7"], {"most": 7}),
+        (["seconds=1e2", "color=a=b"], {"seconds": 100.0, "color": "a=b"}),
+        (["plain=3"], {"plain": "3"}),
+    ],
+)
+def test_words_are_values(words: Sequence[str], values: dict[str, Any]) -> None:
+    assert read(["here", *words]) == read([*words, "here"]) == ("here", values)
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"n": 0}, "n=0: give a whole number from 1 to 65536"),
+        ({"n": True}, "n=True: give a whole number"),
+        ({"seconds": float("nan")}, "seconds=nan: give a number of at least 0"),
+        ({"color": "gren"}, "no color is called 'gren'; did you mean green or red? (all:"),
+        ({"strict": "yes"}, "strict=yes: give true or false"),
+    ],
+)
+def test_mistaken_values_are_one_line(values: dict[str, Any], line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        build(Settings, values, "")
+    assert str(caught.value).startswith(line)
+
 
 Capture = pytest.CaptureFixture[str]
 
@@ -78,13 +141,6 @@ def test_help_explains_every_setting(command: str, capsys: Capture) -> None:
             assert "".join(text.split()) in flat, setting
 
 
-def test_usual_settings_are_listed_first(capsys: Capture) -> None:
-    text = "\n".join(help_of("embed", capsys))
-    usual, more = text.split("\nmore:\n")
-    assert "--model X" in usual
-    assert "--shard N" in more
-
-
 def test_help_of_serve_lists_the_modules_settings(capsys: Capture) -> None:
     default = "\n".join(help_of("serve", capsys))
     for setting in describe_module(Embedding):
@@ -134,19 +190,12 @@ def test_help_into_a_closed_pipe(words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "wallclock", *words],
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "code")},
-            check=False,
+        done = run_python(
+            "-m", "wallclock", *words, capture_output=False, stdout=writer, stderr=subprocess.PIPE
         )
     finally:
         os.close(writer)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-# --- without the extras -------------------------------------------------------------------------
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 #: Makes libraries look as if they were not installed.
@@ -165,18 +214,7 @@ sys.meta_path.insert(0, Block)
 
 def run_without(libraries: tuple[str, ...], statement: str) -> subprocess.CompletedProcess[str]:
     """Run a statement in a process in which these libraries are not installed."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", BLOCK.format(libraries=libraries) + statement],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "code")},
-    )
-
-
-def call_without(libraries: tuple[str, ...], *words: str) -> subprocess.CompletedProcess[str]:
-    statement = f"from wallclock.__main__ import main; sys.exit(main({list(words)!r}))"
-    return run_without(libraries, statement)
+    return run_python("-W", "error", "-c", BLOCK.format(libraries=libraries) + statement)
 
 
 def test_help_needs_no_extra() -> None:
@@ -207,7 +245,8 @@ def test_a_missing_extra_is_one_line(
     libraries: tuple[str, ...], words: list[str], cause: str, extras: str
 ) -> None:
     """It names all extras that the command needs."""
-    done = call_without(libraries, *words)
+    statement = f"from wallclock.__main__ import main; sys.exit(main({words!r}))"
+    done = run_without(libraries, statement)
     assert (done.returncode, done.stdout) == (1, "")
     expected = f"wallclock: wallclock {cause}, which is not installed: {install_hint(extras)}"
     assert done.stderr.splitlines()[-1] == expected

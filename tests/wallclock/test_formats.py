@@ -3,21 +3,23 @@
 import io
 import struct
 import sys
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests import making
 from wallclock import formats
-from wallclock.check import validate
+from wallclock.check import read_header, validate
 from wallclock.errors import ImageError
-from wallclock.fetch import s3
 from wallclock.fetch.folder import FolderListing
+from wallclock.formats import declared_sizes, sniff
 from wallclock.job.listing import list_items
 from wallclock.loader.images import open_images
 from wallclock.recipe import Limits
@@ -31,26 +33,9 @@ def coded(kind: str, mode: str = "RGB", **options: Any) -> bytes:
 
 def big_endian_tiff() -> bytes:
     """An uncompressed TIFF of 2x1 grey pixels, written by hand: Pillow writes little-endian."""
-    tags = [
-        (256, 2),
-        (257, 1),
-        (258, 8),
-        (259, 1),
-        (262, 1),
-        (273, 8),
-        (277, 1),
-        (278, 1),
-        (279, 2),
-    ]
-    body = b"".join(struct.pack(">HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
-    return (
-        b"MM\0*"
-        + struct.pack(">I", 10)
-        + b"\x10\x20"
-        + struct.pack(">H", len(tags))
-        + body
-        + bytes(4)
-    )
+    tags = {256: 2, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 2}
+    body = b"".join(struct.pack(">HHIHH", tag, 3, 1, value, 0) for tag, value in tags.items())
+    return b"MM\0*\0\0\0\x0a\x10\x20" + struct.pack(">H", len(tags)) + body + bytes(4)
 
 
 def ftyp(*brands: bytes) -> bytes:
@@ -149,17 +134,6 @@ def test_counts_of_a_mixed_folder_add_up(mixed: Path) -> None:
     assert len(batch.ids) + len(batch.failures) + len(items.others) == n_files
 
 
-def test_the_other_keys_of_a_bucket_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = ["x/", "x/a.JPG", "x/b.heic", "x/notes.txt", "x/._a.jpg", "x/.h/b.jpg", "x/sub/c"]
-    objects = [{"Key": key, "ETag": '"1"'} for key in keys]
-    monkeypatch.setattr(s3, "connect", lambda src: nullcontext(SimpleNamespace(call=None)))
-    monkeypatch.setattr(s3, "closing", lambda client: client)
-    monkeypatch.setattr(s3, "list_objects", lambda call, **_: objects)
-    items = list_items("s3://bucket/x")
-    assert items.ids.to_pylist() == ["x/a.JPG", "x/b.heic"]
-    assert items.others == ("x/notes.txt", "x/._a.jpg", "x/.h/b.jpg", "x/sub/c")
-
-
 @pytest.mark.filterwarnings("ignore:Image appears to be a malformed MPO")  # and still a JPEG
 def test_the_torture_folder_adds_up(torture: list[tuple[Path, str]]) -> None:
     root = torture[0][0].parent
@@ -200,6 +174,8 @@ def siz(width: int, height: int) -> bytes:
 
 
 LYING = {
+    "jpeg": making.claiming(making.jpeg(), 60_000, 60_000),
+    "png": making.png(60_000, 60_000),
     "gif screen": gif(65_535, 1),
     "gif frame": gif(1, 65_535),
     "bmp": bmp(60_000, 60_000),
@@ -215,8 +191,11 @@ LYING = {
 
 
 @pytest.mark.parametrize("name", LYING)
-def test_sizes_are_limited_before_pillow_opens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("PIL.Image.open", lambda *_, **__: pytest.fail("Pillow was called"))
+def test_sizes_are_limited_before_a_decoder_is_called(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for decoder in ("PIL.Image.open", "simplejpeg.decode_jpeg"):
+        monkeypatch.setattr(decoder, lambda *_, **__: pytest.fail("a decoder was called"))
     with pytest.raises(ImageError, match=r"header claims \d+x\d+ pixels, over the limit"):
         validate(LYING[name], Limits())
 
@@ -275,3 +254,133 @@ def test_every_extension_is_listed_by_its_name(tmp_path: Path) -> None:
     under = FolderListing(tmp_path)
     assert list(under) == names
     assert under.others == ["x.ico", "y.ico"]
+
+
+Size = tuple[int, int]
+#: As a phone writes it: 48 tiles, which reach beyond the picture.
+PHONE: Size = (4032, 3024)
+TILE: Size = (512, 512)
+
+
+def box(kind: bytes, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return struct.pack(">I4s", len(body) + 8, kind) + body
+
+
+def full(kind: bytes, version: int, *parts: bytes, flags: int = 0) -> bytes:
+    return box(kind, struct.pack(">I", version << 24 | flags), *parts)
+
+
+def heic(
+    kinds: Sequence[bytes] = (b"grid", b"hvc1"),
+    parts: Sequence[tuple[int, Sequence[int]]] = ((1, [2] * 48),),
+    said: Sequence[Size] = (PHONE, TILE),
+    grid: tuple[int, int, int, int] = (6, 8, *PHONE),
+    wide: bool = False,
+    extents: int = 1,
+) -> bytes:
+    """Items 1, 2 … of these kinds and sizes, made of others; the first has the grid's description.
+
+    `grid`: rows, columns, width and height. `wide`: numbers of items in 32 bits, and of properties
+    in 16. `extents`: pieces of each description, all of them the same bytes.
+    """
+    word = ">I" if wide else ">H"
+    rows, columns, width, height = grid
+    payload = bytes((0, wide, rows - 1, columns - 1))
+    payload += struct.pack(">II" if wide else ">HH", width, height)
+    entries, places, owners = list[bytes](), list[bytes](), list[bytes]()
+    for item, kind in enumerate(kinds, 1):
+        number = struct.pack(word, item)
+        entries.append(full(b"infe", 3 if wide else 2, number, b"\0\0", kind, b"\0"))
+        extent = struct.pack(">II", 0, len(payload)) * extents
+        places.append(number + struct.pack(">HHIH", 1, 0, 0, extents) + extent)
+        association = struct.pack(">BH" if wide else ">BB", 1, item)
+        owners.append(number + association)
+    count = struct.pack(">I", len(kinds))
+    references = list[bytes]()
+    for item, of in parts:
+        named = b"".join(struct.pack(word, part) for part in of)
+        references.append(box(b"dimg", struct.pack(word, item), struct.pack(">H", len(of)), named))
+    meta = full(
+        b"meta",
+        0,
+        full(b"iinf", wide, count if wide else count[2:], *entries),
+        full(b"iref", wide, *references),
+        box(
+            b"iprp",
+            box(b"ipco", *(full(b"ispe", 0, struct.pack(">II", *size)) for size in said)),
+            full(b"ipma", wide, count, *owners, flags=wide),
+        ),
+        full(b"iloc", 2 if wide else 1, b"\x44\x40", count if wide else count[2:], *places),
+        box(b"idat", payload),
+    )
+    return box(b"ftyp", b"heic", bytes(4), b"mif1heic") + meta
+
+
+def sizes(data: bytes) -> list[Size]:
+    assert sniff(data[:128]) == "heic"
+    return [*declared_sizes("heic", data)]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_grid_and_its_tiles(wide: bool) -> None:
+    """Beside what `ispe` says: the grid's own size, and all of its tiles."""
+    assert sizes(heic(wide=wide)) == [PHONE, TILE, PHONE, (8 * 512, 6 * 512)]
+    limits = Limits()
+    assert all(width * height < limits.max_pixels for width, height in sizes(heic()))
+
+
+@pytest.mark.parametrize(
+    ("data", "claim"),
+    [
+        (heic(said=((64, 64), TILE), grid=(256, 256, 40_000, 40_000)), "40000x40000"),
+        (heic(said=((64, 64), (4096, 4096)), grid=(8, 8, 64, 64)), "32768x32768"),
+        (heic(said=((64, 64), (4096, 4096)), grid=(8, 8, 64, 64), wide=True), "32768x32768"),
+    ],
+    ids=["a large grid", "large tiles of a small one", "wide"],
+)
+def test_refused_before_a_library_opens_it(
+    data: bytes, claim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("PIL.Image.open", lambda *_, **__: pytest.fail("Pillow was called"))
+    with pytest.raises(ImageError, match=f"header claims {claim} pixels, over the limit"):
+        read_header(data, Limits())
+
+
+GRIDS = ((64, 64), (64, 64), (64, 64))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (heic((b"grid", b"grid", b"hvc1"), ((1, [2] * 4), (2, [3] * 4)), GRIDS), "within grids"),
+        (heic((b"iden", b"iden", b"hvc1"), ((1, [2]), (2, [3])), GRIDS), "within grids"),
+        (heic((b"iovl", b"hvc1"), ((1, [2] * 900),)), "laid over one another"),
+        (heic(extents=2), "described in pieces"),
+        (heic()[:-1], "ends within its description"),
+    ],
+    ids=["grids", "the same", "overlay", "pieces", "cut off"],
+)
+def test_what_multiplies_work_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(ImageError, match=reason):
+        sizes(data)
+
+
+def test_a_grid_that_is_turned_is_read() -> None:
+    """A picture that is the same as a grid, and a thumbnail beside it."""
+    kinds, said = (b"iden", b"grid", b"hvc1"), (PHONE, PHONE, TILE)
+    data = heic(kinds, ((1, [2]), (2, [3] * 48)), said)
+    assert sizes(data)[-2:] == [PHONE, (8 * 512, 6 * 512)]
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(st.integers(28, len(heic()) - 1), st.integers(0, 255)), max_size=6),
+    st.integers(28, len(heic())),
+)
+def test_damage_raises_nothing_else(edits: list[tuple[int, int]], kept: int) -> None:
+    data = bytearray(heic())
+    for at, value in edits:
+        data[at] = value
+    with suppress(ImageError):
+        sizes(bytes(data[:kept]))

@@ -4,25 +4,19 @@ import errno
 import os
 import struct
 import zlib
+from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 import simplejpeg
 
-from harness.corpora import folder, image_stats
-from harness.corpora import manifest as manifests
-from harness.corpora.manifest import Item, Manifest
-from harness.engines import pipeline
-from harness.engines.loaders import open_loader
-from harness.engines.positions import CyclicPositions
-from harness.spec import CorpusSpec, Recipe
 from tests import making
-from wallclock.check import validate
+from tests.mutants import KINDS, outcomes
+from wallclock.check import read_header, validate
 from wallclock.errors import ImageError, image_errors
-from wallclock.recipe import Limits, ModelSpec
+from wallclock.loader.images import open_images
+from wallclock.recipe import Limits
 
-MODEL = ModelSpec("null", "none", input_px=32)
 JPEG = making.jpeg(96, 64)
 
 
@@ -36,27 +30,15 @@ def odd_sampling() -> bytes:
     return bytes(data)
 
 
-def png(*chunks: tuple[bytes, bytes]) -> bytes:
-    parts = [b"\x89PNG\r\n\x1a\n"]
-    for kind, body in chunks:
-        parts.append(struct.pack(">I", len(body)) + kind + body)
-        parts.append(struct.pack(">I", zlib.crc32(kind + body)))
-    return b"".join(parts)
-
-
-def ihdr(width: int, height: int) -> tuple[bytes, bytes]:
-    return b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-
-
-PIXELS = (b"IDAT", zlib.compress(b"\0" + bytes(6)))
+PIXELS = making.png_chunk(b"IDAT", zlib.compress(b"\0" + bytes(6)))
 #: Pillow reads behind the end of the profile's name: IndexError.
-BAD_ICCP = png(ihdr(2, 1), PIXELS, (b"iCCP", b"name\0"), (b"IEND", b""))
+BAD_ICCP = making.png(2, 1, PIXELS, making.png_chunk(b"iCCP", b"name\0"))
 COMMENT = b"\xff\xfe\x00\x02"
 
 REFUSED = {
     "icc": (BAD_ICCP, "IndexError"),
-    "wide": (png(ihdr(99_999_999, 1), PIXELS, (b"IEND", b"")), "over the limit of 65,535 a side"),
-    "tall": (png(ihdr(1, 99_999_999), PIXELS, (b"IEND", b"")), "over the limit of 65,535 a side"),
+    "wide": (making.png(99_999_999, 1, PIXELS), "over the limit of 65,535 a side"),
+    "tall": (making.png(1, 99_999_999, PIXELS), "over the limit of 65,535 a side"),
     "comments": (JPEG[:2] + COMMENT * 20_000 + JPEG[2:], "more JPEG segments"),
     "comments behind the scan": (JPEG[:-2] + COMMENT * 20_000 + JPEG[-2:], "more JPEG segments"),
     "fill bytes": (JPEG[:2] + b"\xff" * 200_000 + JPEG[2:], "junk between"),
@@ -78,43 +60,13 @@ def test_scans_are_limited_by_the_pixels_of_each() -> None:
     validate(making.scan_bomb(1, width=400, height=400), limits)
 
 
-RECIPES = [
-    Recipe("serial", "turbojpeg", "opencv", "area", engine="serial"),
-    Recipe("dataloader", "simplejpeg", "pil", engine="dataloader", workers=1),
-    Recipe("threads", "simplejpeg", "torch", engine="threads", workers=2, dct_scale="auto"),
-]
-
-
-@pytest.fixture
-def images(tmp_path: Path) -> Manifest:
-    """A folder of two good files, a 4:4:1 JPEG, and all that is refused."""
-    root = tmp_path / "images"
-    root.mkdir()
-    files = {"good.jpg": JPEG, "other.jpg": making.jpeg(64, 64, seed=3), "441.jpg": odd_sampling()}
-    files |= {f"refused {name}.jpg": data for name, (data, _) in REFUSED.items()}
-    for name, data in files.items():
-        (root / name).write_bytes(data)
-    spec = CorpusSpec("folder", path=str(root))
-    prepared = folder.prepare(spec, None, tmp_path, lambda done, total, what: None)
-    return manifests.load(Path(prepared.manifest))
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_every_loader_embeds_the_same_images(images: Manifest, recipe: Recipe) -> None:
-    assert [item.id for item in images.valid] == ["441.jpg", "good.jpg", "other.jpg"]
-    assert not images.valid[0].plain_jpeg
-    with open_loader(images, recipe, MODEL, CyclicPositions(3, 3, 3)) as loader:
-        (batch,) = loader
-    assert batch.ids == ["441.jpg", "good.jpg", "other.jpg"]
-    assert not batch.failures
-
-
-def test_statistics_of_a_changed_file_list_it(images: Manifest) -> None:
-    item = images.valid[1]
-    (images.root / item.path).write_bytes(BAD_ICCP.ljust(item.bytes, b"\0"))
-    stats = image_stats.measure(images)
-    assert [failure["id"] for failure in stats.failures] == ["good.jpg"]
-    assert len(stats.values["kb"]) == 2
+def test_a_jpeg_of_odd_sampling_is_read_beside_what_is_refused() -> None:
+    files = [JPEG, odd_sampling(), *(data for data, _ in REFUSED.values())]
+    with open_images(files, 32) as batches:
+        (batch,) = batches
+    behind = str(2 + [*REFUSED].index("comments behind the scan"))  # the loader stops at the scan
+    assert (batch.ids, len(batch.failures)) == (["0", "1", behind], len(REFUSED) - 1)
+    assert not read_header(odd_sampling(), Limits()).plain_jpeg
 
 
 def test_path_longer_than_the_system_allows(tmp_path: Path) -> None:
@@ -129,11 +81,10 @@ def test_path_longer_than_the_system_allows(tmp_path: Path) -> None:
     os.write(file, JPEG)
     os.close(file)
     os.close(base)
-    spec = CorpusSpec("folder", path=str(tmp_path))
-    prepared = folder.prepare(spec, None, tmp_path / "cache", lambda done, total, what: None)
-    items = manifests.load(Path(prepared.manifest)).items
-    assert [item.id for item in items if item.valid] == ["a.jpg"]
-    assert all(item.failed_stage == "read" for item in items if not item.valid)
+    with open_images(tmp_path, 8) as batches:
+        (batch,) = batches
+    assert batch.ids == ["a.jpg"]
+    assert {row["stage"] for row in batch.failures} <= {"read"}
 
 
 @pytest.mark.parametrize("error", [KeyError(6), MemoryError(), IndexError("x"), OSError("damaged")])
@@ -154,14 +105,27 @@ def test_what_concerns_the_machine_ends_the_run() -> None:
         image_errors("decode", "lib", library)(b"")
 
 
-def test_pillow_passes_its_own_image_to_its_own_resize(images: Manifest) -> None:
-    item = Item("a", "a", len(JPEG), 96, 64, format="jpeg", components=3)
-    arrays, fused = (
-        pipeline.load_stages(Recipe("r", engine=engine), MODEL, images)
-        for engine in ("serial", "dataloader")
-    )
-    assert isinstance(arrays.decode(item, JPEG), np.ndarray)
-    image = fused.decode(item, JPEG)
-    assert not isinstance(image, np.ndarray)
-    expected = arrays.resize(item, arrays.decode(item, JPEG))
-    np.testing.assert_array_equal(fused.resize(item, image), expected)
+N = 2000
+#: Kinds that are read in a few milliseconds.
+LIGHT = {"list.csv", "list.jsonl", "list.json", "list.txt"}
+LIGHT |= {"table.parquet", "images.tar", "images.tar.gz"}
+
+
+def check(lines: list[str]) -> Counter[tuple[str, str]]:
+    assert [line for line in lines if line.split()[2] == "wrong:"] == []
+    return Counter((line.split()[0], line.split()[2]) for line in lines)
+
+
+def test_some_of_each_kind() -> None:
+    jobs = [(kind, N + seed) for kind in KINDS for seed in range(10 if kind in LIGHT else 1)]
+    found = check([*outcomes(jobs)])
+    assert {kind for kind, outcome in found if outcome == "refused:"} == {*KINDS}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("kind", KINDS)
+def test_2000_of_a_kind(kind: str) -> None:
+    found = check([*outcomes([(kind, seed) for seed in range(N)])])
+    assert found[kind, "refused:"] > N // 100
+    assert found[kind, "read"]

@@ -13,8 +13,7 @@ from PIL import Image, ImageOps
 
 from tests import making
 from wallclock.check import ImageInfo, Inspector
-from wallclock.orientation import orient, orientation_of, oriented_size, stored_placement
-from wallclock.preprocess import Placement
+from wallclock.orientation import orient, orientation_of
 from wallclock.recipe import Limits
 from wallclock.stages import decode
 
@@ -24,7 +23,7 @@ VALUES = range(1, 9)
 
 
 def app1(payload: bytes) -> bytes:
-    return b"\xff\xe1" + struct.pack(">H", len(payload) + 2) + payload
+    return making.segment(0xE1, payload)
 
 
 def exif_of(*entries: tuple[int, int, int, bytes], order: str = "<", magic: int = 42) -> bytes:
@@ -135,38 +134,6 @@ def test_ten_thousand_segments_take_linear_time() -> None:
     assert orientation_of(many) == 1
 
 
-@pytest.mark.parametrize("value", VALUES)
-def test_orient_is_exif_transpose(value: int) -> None:
-    pixels = making.picture(7, 5)
-    image = Image.fromarray(pixels)
-    image.getexif()[0x0112] = value
-    expected = np.asarray(ImageOps.exif_transpose(image))
-    upright = orient(pixels, value)
-    np.testing.assert_array_equal(upright, expected)
-    assert np.shares_memory(upright, pixels)
-    assert oriented_size(5, 7, value) == upright.shape[:2]
-
-
-@given(
-    value=st.sampled_from(VALUES), height=st.integers(1, 9), width=st.integers(1, 9), data=st.data()
-)
-def test_a_crop_of_the_stored_image_is_that_of_the_upright_one(
-    value: int, height: int, width: int, data: st.DataObject
-) -> None:
-    stored = np.arange(height * width).reshape(height, width, 1)
-    upright = orient(stored, value)
-    rows, columns = upright.shape[:2]
-    top, left = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
-    window = data.draw(st.integers(1, rows - top)), data.draw(st.integers(1, columns - left))
-    placement = Placement((rows, columns), (top, left), window, (3, 5))
-    there = stored_placement(placement, value)
-    assert (there.resized, there.offset) == ((height, width), (3, 5))
-    (down, right), (n_rows, n_columns) = there.start, there.window
-    cropped = stored[down : down + n_rows, right : right + n_columns]
-    expected = upright[top : top + window[0], left : left + window[1]]
-    np.testing.assert_array_equal(orient(cropped, value), expected)
-
-
 def inspected(data: bytes, rotate: bool = True) -> ImageInfo:
     return Inspector(Limits(), "simplejpeg", rotate=rotate)(0, "x", data)
 
@@ -184,9 +151,7 @@ def inspected(data: bytes, rotate: bool = True) -> ImageInfo:
     ],
 )
 def test_every_format_is_turned_once(kind: str, options: dict[str, Any], value: int) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = value
-    data = making.encode(making.picture(), kind, exif=exif, **options)
+    data = making.encode(making.picture(), kind, exif=making.exif(value), **options)
     with Image.open(io.BytesIO(data)) as image:
         expected = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
     info = inspected(data)
@@ -198,9 +163,7 @@ def test_every_format_is_turned_once(kind: str, options: dict[str, Any], value: 
 
 
 def test_a_png_whose_exif_lies_behind_its_pixels() -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    data = making.encode(making.picture(), "PNG", exif=exif)
+    data = making.encode(making.picture(), "PNG", exif=making.exif(6))
     at = data.index(b"eXIf") - 4
     size = 12 + int.from_bytes(data[at : at + 4], "big")
     chunk, rest = data[at : at + size], data[:at] + data[at + size :]

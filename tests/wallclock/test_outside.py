@@ -3,9 +3,6 @@
 import json
 import logging
 import string
-import subprocess
-import sys
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -13,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.conftest import ROOT
+from tests.running import run_python
+from wallclock.errors import ImageError, UserError
 from wallclock.job.texts import public
 from wallclock.outside import printable, without_secrets
 from wallclock.service.logs import _Lines
@@ -132,11 +130,12 @@ logging.warning("retrying http://a:S3CRET@h/?w=1&X-Amz-Signature=S3CRET")
 print("http://h/?token=S3CRET", "é\\udcff")
 raise OSError("http://a:S3CRET@h/")
 """
+ASCII = {"PYTHONIOENCODING": "ascii"}
 
 
 def test_what_any_library_writes_has_no_secrets() -> None:
     """Also to a terminal in ASCII."""
-    done = run_python(SCREAM, subprocess.PIPE)
+    done = run_python("-c", SCREAM, env=ASCII, text=False)
     assert done.stdout == b"http://h/ \\xe9\\xff\n"
     assert b"retrying http://h/?w=1\n" in done.stderr
     assert done.stderr.endswith(b"OSError: http://h/\n")
@@ -144,17 +143,9 @@ def test_what_any_library_writes_has_no_secrets() -> None:
 
 def test_a_full_disk_changes_no_exit_status() -> None:
     with open("/dev/full", "wb") as full:
-        assert run_python(SCREAM.partition("raise")[0], full).returncode == 0
-
-
-def run_python(program: str, output: Any) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        stdout=output,
-        stderr=output,
-        env={"PYTHONPATH": str(ROOT / "code"), "PYTHONIOENCODING": "ascii"},
-        check=False,
-    )
+        words = "-c", SCREAM.partition("raise")[0]
+        done = run_python(*words, env=ASCII, capture_output=False, stdout=full, stderr=full)
+    assert done.returncode == 0
 
 
 def test_a_log_of_the_service_has_no_secrets() -> None:
@@ -164,3 +155,11 @@ def test_a_log_of_the_service_has_no_secrets() -> None:
     record.fields = {"reason": f"\x9b ?sig={SECRET}", "traceback": f"a\nb ?token={SECRET}"}
     line = json.loads(_Lines().format(record))
     assert (line["event"], line["reason"], line["traceback"]) == ("at http://h/", r"\x9b ", "a\nb ")
+
+
+def test_an_error_is_a_line_of_bounded_length_without_secrets() -> None:
+    assert str(UserError("http://u:p@h/?token=1 is gone")) == "http://h/ is gone"
+    error = UserError(f"{'x' * 9000}\n\x1b; give another OUT")
+    assert len(str(error)) <= 380
+    assert str(error).endswith(r"\n\x1b; give another OUT")
+    assert str(ImageError("decode", "at http://u:p@h/\n")) == r"decode: at http://h/\n"

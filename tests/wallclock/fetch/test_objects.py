@@ -21,7 +21,7 @@ from moto import settings
 from moto.server import ThreadedMotoServer
 
 from tests.threaded_server import FileHandler, ThreadedServer
-from tests.wallclock.fetch.client import KEY, REGION, SECRET, client_of, variables_of
+from tests.wallclock.fetch.servers import KEY, REGION, SECRET, client_of, variables_of
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch.objects import Objects, is_verified
 from wallclock.fetch.request import Answer, Request
@@ -174,14 +174,6 @@ def test_boto3_makes_one_request_or_signs_them_all(
         assert answer.body == f"/bucket/{name}".encode()
     assert ("AWS4" in store.headers["authorization"]) == (signer == "s3v4")
     assert len(created) == made
-
-
-def test_a_signature_that_would_be_another_is_left_to_boto3() -> None:
-    client = client_of("")
-    client.credentials = Credentials(KEY, "another secret")
-    request = Objects(client, "bucket").request("key", LIMIT)
-    headers = headers_of(request)
-    assert headers["authorization"] == authorization(request.url, headers)
 
 
 @pytest.mark.parametrize("endpoint", ["http://store.test:80", "https://store.test:443"])
@@ -368,21 +360,6 @@ def checking_server() -> Iterator[tuple[str, str, str]]:
 
 
 SIGNED = ["a+b c/ä:@=&()~%2F.jpg"]
-
-
-def test_a_server_that_checks_signatures(
-    checking_server: tuple[str, str, str], transfers: Transfers
-) -> None:
-    endpoint, key, secret = checking_server
-    for sent in secret, "wrong":
-        objects = Objects(client_of(endpoint, key, sent), "signed")
-        for name in SIGNED:
-            answer = transfers.ask(objects.request(name, LIMIT))
-            if sent == secret:
-                assert objects.object_of(answer, name) == name.encode()
-            else:
-                with pytest.raises(RefusedError, match="403 SignatureDoesNotMatch; set AWS_"):
-                    objects.object_of(answer, name)
 
 
 @pytest.mark.parametrize("is_right", [True, False])

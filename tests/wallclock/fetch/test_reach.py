@@ -63,30 +63,6 @@ def test_a_host_is_given_up_after_a_minute_without_an_answer(
     ]
 
 
-def test_others_are_still_asked() -> None:
-    """Perhaps only the host at the head of a list is down."""
-    clock = Clock()
-    reach = Reach(60, clock=clock)
-    for _ in range(4):
-        fails_until_given_up(reach, clock, Tries("a.example"))
-    assert reach.pause_s("b.example") == 0
-    reach.answered("b.example")
-    with pytest.raises(NotReachedError) as failure:
-        reach.pause_s("a.example")
-    assert failure.value.unreached == "one"
-    assert reach.failed(Tries("b.example"), DOWN) > 0
-
-
-def test_everything_is_given_up_once_many_hosts_are() -> None:
-    clock = Clock()
-    reach = Reach(60, clock=clock)
-    times = [fails_until_given_up(reach, clock, Tries(f"{name}.example"))[0] for name in range(16)]
-    assert times[1:] == [0] * 15
-    with pytest.raises(NotReachedError, match="nothing was reached: HTTP 503") as failure:
-        reach.pause_s("another.example")
-    assert failure.value.unreached == "all"
-
-
 def test_an_answer_starts_the_minute_anew() -> None:
     clock = Clock()
     reach = Reach(60, clock=clock)
@@ -147,22 +123,6 @@ def test_an_object_that_fails_alone() -> None:
     assert reach.failed(Tries("a.example"), DOWN) > 0
 
 
-def test_objects_that_fail_at_the_same_time() -> None:
-    """Their host, which has answered a moment ago, is none the worse."""
-    clock = Clock()
-    reach = Reach(60, clock=clock)
-    reach.answered("a.example")
-    clock.now += 1
-    fails_until_given_up(reach, clock, Tries("a.example"), other="b.example")
-    reach.answered("a.example")
-    old = [Tries("a.example", 9, clock.now - 59) for _ in range(8)]
-    for tries in old:
-        with pytest.raises(NotReachedError):
-            reach.failed(tries, DOWN)
-    assert reach.pause_s("a.example") < 60
-    assert reach.failed(Tries("a.example"), DOWN) > 0
-
-
 def test_what_was_not_tried_says_so() -> None:
     """Of a host that has answered, in this run; of one that never has, it is its host's fault."""
     for has_answered, unreached in ((True, "untried"), (False, "one")):
@@ -197,25 +157,3 @@ def test_retry_after_is_kept_and_bounded() -> None:
         error.retry_after_s = asked_s
         assert reach.failed(Tries("a.example"), error) == waited_s
     assert fails_until_given_up(reach, clock, Tries("b.example"), error, "a.example")[0] == 60
-
-
-def test_silence_is_doubted_once() -> None:
-    clock = Clock()
-    reach, tries = Reach(60, clock=clock), Tries("a.example")
-    assert not reach.is_doubtful()
-    for _ in range(2):
-        reach.failed(tries, DOWN)
-        assert not reach.is_doubtful()
-        clock.now += 1
-        assert [reach.is_doubtful() for _ in range(3)] == [True, False, False]
-        reach.answered("b.example")
-        assert not reach.is_doubtful()
-
-
-def test_tries_may_be_counted() -> None:
-    clock = Clock()
-    reach, tries = Reach(60, most_tries=3, clock=clock), Tries("a.example")
-    seconds, given_up = fails_until_given_up(reach, clock, tries)
-    assert (seconds, given_up.unreached, tries.n) == (1.5, "one", 3)
-    clock.now += 9
-    assert reach.pause_s("a.example") == 0

@@ -129,13 +129,6 @@ def test_a_body_that_is_compressed_unasked() -> None:
     assert [str(result)[:11] for result in results.values()] == ["read: gzip:"] * 3
 
 
-def test_some_are_forbidden() -> None:
-    with serving(lambda path, _: (403 if path < "/5" else 200, b"image")) as (server, _):
-        results = read([f"{server}/{at}" for at in range(10)])
-    assert [str(result) for result in results[:5]] == ["read: HTTP 403"] * 5
-    assert results[5:] == [b"image"] * 5
-
-
 @pytest.mark.parametrize("allowed", [False, True])
 def test_all_that_is_left_is_forbidden(allowed: bool) -> None:
     """What was read in an earlier run is asked for, and tells whether it is the credentials."""
@@ -188,14 +181,6 @@ def test_only_objects_that_never_come_are_left(monkeypatch: pytest.MonkeyPatch) 
     with serving(answer) as (server, _):
         results = read([f"{server}/{at}" for at in range(28)], 1, known=f"{server}/known")
     assert unreached(results) == ["one"] * 28
-
-
-def test_a_host_that_is_down_before_others(nobody: str) -> None:
-    """However many of its images come first."""
-    with serving(lambda *_: (200, b"image")) as (server, _):
-        results = read([f"{nobody if at < 300 else server}/{at}" for at in range(400)])
-    assert {*unreached(results[:300])} <= {"one", "all"}
-    assert results[300:] == [b"image"] * 100
 
 
 @pytest.mark.parametrize(("ahead_bytes", "n"), [(1 << 26, 300), (1000, 66)])

@@ -1,15 +1,20 @@
-"""The one client of S3: what it raises, what it sends again, whose settings it uses."""
+"""The one client of S3: what it raises, sends again and lists, and whose settings it uses."""
 
 import io
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+from xml.sax.saxutils import escape
 
 import pytest
 from botocore import exceptions
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from urllib3.exceptions import ProtocolError
 
+from tests.threaded_server import FileHandler, ThreadedServer
+from tests.wallclock.fetch.servers import client_of, variables_of
 from wallclock.errors import UserError
 from wallclock.fetch.retries import (
     ForbiddenError,
@@ -18,7 +23,7 @@ from wallclock.fetch.retries import (
     RequestError,
     TransientError,
 )
-from wallclock.fetch.s3 import Client, NoBucketError, classify, connect
+from wallclock.fetch.s3 import Client, NoBucketError, _read_page, classify, connect, list_objects
 
 
 @pytest.fixture(autouse=True)
@@ -116,12 +121,6 @@ def test_a_body_that_is_cut_off_is_read_again() -> None:
     assert Client(boto).call("get_object") == {"Body": b"data"}
 
 
-def test_what_is_refused_is_asked_once() -> None:
-    boto = Script([refusal(403, "AccessDenied"), {"Body": io.BytesIO(b"data")}])
-    with pytest.raises(PermanentError, match="403 AccessDenied"):
-        Client(boto).call("get_object")
-
-
 def test_it_gives_up() -> None:
     boto = Script([UNREACHABLE] * 50)
     with pytest.raises(TransientError):
@@ -132,20 +131,8 @@ def test_it_gives_up() -> None:
 @pytest.fixture
 def users_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys, a region and an endpoint in the environment."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, os.devnull)
-
-
-@pytest.mark.usefixtures("users_settings")
-def test_the_users_settings() -> None:
-    client = connect("a job")
-    assert client.credentials.access_key == "key"
-    assert client.boto.meta.endpoint_url == "http://127.0.0.1:1"
-    assert client.boto.meta.region_name == "eu-west-1"
+    for name, value in variables_of("http://127.0.0.1:1", "key", "secret").items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.usefixtures("users_settings")
@@ -161,6 +148,115 @@ def test_no_client_is_one_line(
     monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Any], None], line: str
 ) -> None:
     breaks(monkeypatch)
-    with pytest.raises(UserError, match=line) as caught:
+    with pytest.raises(UserError, match=line):
         connect("a job")
-    assert "\n" not in str(caught.value)
+
+
+_XML = {"Content-Type": "application/xml"}
+_OBJECT = (
+    "<Contents><Key>{}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>"
+    "<ETag>&quot;{:032x}&quot;</ETag><Size>12345</Size><StorageClass>STANDARD</StorageClass>"
+    "</Contents>"
+)
+
+
+class ListingServer(ThreadedServer):
+    """Answers ListObjectsV2; every bucket has the same keys, sorted by their bytes of UTF-8."""
+
+    def __init__(self) -> None:
+        super().__init__(_Handler)
+        self.keys, self.page = list[str](), 1000
+
+
+class _Handler(FileHandler):
+    server: ListingServer
+
+    def answer(self) -> None:
+        """A page, or 404 for anything else."""
+        query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        if query.get("list-type") != "2":
+            self.reply(404, {"Content-Length": "0"}, b"")
+            return
+        body = _page(self.server.keys, query, self.server.page).encode()
+        self.reply(200, {**_XML, "Content-Length": str(len(body))}, body)
+
+
+def _page(keys: Sequence[str], query: dict[str, str], most: int) -> str:
+    """The answer to a request, as S3's reference of ListObjectsV2 has it."""
+    keys = [key for key in keys if key.startswith(query.get("prefix", ""))]
+    first = int(query.get("continuation-token", 0))
+    end = first + most
+    is_url = query.get("encoding-type") == "url"
+    parts = ["<EncodingType>url</EncodingType>"] if is_url else []
+    encode = quote if is_url else escape
+    listed = enumerate(keys[first:end], first)
+    parts += [_OBJECT.format(encode(key), at) for at, key in listed]
+    if end < len(keys):
+        parts.append(f"<NextContinuationToken>{end}</NextContinuationToken>")
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>'
+        '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<IsTruncated>{str(end < len(keys)).lower()}</IsTruncated>{''.join(parts)}"
+        "</ListBucketResult>"
+    )
+
+
+#: As S3 takes them: any characters, also those that XML cannot hold.
+_KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ListingServer]:
+    with ListingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: ListingServer) -> Iterator[Client]:
+    client = client_of(server.endpoint)
+    yield client
+    client.close()
+
+
+@settings(max_examples=15)
+@example({f"a\U0010ffff/{at}&<\x01+ %2F" for at in range(9)}, 2, "a\U0010ffff")
+@given(st.sets(_KEYS, max_size=12), st.integers(1, 4) | st.integers(1, 1000), _KEYS | st.just(""))
+def test_every_key_once_in_order(
+    server: ListingServer, client: Client, keys: set[str], page: int, prefix: str
+) -> None:
+    server.keys, server.page = sorted(keys, key=str.encode), page
+    expected = [key for key in server.keys if key.startswith(prefix)]
+    items = list_objects(client.call, Bucket="b", Prefix=prefix)
+    assert [item["Key"] for item in items] == expected
+
+
+def test_the_fields_are_those_of_botocore(server: ListingServer) -> None:
+    """But for dates and numbers, which are texts."""
+    server.keys, server.page = [f"a/{at:02}.jpg" for at in range(30)], 8
+    pages = []
+    for is_ours in (True, False):
+        client = client_of(server.endpoint)
+        if not is_ours:
+            client.boto.meta.events.unregister("before-parse.s3.ListObjectsV2", _read_page)
+        items = list_objects(client.call, Bucket="b")
+        pages.append([(item["Key"], item["ETag"], str(item["Size"])) for item in items])
+        page = client.call("list_objects_v2", Bucket="b", Prefix="x")
+        assert (page["IsTruncated"], list(page.get("Contents", ()))) == (False, [])
+        client.close()
+    assert pages[0] == pages[1]
+    assert len(pages[0]) == 30
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<Error><Code>SlowDown</Code></Error>"),
+        (200, b"<ListBucketResult><Contents>"),
+        (200, b""),
+        (503, b"<ListBucketResult/>"),
+    ],
+)
+def test_what_is_no_page_is_left_to_botocore(status: int, body: bytes) -> None:
+    answer, customized = {"status_code": status, "body": body}, dict[str, object]()
+    _read_page(answer, customized, operation_model=None)
+    assert (answer["body"], customized) == (body, {})

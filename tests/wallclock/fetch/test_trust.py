@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.wallclock.fetch.authority import Authority
-from tests.wallclock.fetch.raw_server import RawServer, ok, redirect, result_of, serving
-from tests.wallclock.fetch.resolving import resolving
-from wallclock.fetch.retries import CertificateError, PermanentError, TransientError
+from tests.wallclock.fetch.servers import Authority, ok, redirect, resolving, result_of, serving
+from wallclock.fetch.retries import CertificateError, PermanentError
 from wallclock.fetch.transfers import Transfers
 
 
@@ -80,14 +78,6 @@ def test_addresses_of_a_name(addresses: list[str], refused: str) -> None:
         assert str(result) == f"{refused} is refused"
     else:
         assert (result.body, result.address) == (b"body", "127.0.0.1")
-
-
-def test_an_address_that_is_allowed_and_does_not_answer() -> None:
-    with RawServer({}) as closed:
-        pass
-    with guarded(lambda _: ["127.0.0.2", "127.0.0.1"]) as transfers:
-        result = result_of(transfers, f"http://images.test:{closed.port}/")
-    assert isinstance(result, TransientError)
 
 
 def test_a_name_that_changes() -> None:

@@ -1,10 +1,14 @@
-"""URLs as they are sent: as they are given where they are valid, else as browsers send them."""
+"""URLs as they are sent, which requests are sent again, and after which pause."""
+
+import time
+from email.utils import formatdate
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wallclock.fetch.urls import onward, sendable
+from wallclock.fetch.retries import is_transient, seconds_of
+from wallclock.fetch.urls import sendable
 
 SIGNED = "https://b.s3.amazonaws.com/a%20b/..//c+d(1)?X-Amz-Signature=1f%2f&X-Amz-Date=2026:01'*!~"
 
@@ -49,16 +53,32 @@ def test_any_text(host: str, rest: str) -> None:
     assert sendable(sent) == sent
 
 
+def test_transient_statuses() -> None:
+    assert [status for status in range(400, 500) if is_transient(status)] == [408, 425, 429]
+    assert all(map(is_transient, (500, 502, 503, 504)))
+    assert not any(map(is_transient, (200, 301, 304)))
+
+
 @pytest.mark.parametrize(
-    ("location", "target"),
+    ("header", "seconds"),
     [
-        ("/b", "http://host/b"),
-        ("c?d", "http://host/a/c?d"),
-        ("//other/x", "http://other/x"),
-        ("https://other/x", "https://other/x"),
-        ("/ü".encode().decode("latin-1"), "http://host/ü"),
-        ("/ü", "http://host/%FC"),
+        ("7", 7.0),
+        ("-3", 0.0),
+        ("nan", 0.0),
+        ("soon", 0.0),
+        ("Mon, 01 Jan 0001 00:00:00 GMT", 0.0),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0.0),
+        ("Mon, 01 Jan 2027 00:00:00 +99999999999999999999", 0.0),
     ],
 )
-def test_where_a_redirect_goes(location: str, target: str) -> None:
-    assert onward("http://host/a/b", location) == target
+def test_what_a_server_asks_to_wait(header: str, seconds: float) -> None:
+    assert seconds_of(header) == seconds
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_pause(header: str) -> None:
+    assert seconds_of(header) >= 0
+
+
+def test_a_date_to_wait_for() -> None:
+    assert 3500 < seconds_of(formatdate(time.time() + 3600, usegmt=True)) < 3700

@@ -29,11 +29,8 @@ from wallclock.job.run import Run
 from wallclock.job.settings import JobSettings
 from wallclock.job.stores.folder import Folder
 from wallclock.loader.batch import Batch
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import Recipe
 from wallclock.service.modules import Embedding
-
-# --- network --------------------------------------------------------------------------------------
-
 
 RECIPE = Recipe("tiny", batch_size=2, normalize_on="device")
 
@@ -54,16 +51,6 @@ def test_length_1(runtime: str, dtype: str, scale: float) -> None:
     assert vectors.dtype == np.float32
 
 
-def test_mock_of_length_1() -> None:
-    mock = ModelSpec("null", "none", input_px=8, dim=12)
-    plain, scaled = (
-        open_embedder(RECIPE, replace(mock, normalize=normalize)).embed(pixels(3, 8, 8))
-        for normalize in (False, True)
-    )
-    assert np.linalg.norm(plain.astype(np.float32), axis=1).min() > 1
-    np.testing.assert_allclose(np.linalg.norm(scaled, axis=1), 1, rtol=1e-5)
-
-
 def test_network_of_length_1(tmp_path: Path) -> None:
     """The direction is that of the vectors as they are; images are 32 px high and 48 wide."""
     FAMILIES["dinov2"](tmp_path)
@@ -75,9 +62,6 @@ def test_network_of_length_1(tmp_path: Path) -> None:
     lengths = np.linalg.norm(plain, axis=1, keepdims=True)
     np.testing.assert_allclose(scaled, plain / lengths, rtol=1e-4, atol=1e-6)
     assert np.abs(lengths - 1).min() > 0.1
-
-
-# --- finite ---------------------------------------------------------------------------------------
 
 
 REASON = "not finite in fp16; set dtype=fp32"

@@ -4,24 +4,23 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from moto.s3.responses import S3Response
-from moto.server import ThreadedMotoServer
 
 from tests import making
 from tests.fake_ray import FakeRay
-from tests.harness.corpora.abo.conftest import fill
 from wallclock.errors import NotReachedError, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.job import apart, embed
-from wallclock.job.dataset import open_existing
+from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.part import Part
 from wallclock.job.runner import cluster
 
 #: Images of the folder.
@@ -44,10 +43,15 @@ class Content:
     failures: tuple[tuple[str, str], ...]
 
 
-def content(out: Path | str) -> Content:
-    """What a dataset holds; every id must be there once."""
+def opened(out: Path | str) -> Dataset:
     dataset = open_existing(out)
     assert dataset is not None
+    return dataset
+
+
+def content(out: Path | str) -> Content:
+    """What a dataset holds; every id must be there once."""
+    dataset = opened(out)
     rows: dict[str, tuple[Any, ...]] = {}
     failures: list[tuple[str, str]] = []
     for number in dataset.committed():
@@ -58,6 +62,14 @@ def content(out: Path | str) -> Content:
         failures += [(row["id"], row["reason"]) for row in dataset.failures(number)]
     assert len({*rows, *(name for name, _ in failures)}) == len(rows) + len(failures)
     return Content(rows, tuple(failures))
+
+
+def part(n: int = 3, value: float = 0.0, failed: int = 1) -> Part:
+    """n rows with this value, and failures that name it."""
+    rows: dict[str, Any] = {name: [f"{value:g}"] * n for name in ("id", "sha256", "version")}
+    failures = [{"id": "f", "stage": "read", "reason": f"{value:g}"}] * failed
+    rows |= {"width": [1] * n, "height": [1] * n}
+    return Part(rows, np.full((n, 4), value, "f4"), failures)
 
 
 @pytest.fixture(scope="session")
@@ -177,31 +189,9 @@ def read_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "read_table", read_table)
 
 
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[str]:
-    """moto's server with a bucket. It looks and stores in two steps, which S3 does in one."""
-    one_at_a_time, put = threading.Lock(), S3Response.put_object
-
-    def atomic(self: S3Response) -> Any:
-        with one_at_a_time:
-            return put(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(S3Response, "put_object", atomic)
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-        fill(endpoint, "bucket", {})
-        yield endpoint
-        server.stop()
-
-
 @pytest.fixture
-def bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A new prefix, and a folder for what is temporary."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     return f"s3://bucket/{tmp_path.name}"

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.conftest import ROOT
@@ -28,8 +30,6 @@ from wallclock.job.run import Tally
 from wallclock.job.runner import cluster, node
 from wallclock.job.stores.folder import Folder
 
-# --- one shard at a time, in any order, by any process ------------------------------------------
-
 
 def test_without_ray_it_is_one_line(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -42,9 +42,6 @@ def test_without_ray_it_is_one_line(
         with pytest.raises(UserError, match=f"^{why}"):
             embed(images, tmp_path / "out", **QUICK, cluster=address)
     assert not (tmp_path / "out").exists()
-
-
-ABOUT: dict[str, Any] = {"complete": False, "settings": {}, "source": "images"}
 
 
 class Run:
@@ -181,18 +178,17 @@ def test_an_outage_ends_the_run_and_actors_take_up_the_rest(
     assert content(on_cluster.out).rows == reference.rows
 
 
-# --- nodes that cannot do the job ---------------------------------------------------------------
-
-
 @pytest.fixture
 def only_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A change of this process while a node's calls run."""
+    """A change of this process while a node's calls run, or those of one method."""
 
-    def around(host: str, change: Callable[[pytest.MonkeyPatch], object]) -> Callable[..., Any]:
+    def around(
+        host: str, change: Callable[[pytest.MonkeyPatch], object], method: str = ""
+    ) -> Callable[..., Any]:
         @contextmanager
-        def changed(at: str, *_: Any) -> Iterator[None]:
+        def changed(at: str, called: str, _: Any) -> Iterator[None]:
             with monkeypatch.context() as patch:
-                if at == host:
+                if at == host and method in ("", called):
                     change(patch)
                 yield
 
@@ -298,19 +294,16 @@ def test_no_node_can_do_the_job(
 
 
 def test_a_node_is_left_out_with_all_its_actors(
-    ray: Ray, on_cluster: Run, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
+    ray: Ray, only_on: Callable[..., Any], on_cluster: Run, images: Path, reference: Content
 ) -> None:
     """What the others had in work is made elsewhere."""
     fake = ray(a=2, b=1)
 
-    @contextmanager
-    def around(host: str, method: str, _: Any) -> Iterator[None]:
-        with monkeypatch.context() as patch:
-            if [(at, what) for at, what, _ in fake.calls].count(("a", "start")) > 1:
-                other_code(patch) if host == "a" else None
-            yield
+    def second_has_other_code(patch: pytest.MonkeyPatch) -> None:
+        if [(at, what) for at, what, _ in fake.calls].count(("a", "start")) > 1:
+            other_code(patch)
 
-    fake.around = around
+    fake.around = only_on("a", second_has_other_code)
     on_cluster(images, workers=1)
     assert content(on_cluster.out) == reference
     assert len([line for line in on_cluster.lines if "left out" in line]) == 1
@@ -318,19 +311,11 @@ def test_a_node_is_left_out_with_all_its_actors(
 
 
 def test_a_node_that_goes_blind(
-    ray: Ray, on_cluster: Run, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
+    ray: Ray, only_on: Callable[..., Any], on_cluster: Run, images: Path, reference: Content
 ) -> None:
     """Of what it could not read nothing is committed."""
     fake = ray(a=1, b=1)
-
-    @contextmanager
-    def around(host: str, method: str, _: Any) -> Iterator[None]:
-        with monkeypatch.context() as patch:
-            if (host, method) == ("a", "embed"):
-                blind(patch)
-            yield
-
-    fake.around = around
+    fake.around = only_on("a", blind, "embed")
     outcome = on_cluster(images)
     assert content(on_cluster.out) == reference
     assert outcome.tally.n_failed == DAMAGED
@@ -377,6 +362,21 @@ def test_src_and_out_come_before_ray(
         embed(images, images / "00.jpg" / "out", **QUICK, cluster="local")
     with pytest.raises(ModuleNotFoundError):
         on_cluster(images, cluster="local", deduplicate=False)
+
+
+@given(n=st.integers(1, 200), actors=st.integers(1, 9), most=st.integers(1, 50))
+def test_calls_have_each_shard_once(n: int, actors: int, most: int) -> None:
+    """Long ones first; of several actors, all end within a shard."""
+    left, calls = [*range(7, 7 + n)], list[Sequence[int]]()
+    while left:
+        calls.append(cluster.next_call(left, actors, most))
+        del left[: len(calls[-1])]
+    assert [shard for call in calls for shard in call] == [*range(7, 7 + n)]
+    sizes = [len(call) for call in calls]
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes) <= most
+    if actors > 1:
+        assert sizes[-min(actors, n) :] == [1] * min(actors, n)
 
 
 def test_rays_schema_accepts_the_file() -> None:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
+from tests.wallclock.job.conftest import part
 from wallclock.files import write_bytes
 from wallclock.job.dataset import Dataset
-from wallclock.job.part import Part
 from wallclock.job.stores.folder import PUBLISHING, Folder
 
 
@@ -64,21 +63,6 @@ def events(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     record("mkdir", lambda path, *_: path)
     record("unlink", lambda path, **_: path)
     return seen
-
-
-def part(n: int = 3) -> Part:
-    """Vectors and failures."""
-    names = [f"{at}.jpg" for at in range(n)]
-    rows: dict[str, Any] = {
-        "id": names,
-        "sha256": ["0" * 64] * n,
-        "width": [1] * n,
-        "height": [1] * n,
-        "version": [""] * n,
-    }
-    vectors = np.zeros((n, 4), np.float32)
-    failures = [{"id": "x.jpg", "stage": "read", "reason": "gone"}]
-    return Part(rows, vectors, failures)
 
 
 def index(events: list[Event], call: str, path: Path, after: int = -1) -> int:
@@ -167,8 +151,25 @@ def test_a_file_is_flushed_before_it_replaces_another(
     assert calls == (["fsync", "replace"] if sync else ["replace"])
 
 
-def test_the_description_is_flushed(out: Path, events: list[Event]) -> None:
-    store = Folder(out)
-    store.write("_dataset.json", b"{}")
-    calls = [event.call for event in events if event.call in ("fsync", "replace")]
-    assert calls == ["fsync", "replace"]
+def test_the_first_commit_of_a_part_counts(out: Path) -> None:
+    """A lost actor that comes late neither replaces a part nor its failures."""
+    dataset = Dataset(Folder(out))
+    dataset.commit(0, part(2, failed=0))
+    dataset.commit(0, part(1))
+    assert (dataset.counts()["vectors"], dataset.failures(0)) == (2, [])
+    assert not list(out.glob(".*.tmp"))
+
+
+def test_a_commit_that_was_cleaned_up_is_none(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The actor of a killed driver writes on while the next driver removes what it left."""
+    dataset, publishing = Dataset(Folder(out)), Folder._publishing
+
+    def late(self: Folder) -> Any:
+        monkeypatch.setattr(Folder, "_publishing", publishing)
+        dataset.store.remove_leftovers()
+        return publishing(self)
+
+    monkeypatch.setattr(Folder, "_publishing", late)
+    with pytest.raises(FileNotFoundError):
+        dataset.commit(0, part(1))
+    assert (dataset.committed(), list(out.rglob("part-*"))) == ([], [])

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from tests import thrift
 from tests.changes import EVIL
-from tests.mutants import forget_an_image, mend
-from tests.test_fuzz import bytes_of
+from tests.mutants import mend
+from tests.test_fuzz import takes_less_than
 from tests.wallclock.job.conftest import Content, content
 from wallclock.__main__ import main
 from wallclock.errors import UserError
@@ -126,11 +126,9 @@ def test_pages_have_checksums(out: Path) -> None:
 
 DESCRIPTIONS = {
     "nested": b"[" * 70_000,
-    "nested in it": b'{"format": 1, "identity": ' + b"[" * 70_000,
     "binary": bytes(range(256)),
     "empty": b"",
     "a list": b"[]",
-    "a text": b'"x"',
     "without identity": b'{"format": 1}',
     "another format": b'{"format": 99}',
     "identity is a list": b'{"format": 1, "identity": []}',
@@ -142,35 +140,19 @@ def test_a_damaged_description_is_one_line(how: str, run: Run, out: Path) -> Non
     (out / "_dataset.json").write_bytes(DESCRIPTIONS[how])
     starts: list[Callable[[], object]] = [run, lambda: verify(out)]
     for start in starts:
-        with pytest.raises(
-            UserError, match=r"out/_dataset\.json (cannot be read|has format 99)"
-        ) as e:
+        with pytest.raises(UserError, match=r"out/_dataset\.json (cannot be read|has format 99)"):
             start()
-        assert "\n" not in str(e.value)
-
-
-def test_a_description_of_which_a_field_is_damaged(out: Path) -> None:
-    path = out / "_dataset.json"
-    data = path.read_text("utf-8")
-    for name in ("identity", "shard", "complete", "settings", "source", "dtype"):
-        assert f'"{name}":' in data
-        path.write_text(data.replace(f'"{name}":', '"other":'), "utf-8")
-        with pytest.raises(UserError, match=r"_dataset\.json cannot be read: ") as caught:
-            verify(out)
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
         (("settings", "limit"), 0, "settings.limit=0: give a whole number"),
-        (("listing",), 7, "listing=7: give a text"),
         (("earlier_versions",), [1], "earlier_versions=1: "),
         (("identity", "shard"), 0, "identity.shard=0: give a whole number"),
         (("identity", "model"), [], "identity.model=[]"),
         (("identity",), None, "it has no identity"),
         (("settings",), EVIL, "settings=x\\x1b]0;owned\\x07\\nFAKE"),
-        (("settings", "model"), 5, "settings.model=5: give a text"),
         (("identity", "recipe", "preprocess"), ["squash"], "preprocess=['squash']: give a text"),
         (("source",), "\ud800", "surrogates not allowed"),
         (("source",), {"a": 1}, "source={'a': 1}: give a text"),
@@ -195,8 +177,6 @@ def test_a_field_of_another_kind_is_one_line(
         run()
     line = str(caught.value).replace(str(out.parent), "")
     assert words in line
-    assert line.isprintable()
-    assert len(line) < 400
 
 
 @pytest.mark.parametrize("name", ["part-x.parquet", "part-1.parquet", "part-00000\x1b.parquet"])
@@ -204,27 +184,8 @@ def test_a_table_that_is_no_part(name: str, run: Run, out: Path) -> None:
     """Who reads the folder as one table would read it, too."""
     shutil.copy(out / PART, out / name)
     for start in (run, lambda: verify(out)):
-        with pytest.raises(UserError, match="is not part of its job; move it away") as caught:
+        with pytest.raises(UserError, match="is not part of its job; move it away"):
             start()
-        assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[]",
-        "{}",
-        '{"part-00001.parquet": {"bytes": [1], "sha256": ""}}',
-        '{"part-00001.parquet": 5}',
-        '{"part-00001.parquet": {"bytes": 1e400}}',
-    ],
-)
-def test_checksums_of_another_kind(text: str, run: Run, reference: Content, out: Path) -> None:
-    (out / "_checksums" / "part-00001.json").write_text(text)
-    (fault,) = verify(out).faults
-    assert "part-00001" in fault
-    run()
-    assert content(out) == reference
 
 
 def test_rows_that_a_footer_claims(run: Run, out: Path) -> None:
@@ -238,35 +199,8 @@ def test_rows_that_a_footer_claims(run: Run, out: Path) -> None:
     path.write_bytes(data[:start] + said + struct.pack("<I", len(said)) + b"PAR1")
     mend(out, path.name)
     (out / PART).unlink()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts again
-    before = bytes_of("VmHWM")
-    with suppress(UserError):
+    with takes_less_than(1e8), suppress(UserError):
         run()
-    assert bytes_of("VmHWM") - before < 1e8
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"runs": None}, "a line has no runs"),
-        ({"id": 5}, "id=5: give a text"),
-        ({"reason": ["x"]}, "reason=['x']: give a text"),
-    ],
-)
-def test_a_line_about_an_image_that_was_not_reached(
-    fields: dict[str, Any], words: str, run: Run, out: Path
-) -> None:
-    forget_an_image(out)
-    path = out / "_unreached" / "part-00000.jsonl"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | fields))
-    mend(out, f"_unreached/{path.name}")
-    (out / PART).unlink()
-    console = Console(record=True, quiet=False, width=500, file=io.StringIO())
-    try:
-        run(console=console)
-    except UserError as error:
-        console.print(str(error))
-    assert words in console.export_text()
 
 
 @pytest.fixture

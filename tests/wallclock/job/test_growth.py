@@ -1,11 +1,5 @@
 """A source that changes: what is new is embedded alone, and every image is there once."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import making
-from tests.conftest import ROOT
 from tests.wallclock.job.conftest import QUICK, content
 from wallclock.errors import UserError
 from wallclock.fetch.folder import FolderListing
 from wallclock.job import embed
-from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.dataset import Dataset
 from wallclock.job.part import Part
 from wallclock.job.verify import verify
 
@@ -194,33 +187,3 @@ def limited(make: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
         return make(*arguments)
 
     return call
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_killed_while_it_grows(tmp_path: Path) -> None:
-    """At random moments: no old part is written again, and every id is there once."""
-    n, kills, rng = 12_000, 20, random.Random(0)
-    src, out = tmp_path / "in", tmp_path / "out"
-    write(src, {at: at for at in range(50)})
-    for at in range(50, n):
-        os.link(src / f"{at % 50:03}.jpg", src / f"{at:06}.jpg")
-    options = {**QUICK, "shard": n // 6, "deduplicate": False}
-    embed(src, out, **options)
-    before = files(out)
-    words = [f"{name}={str(value).lower()}" for name, value in options.items()]
-    command = [sys.executable, "-m", "wallclock", "embed", str(src), str(out), *words]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
-    for kill in range(kills):
-        write(src, {1_000_000 + kill * 50 + at: at for at in range(50)})
-        process = subprocess.Popen([*command, "service_ms=5"], env=env, stderr=subprocess.PIPE)
-        time.sleep(rng.uniform(0.3, 4))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    embed(src, out, **options)
-    assert {path: about for path, about in files(out).items() if path in before} == before
-    assert len(content(out).rows) == n + 50 * kills
-    assert verify(out, n=8).faults == ()
-    dataset = open_existing(out)
-    assert dataset is not None
-    assert dataset.about["complete"]

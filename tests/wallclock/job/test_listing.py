@@ -1,28 +1,32 @@
-"""What a job can be given: folders, lists, buckets, URLs."""
+"""What a job can be given, folders, lists, buckets, URLs, and the columns that go along."""
 
+import csv
 import gzip
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from moto.server import ThreadedMotoServer
 
 from tests.harness.corpora.abo.conftest import fill
 from tests.harness.corpora.abo.faulty_store import FaultyStore
-from tests.wallclock.job.conftest import QUICK, N, content
+from tests.wallclock.job.conftest import QUICK, N, Ray, content
 from wallclock.__main__ import main
 from wallclock.errors import UserError
 from wallclock.fetch import folder
-from wallclock.job import embed, listing
+from wallclock.job import embed, texts
 from wallclock.job.listing import list_items
+from wallclock.job.texts import add_to_digest
 from wallclock.outside import path_of
 
 
@@ -33,25 +37,8 @@ def test_folder(images: Path) -> None:
     for source, version in zip(items, items.versions.to_pylist(), strict=True):
         assert source.where == str(images / source.id)
         assert version == f"{os.stat(source.where).st_size}-{os.stat(source.where).st_mtime_ns}"
-    assert items.digest() == list_items(str(images)).digest() != items_of(images, 5)
-
-
-def items_of(folder: Path, limit: int) -> str:
-    return list_items(str(folder), limit).digest()
-
-
-def test_a_name_that_looks_escaped(tmp_path: Path) -> None:
-    names = (b"\xff.jpg", b"\\xff.jpg", b"\\x5cxff.jpg", b"\\x41.jpg")
-    for name in names:
-        with open(os.fsencode(tmp_path) + b"/" + name, "wb") as file:
-            file.write(b"x")
-    ids = {
-        os.path.basename(os.fsencode(str(item.where))): item.id
-        for item in list_items(str(tmp_path))
-    }
-    assert ids == dict(
-        zip(names, ("\\xff.jpg", "\\x5cxff.jpg", "\\x5cx5cxff.jpg", "\\x41.jpg"), strict=True)
-    )
+    assert items.digest() == list_items(str(images)).digest()
+    assert items.digest() != list_items(str(images), 5).digest()
 
 
 #: Bytes of which escapes are made.
@@ -64,22 +51,6 @@ def test_a_path_and_its_text(name: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("id, ID ,path\n,x,y\n", "the columns 'id' and ' ID ' have one name"),
-        ("id,path\ra,1\r", "cannot be read as a list: its first line: new-line character"),
-        (b"id,path\n1,caf\xe9.jpg", "0xe9 is not UTF-8, perhaps Windows-1252; save it as UTF-8"),
-        ("id,path\n1,a".encode("utf-16-le"), "zero bytes, as UTF-16 without a byte-order mark"),
-    ],
-)
-def test_bad_lists_are_one_line(text: str | bytes, reason: str, tmp_path: Path) -> None:
-    (tmp_path / "list.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(UserError, match=reason) as caught:
-        list_items(str(tmp_path / "list.csv"))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("name", "text", "line"),
     [
         ("none.csv", None, "none.csv does not exist; give a folder, a list"),
@@ -88,6 +59,10 @@ def test_bad_lists_are_one_line(text: str | bytes, reason: str, tmp_path: Path) 
         ("list.txt", "", "no image in"),
         ("list.csv", "id,path\na,1\na,3\n", "'a' 2 times; give each image an id of its own"),
         ("list.csv", "id,path,vector\na,1,2\n", "has the name of a column of the dataset; rename"),
+        ("list.csv", "id, ID ,path\n,x,y\n", "the columns 'id' and ' ID ' have one name"),
+        ("list.csv", "id,path\ra,1\r", "its first line: new-line character"),
+        ("list.csv", b"id,path\n1,caf\xe9.jpg", "0xe9 is not UTF-8, perhaps Windows-1252; save it"),
+        ("list.csv", "id,path\n1,a".encode("utf-16-le"), "zero bytes, as UTF-16 without a byte-"),
         ("list.parquet", "PAR1 and nothing else", "cannot be read as a list"),
         ("list.xlsx", "PK", ".xlsx is none of its formats, which are .csv, .tsv, .jsonl"),
         ("list.json", '{"path": {"0": "a.jpg"}}', "the column path has the type struct<0"),
@@ -96,16 +71,14 @@ def test_bad_lists_are_one_line(text: str | bytes, reason: str, tmp_path: Path) 
 )
 def test_a_mistake_with_a_list_is_one_line_and_status_2(
     name: str,
-    text: str | None,
+    text: str | bytes | None,
     line: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("signal.signal", lambda *_: None)
     source = str(tmp_path / name) if name else "s3:///key"
     if text is not None:
-        Path(source).write_text(text)
+        Path(source).write_bytes(text if isinstance(text, bytes) else text.encode())
     assert main(["embed", source, str(tmp_path / "out"), "model=null", "device=cpu"]) == 2
     printed = capsys.readouterr()
     assert line in printed.err
@@ -117,14 +90,11 @@ def test_a_mistake_with_a_list_is_one_line_and_status_2(
 TYPES = {
     "list<element: string>": pa.array([["a.jpg"]]),
     "struct<x: string>": pa.array([{"x": "a.jpg"}]),
-    "map<string, string>": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
-    "fixed_size_list<element: float>[2]": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
 }
 #: Columns that are no places, but may be ids.
 NOT_PLACES = {
     "timestamp[us]": pa.array([datetime(2026, 1, 2)]),
     "int64": pa.array([7]),
-    "bool": pa.array([True]),
     "double": pa.array([1.5]),
 }
 
@@ -174,9 +144,8 @@ def test_a_damaged_list(what: str, tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 1
     path.write_bytes(data if what == "page" else data[: len(data) // 2])
-    with pytest.raises(UserError, match=r"list.parquet cannot be read as a list: ") as caught:
+    with pytest.raises(UserError, match=r"list.parquet cannot be read as a list: "):
         list_items(str(path))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_list_is_a_regular_file(tmp_path: Path) -> None:
@@ -217,21 +186,9 @@ def test_a_list_behind_a_url(images: Path, tmp_path: Path) -> None:
     assert all("a list from elsewhere names http, https" in failures[name] for name in elsewhere)
 
 
-@pytest.fixture
-def bucket(images: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-    fill(endpoint, "photos", {f"x/{p.name}": p.read_bytes() for p in images.glob("1*.jpg")})
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    yield "s3://photos/x"
-    server.stop()
-
-
-def test_bucket(bucket: str, images: Path, tmp_path: Path) -> None:
-    embed(bucket, tmp_path / "out", **QUICK)
+def test_bucket(s3: str, images: Path, tmp_path: Path) -> None:
+    fill(s3, "photos", {f"x/{path.name}": path.read_bytes() for path in images.glob("1*.jpg")})
+    embed("s3://photos/x", tmp_path / "out", **QUICK)
     rows = content(tmp_path / "out").rows
     assert {*rows} == {f"x/{path.name}" for path in images.glob("1*.jpg")}
     assert all(row[5] for row in rows.values()), "a version: the store's ETag"
@@ -239,12 +196,12 @@ def test_bucket(bucket: str, images: Path, tmp_path: Path) -> None:
         list_items("s3://no-such-bucket/x")
 
 
-def test_a_bucket_of_several_pages(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_of_several_pages(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys at the top, of one folder, and in Unicode: as one listing has them."""
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "20")
     keys = [f"top-{at:04}.jpg" for at in range(45)]
     keys += [f"ä/{at:02}.jpg" for at in range(12)] + [f"x/😀/{at:02}.jpg" for at in range(25)]
-    fill(os.environ["AWS_ENDPOINT_URL"], "many", dict.fromkeys([*keys, "z/notes.txt"], b"x"))
+    fill(s3, "many", dict.fromkeys([*keys, "z/notes.txt"], b"x"))
     items = list_items("s3://many")
     assert items.ids.to_pylist() == sorted(keys, key=str.encode)
     assert items.others == ("z/notes.txt",)
@@ -256,32 +213,6 @@ def test_a_bucket_of_several_pages(bucket: str, monkeypatch: pytest.MonkeyPatch)
         "top-0001.jpg",
         "top-0002.jpg",
     ]
-
-
-@pytest.mark.parametrize("kind", ["folder", "list"])
-def test_only_the_files_within_the_limit_are_looked_up(
-    kind: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    src = images
-    if kind == "list":
-        src = tmp_path / "list.txt"
-        lines = ["https://host/a.jpg", "s3://b/c.jpg", *map(str, sorted(images.glob("0*.jpg")))]
-        src.write_text("\n".join(lines))
-    whole = list_items(str(src))
-    asked: list[bytes] = []
-    version_of = listing.version_of
-
-    def ask(path: bytes) -> str:
-        asked.append(path)
-        return version_of(path)
-
-    monkeypatch.setattr(listing, "version_of", ask)
-    items = list_items(str(src), 5)
-    assert len(asked) == 5
-    assert (items.ids, items.versions) == (whole.ids[:5], whole.versions[:5])
-    assert (whole.is_whole, items.is_whole) == (True, False)
-    urls = ["https://host/a.jpg", "s3://b/c.jpg"]
-    assert [at for at in items.versions.to_pylist() if "://" in at] == urls * (kind == "list")
 
 
 def test_a_folder_that_cannot_be_read_has_its_place(
@@ -311,3 +242,159 @@ def test_lines_are_those_of_the_whole_text(tmp_path: Path, monkeypatch: pytest.M
     for chunk in (1, 2, 65_536):
         monkeypatch.setattr("wallclock.job.lists.CHUNK", chunk)
         assert list_items(str(path)).ids.to_pylist() == names
+
+
+Make = Callable[..., Path]
+CARRIED = {"label": pa.int64(), "split": pa.string(), "tags": pa.list_(pa.string())}
+
+
+@pytest.fixture
+def make(images: Path, tmp_path: Path, read_in_this_process: None) -> Make:
+    """A Parquet list of the first images of the folder, with these columns beside."""
+
+    def write(name: str = "list.parquet", **more: Any) -> Path:
+        paths = sorted(str(path) for path in images.glob("*.jpg"))[:20]
+        own: dict[str, Any] = {
+            "split": ["train" if at % 3 else "test" for at in range(len(paths))],
+            "id": [Path(path).stem for path in paths],
+            "label": range(len(paths)),
+            "path": paths,
+            "tags": [["a", str(at)][: at % 3] or None for at in range(len(paths))],
+        }
+        kinds = {**CARRIED, "id": pa.string(), "path": pa.string()}
+        values = {**own, **more}
+        table = {
+            key: value if isinstance(value, pa.Array) else pa.array(value, kinds.get(key))
+            for key, value in values.items()
+        }
+        pq.write_table(pa.table(table), tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def check(src: Path, out: Path) -> None:
+    """Every row has its own values, in the types of the list."""
+    listed = {row["id"]: row for row in pq.read_table(src).to_pylist()}
+    read = pa.concat_tables(pq.read_table(path) for path in sorted(out.glob("part-*.parquet")))
+    for name, kind in CARRIED.items():
+        assert read.schema.field(name).type == kind
+    assert len(read) == len(content(out).rows) == len(listed) - 1
+    assert "07-cut" not in read["id"].to_pylist()
+    for row in read.to_pylist():
+        assert {name: row[name] for name in CARRIED} == {
+            name: listed[row["id"]][name] for name in CARRIED
+        }
+
+
+def test_they_are_in_each_part(make: Make, tmp_path: Path) -> None:
+    src, out = make(), tmp_path / "out"
+    embed(src, out, **QUICK)
+    check(src, out)
+    about = json.loads((out / "_dataset.json").read_text(encoding="utf-8"))
+    assert about["identity"]["carries"] == ["split", "label", "tags"]
+    assert about["schema"]["label"] == "int64"
+    assert pd.read_parquet(out)["label"].dtype == "int64"
+    (out / "part-00001.parquet").unlink()
+    embed(src, out, **QUICK)
+    check(src, out)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1 << 62] * 20, pa.timestamp("us")),
+        pa.array([10**9] * 20, pa.int32()).cast(pa.date32()),
+        pa.array([0] * 20, pa.timestamp("us", "Mars/Phobos")),
+        pa.array([["a"]] * 20, pa.list_(pa.string_view())),
+    ],
+)
+def test_what_cannot_be_carried_is_one_line(column: Any, make: Make, tmp_path: Path) -> None:
+    src = make(odd=column)
+    with pytest.raises(UserError, match=r"column odd \(.*\) cannot be carried along: "):
+        embed(src, tmp_path / "out", **QUICK)
+
+
+def test_views_are_carried_as_text(make: Make, tmp_path: Path) -> None:
+    values = [f"a text that is longer than a view holds, {at}" for at in range(20)]
+    embed(make(odd=pa.array(values, pa.string_view())), tmp_path / "out", **QUICK)
+    table = pq.read_table(tmp_path / "out" / "part-00000.parquet")
+    assert table["odd"].to_pylist() == [values[at] for at in table["label"].to_pylist()]
+
+
+def test_of_a_csv(make: Make, tmp_path: Path) -> None:
+    rows = pq.read_table(make()).to_pylist()
+    with (tmp_path / "list.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "id", "price", "shop"])
+        writer.writerows([row["path"], row["id"], f"00{row['label'] / 4}", "ä"] for row in rows)
+    embed(tmp_path / "list.csv", tmp_path / "out", **QUICK, limit=10)
+    frame = pd.read_parquet(tmp_path / "out")
+    labels = {row["id"]: row["label"] for row in rows}
+    assert [*frame["price"]] == [f"00{labels[name] / 4}" for name in frame["id"]]
+    assert {*frame["shop"]} == {"ä"}
+
+
+@pytest.mark.parametrize("name", ["vector", "sha256", "width", "Height", "version"])
+def test_a_name_of_the_datasets_own_is_refused(name: str, make: Make, tmp_path: Path) -> None:
+    src = make(**{name: range(20)})
+    with pytest.raises(UserError, match=f"column {name} .*rename it in the list"):
+        embed(src, tmp_path / "out", **QUICK)
+    assert not list((tmp_path / "out").glob("*part*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"label": pa.array(range(20), pa.int32())}, "column label was int64, is int32"),
+        ({"more": range(20)}, "carries was"),
+    ],
+)
+def test_other_columns_are_another_job(
+    change: dict[str, Any], why: str, make: Make, tmp_path: Path
+) -> None:
+    embed(make(), tmp_path / "out", **QUICK)
+    with pytest.raises(UserError, match=why):
+        embed(make(**change), tmp_path / "out", **QUICK)
+
+
+def test_other_values_are_taken_over(make: Make, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    embed(make(), out, **QUICK)
+    before = {name: row[0] for name, row in content(out).rows.items()}
+    src = make(label=[*range(18), 118, 119])
+    tally = embed(src, out, **QUICK).tally
+    assert tally.images == 2
+    check(src, out)
+    assert {name: row[0] for name, row in content(out).rows.items()} == before
+    assert str(embed(src, out, **QUICK)).startswith("complete already")
+
+
+def test_on_a_cluster(make: Make, tmp_path: Path, ray: Ray) -> None:
+    """The list goes to each node pickled; a call embeds one shard."""
+    ray(a=1)
+    src, out = make(), tmp_path / "out"
+    embed(src, out, **QUICK, cluster="auto")
+    check(src, out)
+
+
+_TEXTS = st.lists(st.text("ab\x00😀", max_size=3) | st.none(), max_size=8)
+
+
+def digest_of(column: Any) -> str:
+    digest = sha256()
+    add_to_digest(digest, column)
+    return digest.hexdigest()
+
+
+@settings(max_examples=200)
+@given(_TEXTS, _TEXTS, st.integers(1, 5))
+def test_a_digest_is_of_the_values(first: list[str], second: list[str], chunk: int) -> None:
+    """Not of how they lie in memory; other values, or others' borders, give another one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "CHUNK", chunk)
+        whole = pa.chunked_array([first], pa.string())
+        cut = pa.chunked_array([["x", *first[:2]], first[2:], ["y"]], pa.string())[1:-1]
+        assert digest_of(whole) == digest_of(cut)
+        other = pa.chunked_array([second], pa.string())
+        assert (digest_of(whole) == digest_of(other)) == (first == second)

@@ -1,21 +1,17 @@
 """The job on a device: the same rows as on the host, failures and equal bytes included."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tests.devices import Device
 from tests.families import FAMILIES
-from tests.wallclock.job.conftest import Content, content
+from tests.wallclock.job.conftest import Content, content, opened
 from wallclock.infer.inference import CudaInference, HostInference, open_inference
-from wallclock.job import embed, estimate
-from wallclock.job.dataset import open_existing
-from wallclock.predict.pace import Pace
+from wallclock.job import embed
 from wallclock.summary import cosine
 
 Run = Callable[..., Any]
@@ -61,21 +57,6 @@ def test_the_mock_beside_a_gpu(
         assert written == reference
 
 
-def test_a_mock_takes_no_core_of_the_loaders(
-    device: Device, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(estimate, "LEAST", 1)
-    made: list[Pace] = []
-
-    def note(*parts: Any) -> Pace:
-        made.append(Pace(*parts))
-        return made[-1]
-
-    monkeypatch.setattr("wallclock.job.estimate.Pace", note)
-    run(device="cuda", console=Console(file=io.StringIO()))
-    assert [job.model_cores for job in made] == [0]
-
-
 def test_vectors_are_the_hosts(
     device: Device, images: Path, model: Path, used: list[Any], tmp_path: Path
 ) -> None:
@@ -95,6 +76,5 @@ def test_vectors_are_the_hosts(
 
 
 def _vectors(out: Path) -> Any:
-    dataset = open_existing(out)
-    assert dataset is not None
+    dataset = opened(out)
     return np.concatenate([dataset.vectors(number) for number in dataset.committed()])

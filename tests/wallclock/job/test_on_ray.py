@@ -3,16 +3,13 @@
 Ray runs in processes of its own: a cluster of small logical nodes, and the command.
 """
 
-import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +19,9 @@ import pytest
 
 from tests import making, ray_nodes
 from tests.conftest import ROOT
-from tests.harness.corpora.abo.conftest import fill
+from tests.families import FAMILIES
 from tests.ray_nodes import Nodes
+from tests.running import start_python
 from tests.wallclock.job.conftest import QUICK, Content, N, content
 
 ROUNDS = int(os.environ.get("WALLCLOCK_KILLS", "2"))
@@ -39,9 +37,8 @@ def nodes() -> Iterator[Nodes]:
 
 def start(src: Path | str, out: Path | str, settings: dict[str, Any]) -> "subprocess.Popen[str]":
     words = [f"{name}={value}" for name, value in settings.items()]
-    command = [sys.executable, "-m", "wallclock", "embed", str(src), str(out), *words]
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, **pipes, env={**os.environ, **ENV}, start_new_session=True)
+    command = ("-m", "wallclock", "embed", src, out, *words)
+    return start_python(*command, env=ENV, stderr=subprocess.STDOUT)
 
 
 def finish(process: "subprocess.Popen[str]") -> str:
@@ -141,12 +138,6 @@ def bad_node(
         hidden, why = str(images), "it cannot read .*: read: No such file or directory"
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
             pytest.skip("no mount namespace of its own may be made here")
-    elif request.param == "other code":
-        shutil.copytree(ROOT / "code" / "wallclock", tmp_path / "wallclock")
-        with (tmp_path / "wallclock" / "infer" / "network.py").open("a") as file:
-            file.write("# changed\n")
-        env["PYTHONPATH"] = f"{tmp_path}:{ROOT}"
-        why = "its code of wallclock is not the driver's"
     else:
         (tmp_path / "sitecustomize.py").write_text(NO_PACKAGE)
         env["PYTHONPATH"] = str(tmp_path)
@@ -164,7 +155,7 @@ def check_left_out(output: str, why: str) -> None:
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("bad_node", ["blind", "other code", "no package"], indirect=True)
+@pytest.mark.parametrize("bad_node", ["blind", "no package"], indirect=True)
 def test_a_bad_node_beside_good_ones(
     bad_node: str, nodes: Nodes, images: Path, reference: Content, tmp_path: Path
 ) -> None:
@@ -172,59 +163,6 @@ def test_a_bad_node_beside_good_ones(
     output = finish(start(images, tmp_path / "out", settings))
     assert content(tmp_path / "out") == reference
     check_left_out(output, bad_node)
-
-
-@needs_ray
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_node_without_credentials(
-    images: Path, reference: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two good nodes and one whose requests a bucket refuses, as they are not signed."""
-    moto = pytest.importorskip("moto.server")
-    serve = moto.DomainDispatcherApplication.__call__
-
-    def signed_only(app: Any, environ: dict[str, Any], start: Any) -> Any:
-        if "HTTP_AUTHORIZATION" not in environ:
-            start("403 Forbidden", [("Content-Length", "0")])
-            return [b""]
-        return serve(app, environ, start)
-
-    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "test")
-    where = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.get_host_and_port()[1]}"}
-    where["AWS_EC2_METADATA_DISABLED"] = "true"
-    files = {path.relative_to(images).as_posix(): path.read_bytes() for path in images.rglob("*.*")}
-    try:
-        fill(where["AWS_ENDPOINT_URL"], "images", files)
-        monkeypatch.setattr(moto.DomainDispatcherApplication, "__call__", signed_only)
-        for name, value in {**where, **keys}.items():
-            monkeypatch.setenv(name, value)
-        with ray_nodes.start(ENV) as cluster_of_two:
-            for name in keys:
-                monkeypatch.delenv(name)
-            with cluster_of_two.joined(ENV):
-                for name in keys:
-                    monkeypatch.setenv(name, "test")
-                settings = {**SLOW, "cluster": cluster_of_two.address, "workers": 1}
-                output = finish(start("s3://images", tmp_path / "out", settings))
-    finally:
-        server.stop()
-    made = content(tmp_path / "out")
-    assert {name: row[0] for name, row in made.rows.items()} == {
-        name: row[0] for name, row in reference.rows.items()
-    }
-    check_left_out(output, "it cannot read .*403")
-
-
-def tiny_model(folder: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.ViTConfig(**small, intermediate_size=64, image_size=64, patch_size=16)
-    transformers.ViTModel(config).save_pretrained(folder)
-    size = {"height": 64, "width": 64}
-    transformers.ViTImageProcessor(size=size).save_pretrained(folder)
 
 
 @needs_ray
@@ -240,7 +178,7 @@ def test_the_same_bytes_as_one_process(tmp_path: Path) -> None:
         data = making.jpeg(width, height, seed % 4900, **kinds[seed % 4])
         data = data[:-40] if seed % 100 == 7 else data
         (src / f"{seed:04}.jpg").write_bytes(data)
-    tiny_model(model)
+    FAMILIES["vit"](model)
     settings = {"model": model, "shard": 400, "device": "cpu", "runtime": "pytorch"}
     outputs = {}
     for out, more in (("one", {}), ("cluster", {"cluster": "local", "workers": 1})):
@@ -252,48 +190,7 @@ def test_the_same_bytes_as_one_process(tmp_path: Path) -> None:
     assert "an actor did " in outputs["cluster"]
 
 
-def turned_and_wide(src: Path, seeds: Sequence[int]) -> Path:
-    """Images that a crop cuts, some of which lie on their side."""
-    src.mkdir(exist_ok=True)
-    for seed in seeds:
-        sides = {"width": 640 + seed % 40, "height": 400 + seed % 100}
-        data = making.oriented(1 + seed % 8, seed=seed, quality=90, **sides)
-        (src / f"{seed:04}.jpg").write_bytes(data)
-    return src
-
-
 def files_of(out: Path) -> dict[str, bytes]:
     """Of all parts: vectors and failures."""
     paths = [path for path in out.rglob("part-*") if path.is_file()]
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
-
-
-@needs_ray
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
-    """Its driver killed, grown since: the files of one process."""
-    families = pytest.importorskip("tests.families")
-    (tmp_path / "model").mkdir()
-    families.FAMILIES["dinov2"](tmp_path / "model")
-    settings = {"model": tmp_path / "model", "shard": 10, "device": "cpu", "dtype": "fp32"}
-    on_cluster = {**settings, "cluster": nodes.address, "workers": 1}
-    src, alone, together = tmp_path / "images", tmp_path / "alone", tmp_path / "together"
-    turned_and_wide(src, range(200))
-    finish(start(src, alone, settings))
-    about = json.loads((alone / "_dataset.json").read_text(encoding="utf-8"))
-    geometry = "shortest:256,crop:224x224,bicubic,rotate"
-    assert about["identity"]["recipe"]["preprocess"] == geometry
-    process = start(src, together, on_cluster)
-    while process.poll() is None and not list(together.glob("part-*")):
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert 0 < len(list(together.glob("part-*"))) < 20, "killed in between"
-    finish(start(src, together, on_cluster))
-    turned_and_wide(src, range(200, 230))
-    finish(start(src, alone, settings))
-    finish(start(src, together, on_cluster))
-    made = files_of(alone)
-    assert len([name for name in made if name.startswith("part-")]) == 23
-    assert files_of(together) == made

@@ -1,9 +1,7 @@
 """Tars and tables as sources: the vectors that files give, by the loader's ids, from any start."""
 
-import io
 import json
 import os
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,6 @@ import pyarrow.compute as pc
 import pyarrow.feather  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from moto.server import ThreadedMotoServer
 
 from tests import making
 from tests.harness.corpora.abo.conftest import fill
@@ -34,30 +29,17 @@ IMAGES = {f"{at:02}": making.jpeg(64, 48, at) for at in range(30)}
 IMAGES |= {"07": making.jpeg(64, 48)[:-40], "09": b"", "21": IMAGES["05"]}
 BAD = ["07", "09"]
 
-Members = list[tuple[str, bytes]]
-
-
-def tar_of(members: Members) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return file.getvalue()
-
 
 def write_tars(mode: str, folder: Path, n: int = 3) -> str:
     """Tars of ten images each, with a label, a text and a JSON object beside them."""
     ending = ".tar.gz" if mode == "w:gz" else ".tar"
     for number in range(n):
-        with tarfile.open(folder / f"s-{number}{ending}", mode) as tar:  # type: ignore[call-overload]
-            for name, data in [*IMAGES.items()][number * 10 :][:10]:
-                beside = {"cls": b"%d" % number, "txt": name.encode(), "json": b'{"a": "\\u00e9"}'}
-                for end, content in {"jpg": data, **beside, "npy": bytes(99)}.items():
-                    info = tarfile.TarInfo(f"{name}.{end}")
-                    info.size = len(content)
-                    tar.addfile(info, io.BytesIO(content))
+        beside = {"cls": b"%d" % number, "json": b'{"a": "\\u00e9"}', "npy": bytes(99)}
+        members = list[tuple[str, bytes]]()
+        for name, data in [*IMAGES.items()][number * 10 :][:10]:
+            contents = {"jpg": data, "txt": name.encode(), **beside}
+            members += [(f"{name}.{end}", content) for end, content in contents.items()]
+        (folder / f"s-{number}{ending}").write_bytes(making.tar(members, mode))
     return str(folder / f"s-{{0..{n - 1}}}{ending}")
 
 
@@ -169,30 +151,13 @@ def test_a_limit_is_of_all_shards(src: str, tmp_path: Path) -> None:
     assert verify(tmp_path / "out", n=30).compared == 12
 
 
-WHOLE = tar_of([*((f"{name}.jpg", data) for name, data in IMAGES.items() if name not in BAD)])
-
-
-@given(st.sampled_from(["cut", "flip", "zero", "drop"]), st.integers(0, len(WHOLE) - 1))
-def test_a_damaged_tar_loses_no_image_without_a_word(
-    tmp_path_factory: pytest.TempPathFactory, damage: str, at: int
-) -> None:
-    """What is good before it is listed, and a row says what became of the rest."""
-    new = {"flip": bytes([WHOLE[at] ^ 1]), "zero": bytes(600)}.get(damage, b"")
-    rest = {"cut": b"", "flip": WHOLE[at + 1 :], "drop": WHOLE[at + 600 :]}
-    tar = tmp_path_factory.getbasetemp() / "damaged.tar"
-    tar.write_bytes(WHOLE[:at] + new + rest.get(damage, WHOLE[at + 600 :]))
-    items = list_items(str(tar))
-    said = [why for why in items.faults.values() if "is it a whole tar?" in why]
-    assert said or len(items) + len(items.others) == len(IMAGES) - len(BAD)
-    good = [name for name in items.ids.to_pylist() if name in IMAGES]
-    whole = (at // 512) * 512  # headers and images before the damage are as they were
-    assert len(good) >= sum(f"{name}.jpg".encode() in WHOLE[:whole] for name in good) - 1
+WHOLE = making.tar([(f"{name}.jpg", data) for name, data in IMAGES.items() if name not in BAD])
 
 
 def test_what_is_behind_the_damage_is_a_failure(tmp_path: Path) -> None:
     names = [name for name in IMAGES if name not in BAD]
     (tmp_path / "s-0.tar").write_bytes(WHOLE[: len(WHOLE) // 2])
-    (tmp_path / "s-1.tar").write_bytes(tar_of([("last.jpg", IMAGES["00"])]))
+    (tmp_path / "s-1.tar").write_bytes(making.tar([("last.jpg", IMAGES["00"])]))
     outcome = embed(tmp_path / "s-{0..1}.tar", tmp_path / "out", **SETTINGS)
     found = content(tmp_path / "out")
     ((name, reason),) = found.failures
@@ -253,10 +218,10 @@ def test_a_dataset_grows_by_shards(mode: str, tmp_path: Path) -> None:
 def test_ids_that_shards_share_have_their_names(tmp_path: Path) -> None:
     for number in range(2):
         members = [("a.jpg", IMAGES[f"0{number}"]), (f"{number}.jpg", IMAGES["03"])]
-        (tmp_path / f"s-{number}.tar").write_bytes(tar_of(members))
+        (tmp_path / f"s-{number}.tar").write_bytes(making.tar(members))
     items = list_items(str(tmp_path / "s-{0..1}.tar"))
     assert items.ids.to_pylist() == ["s-0.tar/a", "0", "s-1.tar/a", "1"]
-    (tmp_path / "s-0.tar").write_bytes(tar_of([("a.jpg", b""), ("a.jpg", b"")]))
+    (tmp_path / "s-0.tar").write_bytes(making.tar([("a.jpg", b""), ("a.jpg", b"")]))
     with pytest.raises(SourceError, match=r"has the id 's-0\.tar/a' 2 times"):
         list_items(str(tmp_path / "s-0.tar"))
 
@@ -273,7 +238,7 @@ def test_a_table_without_ids_counts_its_rows(tmp_path: Path) -> None:
 def test_labels_of_several_kinds_are_texts(tmp_path: Path) -> None:
     for number, label in enumerate((b"7", b"cat")):
         members = [(f"{number}.jpg", IMAGES["00"]), (f"{number}.cls", label)]
-        (tmp_path / f"{number}.tar").write_bytes(tar_of(members))
+        (tmp_path / f"{number}.tar").write_bytes(making.tar(members))
     items = list_items(str(tmp_path / "{0..1}.tar"))
     assert items.carried["label"].to_pylist() == ["7", "cat"]
 
@@ -293,31 +258,13 @@ def test_what_is_no_shard_is_one_line(tmp_path: Path) -> None:
         embed(write_feather(tmp_path), tmp_path / "out", processes=2, **SETTINGS)
 
 
-def test_json_lines_of_any_name(tmp_path: Path) -> None:
-    """They name files, whatever the list is called."""
-    (tmp_path / "a.jpg").write_bytes(IMAGES["00"])
-    for name in ("list.jsonl", "list.txt", "list"):
-        for key in ("path", "image"):
-            (tmp_path / name).write_text(f'{{"{key}": "a.jpg", "label": 3}}\n')
-            items = list_items(str(tmp_path / name))
-            assert items[0].where == str(tmp_path / "a.jpg")
-            assert items.carried["label"].to_pylist() == [3]
-
-
 @pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+def endpoint(s3: str, tmp_path: Path) -> str:
     """A server of S3 and of HTTP, with the bucket `tars` of three tars and two tables."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
     write_tars("w", tmp_path)
     write_parquets(tmp_path)
-    fill(endpoint, "tars", {path.name: path.read_bytes() for path in tmp_path.glob("?-*")})
-    yield endpoint
-    server.stop()
+    fill(s3, "tars", {path.name: path.read_bytes() for path in tmp_path.glob("?-*")})
+    return s3
 
 
 @pytest.mark.usefixtures("read_in_this_process")
@@ -359,11 +306,6 @@ def test_what_is_kept_of_shards_is_theirs(tmp_path: Path, monkeypatch: pytest.Mo
             limits = Limits(max_bytes=99) if change == 3 else None
             with pytest.raises(NameError, match="_list_shard"):
                 list_items(name, None, limits, store)
-
-
-def test_a_tar_that_is_not_there(endpoint: str) -> None:
-    with pytest.raises(UserError, match=r"s-3\.tar: .*(NoSuchKey|404)"):
-        list_items("s3://tars/s-{0..3}.tar")
 
 
 def test_a_tar_that_is_away_is_read_again(

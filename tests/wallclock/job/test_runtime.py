@@ -1,9 +1,7 @@
 """A job's runtime: decided at the first start, kept by OUT, checked by verify."""
 
 import io
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,14 +15,13 @@ import pytest
 from rich.console import Console
 
 from tests import making
-from tests.conftest import ROOT
 from tests.families import FAMILIES
-from wallclock import machine
+from tests.running import run_python
+from tests.wallclock.job.conftest import opened
 from wallclock.errors import UserError
 from wallclock.infer import runtime
 from wallclock.infer.network import open_embedder
 from wallclock.job import embed, estimate
-from wallclock.job.dataset import open_existing
 from wallclock.job.run import Tally
 from wallclock.job.runner import process
 from wallclock.job.settings import JobSettings
@@ -65,8 +62,7 @@ def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embed:
 
 
 def runtime_of(out: Path) -> str:
-    dataset = open_existing(out)
-    assert dataset is not None
+    dataset = opened(out)
     assert dataset.about["identity"]["recipe"]["runtime"] == dataset.about["ran"]["runtime"]
     return str(dataset.about["ran"]["runtime"])
 
@@ -153,9 +149,7 @@ def test_killed_while_it_converts(run: Embed, made: Path, tmp_path: Path) -> Non
         "from wallclock.job import embed\n"
         "embed(*sys.argv[1:3], model=sys.argv[3], device='cpu', runtime='openvino')\n"
     )
-    words = (made / "images", tmp_path / "out", made / "dinov2")
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}/code"}
-    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], env=env, check=False)
+    done = run_python("-c", code, made / "images", tmp_path / "out", made / "dinov2")
     assert done.returncode == -9
     assert "converted" in run("out", runtime="openvino")
     assert runtime_of(tmp_path / "out") == "openvino"
@@ -216,8 +210,7 @@ def test_a_cpu_that_emulates_bf16_is_named(
     assert ("dtype=bf16: this CPU has no instructions for it" in said) is not has_it
 
 
-def test_computes_bf16(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    for flags, has in (("fpu avx2 avx512f", False), ("fpu avx512_bf16", True)):
-        (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
-        assert machine.computes_bf16(tmp_path) is has
+def test_fast_uses_fp16_on_a_gpu_only() -> None:
+    dtypes = [JobSettings().resolved_recipe(device).dtype for device in ("cpu", "cuda")]
+    assert dtypes == ["fp32", "fp16"]
+    assert JobSettings(recipe="pillow").resolved_recipe("cuda").dtype == "fp32"

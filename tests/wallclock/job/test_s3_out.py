@@ -1,34 +1,32 @@
 """OUT in a bucket: the rows of a folder, whatever is killed, late or at the same part."""
 
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
+import numpy as np
+import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
 from moto.s3.responses import S3Response
 
-from tests.conftest import ROOT
-from tests.killing import Job, kill_at_random
-from tests.wallclock.job import test_on_ray as on_cluster
-from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, World, content
+from tests.running import run_python
+from tests.wallclock.job.conftest import QUICK, Content, World, content, part
 from tests.wallclock.job.test_growth import SMALL, write
-from tests.wallclock.job.test_killed import PHASED, vectors
 from wallclock.errors import UserError
 from wallclock.job import embed
+from wallclock.job.dataset import Dataset
+from wallclock.job.part import Part
 from wallclock.job.stores.s3 import S3
 from wallclock.job.verify import verify
-
-KILLS = int(os.environ.get("WALLCLOCK_KILLS", "5"))
 
 
 def names(bucket: str) -> list[str]:
@@ -42,9 +40,6 @@ def everything(bucket: str) -> dict[str, bytes]:
 def plain(name: str) -> str:
     """Without the attempt."""
     return re.sub(r"\.[0-9a-f]{12}\.", ".", name)
-
-
-# --- the job ------------------------------------------------------------------------------------
 
 
 def test_what_was_not_reached(world: World, images: Path, bucket: str, reference: Content) -> None:
@@ -63,32 +58,16 @@ def test_what_was_not_reached(world: World, images: Path, bucket: str, reference
 
 
 @pytest.mark.slow
-def test_as_in_a_folder(bucket: str, images: Path, tmp_path: Path) -> None:
-    """Bytes of the parts and failures; a second start."""
-    settings = QUICK
-    embed(images, tmp_path / "out", **settings)
-    outcome = embed(images, bucket, **settings)
-    counts = {"vectors": N - DAMAGED, "failures": DAMAGED, "skipped": 0, "parts": 3}
-    assert outcome.counts == counts | {"unreached": 0, "gone": 0}
-    assert str(embed(images, bucket, **settings)).startswith("complete already: 39 vectors")
-    uploaded = {plain(name): data for name, data in everything(bucket).items()}
-    for path in (tmp_path / "out").rglob("part-*"):
-        assert uploaded[path.relative_to(tmp_path / "out").as_posix()] == path.read_bytes()
-    assert (len(uploaded), json.loads(uploaded["_dataset.json"])["complete"]) == (11, True)
-
-
-@pytest.mark.slow
 def test_copied(bucket: str, images: Path, reference: Content, tmp_path: Path) -> None:
     """From a bucket to a folder and back, as `aws s3 sync` does it, without metadata."""
-    settings = QUICK
-    embed(images, bucket, **settings)
+    embed(images, bucket, **QUICK)
     for name, data in everything(bucket).items():
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / name).write_bytes(data)
         S3.named(f"{bucket}/back").write(plain(name), data)
     for earlier in (bucket, str(tmp_path / "copy"), f"{bucket}/back"):
         assert content(earlier) == reference
-        assert str(embed(images, earlier, **settings)).startswith("complete already")
+        assert str(embed(images, earlier, **QUICK)).startswith("complete already")
     assert verify(bucket, n=9).faults == ()
 
 
@@ -97,8 +76,7 @@ def test_a_damaged_object_is_made_again(
     metadata: bool, bucket: str, images: Path, reference: Content
 ) -> None:
     """Without its metadata, which name its checksums, it is damaged whatever its bytes are."""
-    settings = QUICK
-    embed(images, bucket, **settings)
+    embed(images, bucket, **QUICK)
     row, store = "part-00001.parquet", S3.named(bucket)
     about = store._head(row)["Metadata"] if metadata else {}
     data = store.read(row)
@@ -109,7 +87,7 @@ def test_a_damaged_object_is_made_again(
         name = row if metadata else "_checksums/part-00001.json"
         assert f"{bucket}/{name} is damaged: " in fault
         is_unseen = metadata and damaged is flipped
-        assert str(embed(images, bucket, **settings)).startswith("complete") == is_unseen
+        assert str(embed(images, bucket, **QUICK)).startswith("complete") == is_unseen
     assert store.read(row) == data
     assert content(bucket) == reference
     assert verify(bucket, n=9).faults == ()
@@ -170,9 +148,6 @@ def test_two_jobs_begin_in_one_bucket(
     assert content(bucket) == reference
 
 
-# --- one line -----------------------------------------------------------------------------------
-
-
 def refuse(code: str, status: int) -> Callable[..., Any]:
     def request(self: Any, name: str, parameters: Any) -> Any:
         answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
@@ -183,9 +158,8 @@ def refuse(code: str, status: int) -> Callable[..., Any]:
 
 def test_refused_in_one_line(bucket: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(reason: str, bucket: str = bucket) -> None:
-        with pytest.raises(UserError, match=reason) as caught:
+        with pytest.raises(UserError, match=reason):
             embed(images, bucket, **QUICK)
-        assert "\n" not in str(caught.value)
 
     refused("names no bucket", "s3://")
     refused("NoSuchBucket.*create the bucket", "s3://absent/x")
@@ -210,30 +184,6 @@ def test_refused_in_one_line(bucket: str, images: Path, monkeypatch: pytest.Monk
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     refused("without credentials; set AWS_ACCESS_KEY_ID")
-
-
-# --- processes ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_killed_at_random(bucket: str, images: Path, tmp_path: Path) -> None:
-    """WALLCLOCK_KILLS moments."""
-    settings = {**QUICK, "service_ms": 20, "workers": 1}
-    words = [f"{name}={value}" for name, value in settings.items()]
-
-    def place(folder: Path) -> str:
-        return f"{bucket}/{folder.name}"
-
-    job = Job(
-        lambda to: [sys.executable, "-c", PHASED, "embed", str(images), place(to), *words],
-        lambda to: vectors(place(to)),
-        env={"PYTHONPATH": str(ROOT / "code")},
-    )
-    report = kill_at_random(job, tmp_path, seed=7, rounds=KILLS, kills=1)
-    print(report)
-    assert report.exactly_once, report
-    assert report.kills.total() >= KILLS // 2, report
 
 
 #: The command, killed before the n-th change of a file or an object by which it replaces a part.
@@ -286,12 +236,10 @@ def test_killed_while_it_replaces(in_bucket: bool, bucket: str, tmp_path: Path) 
     settings = {**SMALL, "shard": 9}
     embed(src, place, **settings)
     words = [f"{name}={value}" for name, value in settings.items()]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
     for kill in range(8):
         write(src, {at: 100 * kill + at + 100 for at in (2, 5)})
         before, at = content(place), kill % 4 if in_bucket else kill
-        argv = [sys.executable, "-c", REPLACING, f"{at}", "embed", str(src), str(place), *words]
-        ended = subprocess.run(argv, env=env, capture_output=True, check=False)
+        ended = run_python("-c", REPLACING, at, "embed", src, place, *words)
         assert ended.returncode == -signal.SIGKILL, ended
         if in_bucket:  # the row file's PUT is the last; a folder is put right by the next start
             assert content(place) == before
@@ -301,26 +249,90 @@ def test_killed_while_it_replaces(in_bucket: bool, bucket: str, tmp_path: Path) 
         assert content(place) == content(tmp_path / f"right-{kill}")
 
 
-@on_cluster.needs_ray
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_on_a_cluster(bucket: str, images: Path, reference: Content) -> None:
-    """Killed once as a whole; when it goes on, one of its actors."""
-    settings = {**on_cluster.SLOW, "cluster": "local", "workers": 1}
-    for parts in (3, 6):
-        process = on_cluster.start(images, bucket, settings)
-        while sum(name.startswith("part-") for name in names(bucket)) < parts:
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.2)
-        below = psutil.Process(process.pid).children(recursive=True)
-        if parts == 3:
-            for part_of_job in (psutil.Process(process.pid), *below):
-                part_of_job.kill()
-            process.communicate()
-        else:
-            actors = [child for child in below if "ray::Actor" in " ".join(child.cmdline())]
-            actors[0].kill()
-            assert re.search("an actor on .* was lost", on_cluster.finish(process))
-    assert content(bucket) == reference
-    written = [name.split(".")[0] for name in names(bucket) if "part-" in name]
-    assert len({*written}) == len(written)
+def of_one_attempt(dataset: Dataset, number: int) -> str:
+    """Which of the attempts a part is."""
+    attempts = {*dataset.rows(number)["id"].to_pylist(), dataset.failures(number)[0]["reason"]}
+    attempts |= {f"{value:g}" for value in np.unique(dataset.vectors(number))}
+    (attempt,) = attempts
+    return str(attempt)
+
+
+def test_of_two_committers_one_wins(bucket: str) -> None:
+    both = [Dataset(S3.named(bucket)) for _ in range(2)]
+    for number in range(2):
+        barrier = threading.Barrier(2)
+
+        def commit(value: int, number: int = number, barrier: Any = barrier) -> None:
+            barrier.wait()
+            both[value].commit(number, part(2, value))
+
+        with ThreadPoolExecutor(2) as pool:
+            [*pool.map(commit, range(2))]
+        assert of_one_attempt(both[0], number) in ("0", "1")
+        assert len(names(bucket)) == (number + 1) * 3
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_may_still_be_committed_is_kept(
+    late: bool, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next job starts, and with `late` commits the part, while an actor is about to."""
+    dataset, call = Dataset(S3.named(bucket)), S3._call
+
+    def slow(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
+        if name == "part-00000.parquet" and action == "put_object":
+            monkeypatch.setattr(S3, "_call", call)
+            dataset.store.remove_leftovers()
+            if late:
+                dataset.commit(0, part(1, 7))
+                dataset.store.remove_leftovers()
+        return call(self, action, name, **parameters)
+
+    monkeypatch.setattr(S3, "_call", slow)
+    dataset.commit(0, part(1, 5))
+    assert of_one_attempt(dataset, 0) == ("7" if late else "5")
+    assert len(names(bucket)) == 3
+
+
+def test_a_commit_whose_answer_is_lost(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sends it again and is refused: it was committed."""
+    dataset, call = Dataset(S3.named(bucket)), S3._call
+
+    def twice(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
+        if action == "put_object":
+            call(self, action, name, **parameters)
+        return call(self, action, name, **parameters)
+
+    monkeypatch.setattr(S3, "_call", twice)
+    dataset.commit(0, part(1, 5))
+    assert of_one_attempt(dataset, 0) == "5"
+
+
+def test_two_writers_of_one_part(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No change is lost where both replace it at once."""
+    both, meet, commit = (
+        [Dataset(S3.named(bucket)) for _ in range(2)],
+        threading.Barrier(2),
+        S3.commit,
+    )
+    tags = list[str]()
+
+    def together(self: S3, staged: Path, row: str, tag: str = "") -> bool:
+        tags.append(tag)
+        if len(tags) <= 2:
+            meet.wait()
+        return commit(self, staged, row, tag)
+
+    def changed(value: int) -> Part:
+        return replace(part(1, value), rows={**part(1, value).rows, "id": [f"{value}"]})
+
+    old = part(2, 7)
+    both[0].commit(0, replace(old, rows={**old.rows, "id": ["0", "1"]}, failures=[]))
+    monkeypatch.setattr(S3, "commit", together)
+    with ThreadPoolExecutor(2) as pool:
+        [*pool.map(lambda at: both[at].replace(0, pa.array([f"{at}"]), changed(at)), range(2))]
+    assert tags[0] == tags[1] != tags[2]
+    rows = zip(both[0].rows(0)["id"].to_pylist(), both[0].vectors(0)[:, 0], strict=True)
+    assert sorted(rows) == [("0", 0), ("1", 1)]
+    both[0].store.remove_leftovers()
+    assert len(names(bucket)) == 4

@@ -13,7 +13,7 @@ from tests import making
 from tests.threaded_server import FileHandler, ThreadedServer
 from tests.wallclock.job.conftest import QUICK, World, content
 from wallclock.__main__ import main
-from wallclock.errors import SourceError, UserError
+from wallclock.errors import SourceError
 from wallclock.job import embed
 from wallclock.job.listing import list_items
 from wallclock.job.verify import verify
@@ -89,11 +89,8 @@ def test_signed_anew_they_are_the_same_images(
     assert not verify(out).faults
 
 
-def test_a_signed_list(
-    store: ThreadedServer, tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signed_list(store: ThreadedServer, tmp_path: Path, capfd: Any) -> None:
     """`verify` takes SRC from who calls it, as OUT has not all of it."""
-    monkeypatch.setattr("signal.signal", lambda *_: None)
     src, out = signed(f"{store.endpoint}/list.txt", 1), tmp_path / "out"
     src = src.replace("http://", "http://user:S3CRET@")
     settings = [f"{name}={value}" for name, value in QUICK.items()]
@@ -180,10 +177,3 @@ def test_a_path_is_no_url(world: World, tmp_path: Path) -> None:
     assert items.ids.to_pylist() == [""]
     (tmp_path / "list.csv").write_text(rows.replace("?token=1", "?token=2"))
     assert list_items(str(tmp_path / "list.csv")).digest() != items.digest()
-
-
-def test_messages_of_any_error() -> None:
-    assert str(UserError("http://u:p@h/?token=1 is gone")) == "http://h/ is gone"
-    error = UserError(f"{'x' * 9000}\n\x1b; give another OUT")
-    assert len(str(error)) <= 380
-    assert str(error).endswith(r"\n\x1b; give another OUT")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests import making
 from tests.threaded_server import FileHandler, ThreadedServer
 from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, World, content
+from tests.wallclock.job.test_growth import SMALL, limited
 from wallclock.__main__ import main
 from wallclock.errors import UserError
 from wallclock.fetch import reach
@@ -140,17 +141,6 @@ def test_what_was_not_tried_counts_no_run(
     assert content(out) == reference
 
 
-def test_nothing_but_dead_hosts(world: World, run: Run, images: Path) -> None:
-    """In the end no image has a vector, for a reason that the error names."""
-    names = [path.relative_to(images).as_posix() for path in images.rglob("*.*")]
-    world.change(*names)
-    for _ in range(2):
-        with pytest.raises(UserError, match=r"^nothing was reached, as .*; 41 not reached: run"):
-            run()
-    with pytest.raises(UserError, match=r"no image has a vector, the first: .*HTTP 503, in 3 runs"):
-        run()
-
-
 def test_a_host_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list begins with more of its images than are asked for at once, and later it is alone.
 
@@ -203,9 +193,6 @@ def test_a_copy_whose_original_was_not_reached(
     assert content(tmp_path / "out") == reference
 
 
-# --- whatever happens, in any order --------------------------------------------------------------
-
-SMALL: dict[str, Any] = {**QUICK, "batch": 2, "shard": 4}
 NAMES = [f"{at:02}.jpg" for at in range(14)]
 
 
@@ -228,22 +215,6 @@ def numbered(out: Path) -> Content:
         for row in pq.read_table(path, columns=["id", "number"]).to_pylist():
             found.rows[row["id"]] += (row["number"],)
     return found
-
-
-def killed_after(commits: int) -> Callable[[str], Callable[..., Any]]:
-    """`Dataset.commit` and such, of a process that is killed when it has made so many parts."""
-    left = [*range(commits)]
-
-    def limited(name: str) -> Callable[..., Any]:
-        make = getattr(Dataset, name)
-
-        def call(*arguments: Any) -> Any:
-            left.pop()  # raises IndexError, in the place of a signal
-            return make(*arguments)
-
-        return call
-
-    return limited
 
 
 def harm(out: Path, at: int, *, remove: bool) -> None:
@@ -283,9 +254,9 @@ def test_every_image_once_whatever_happens(
             world.change(*one["away"], gives_up_after=one["gives_up_after"])
             with pytest.MonkeyPatch.context() as killer, suppress(UserError, IndexError):
                 if one["commits"] is not None:
-                    limited = killed_after(one["commits"])
+                    left = [*range(one["commits"])]
                     for name in ("commit", "replace"):
-                        killer.setattr(Dataset, name, limited(name))
+                        killer.setattr(Dataset, name, limited(getattr(Dataset, name), left))
                 embed(listed, out, workers=one["workers"], **SMALL)
             if one["harm"]:
                 harm(out, one["harm"][0], remove=one["harm"][1])

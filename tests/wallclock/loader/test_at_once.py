@@ -16,7 +16,6 @@ from wallclock.fetch.sources import Source
 from wallclock.loader import at_once
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.output import Output, Workers
-from wallclock.loader.prepare import DecodeImage
 from wallclock.recipe import FAST, Limits, Recipe
 
 pytestmark = pytest.mark.skipif(native.find() is None, reason=f"native: {native.described()}")
@@ -159,27 +158,6 @@ def test_fallbacks_are_counted() -> None:
         (batch,) = batches
     assert (len(batch.failures), batch.extras.fallbacks) == (1, 2)
     assert (batch.extras.labels["decoder"], batch.extras.labels["resizer"]) == ("native", "native")
-
-
-@pytest.mark.parametrize("geometry", [GEOMETRIES[2], GEOMETRIES[4]])
-def test_what_is_turned_or_put_on_black_is_loaded_at_once(
-    geometry: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("decoded by itself")
-
-    monkeypatch.setattr(DecodeImage, "__call__", refuse)
-    with open_images([FILES["on its side"], BASELINE], preprocess=geometry) as batches:
-        (batch,) = batches
-    assert len(batch.ids) == 2
-
-
-def test_marks_are_those_of_one_image_after_another(folder: Path) -> None:
-    with open_images([folder / "baseline"] * 40, 20, 40, workers=1) as batches:
-        (batch,) = batches
-    times = np.concatenate([marks.times for marks in batch.extras.marks]).ravel()
-    assert times.size == 4 * 40
-    assert (np.diff(times) >= 0).all()
 
 
 def test_without_the_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

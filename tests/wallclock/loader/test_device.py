@@ -126,9 +126,6 @@ def test_no_gpu_is_one_line() -> None:
         open_images(FILES, output="cuda")
 
 
-# --- on the fake and on a GPU --------------------------------------------------------------------
-
-
 def compared(device: Device, kept: list[Any], expected: list[Any], tolerance: float) -> None:
     """What was read on the device is what the host has."""
     device.synchronize()

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 import wallclock
@@ -20,7 +18,6 @@ from tests import making
 from tests.threaded_server import FileHandler, ThreadedServer
 from wallclock import Augment, Output, Workers, open_images
 from wallclock.errors import ImageError, UserError
-from wallclock.loader.items import Names
 from wallclock.stages import normalize
 
 DATA = making.jpeg(48, 40)
@@ -32,9 +29,6 @@ def load_one(item: Any, size: Any = 16, **options: Any) -> wallclock.Batch:
         (batch,) = batches
     assert not batch.failures, batch.failures
     return batch
-
-
-# --- items --------------------------------------------------------------------------------------
 
 
 def test_labels_and_items_travel_along(tmp_path: Path) -> None:
@@ -126,9 +120,6 @@ def test_all_splits_of_a_dataset_are_refused(rows: Any) -> None:
         open_images(splits)
 
 
-# --- output -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("text", ["float32", "float16", "torch,float32", "torch,bfloat16"])
 def test_normalized_images(text: str, processes: int) -> None:
@@ -146,9 +137,6 @@ def test_normalized_images(text: str, processes: int) -> None:
     else:
         assert image.dtype == parsed.dtype
         np.testing.assert_array_equal(image, expected.astype(parsed.dtype))
-
-
-# --- ownership ----------------------------------------------------------------------------------
 
 
 def test_a_view_keeps_a_batch_and_a_tensor_too() -> None:
@@ -208,9 +196,6 @@ def test_its_repr_says_what_comes() -> None:
     assert repr(open_images(iter(FILES), 16, 2)) == "<Images: a stream, batches of 2>"
 
 
-# --- training -----------------------------------------------------------------------------------
-
-
 def test_limits_of_the_augmentation() -> None:
     still = Augment(scale=(1.0, 1.0), ratio=(1.2, 1.2), flip=0.0, jitter=0.0)
     whole = load_one(DATA, (16, 16), augment=still).images
@@ -221,9 +206,6 @@ def test_limits_of_the_augmentation() -> None:
     for wrong in ({"scale": (0.0, 1.0)}, {"scale": (0.5, 2.0)}, {"ratio": (2, 1)}, {"flip": 2}):
         with pytest.raises(UserError, match="augment"):
             Augment(**wrong)
-
-
-# --- one image ----------------------------------------------------------------------------------
 
 
 def test_decode_is_the_loaders(tmp_path: Path) -> None:
@@ -238,23 +220,6 @@ def test_decode_is_the_loaders(tmp_path: Path) -> None:
         wallclock.decode(tmp_path / "none.jpg", 64)
     with pytest.raises(UserError, match="size='64'"):
         wallclock.decode(path, "64")  # type: ignore[arg-type]
-
-
-def test_decode_in_threads() -> None:
-    expected = [wallclock.decode(data, 24) for data in FILES]
-    wrong: list[int] = []
-
-    def check() -> None:
-        for number, data in enumerate(FILES * 5):
-            if not np.array_equal(wallclock.decode(data, 24), expected[number % 9]):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=check) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 def test_decode_of_urls() -> None:
@@ -290,10 +255,3 @@ def test_a_loader_for_an_image_folder(tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(FILES[0][:-60])
     with pytest.raises(OSError, match=r"bad\.jpg: decode: "):
         load(tmp_path / "bad.jpg")
-
-
-@given(st.lists(st.text("aé/\udcff\U0001f600", max_size=5)))
-def test_names_come_back_as_they_were(names: list[str]) -> None:
-    kept = Names(names)
-    assert [*kept] == kept[:] == names
-    assert kept[1:-1] == names[1:-1]

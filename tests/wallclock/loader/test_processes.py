@@ -1,16 +1,14 @@
 """The threads engine in several processes: the same batches, and no process is left behind."""
 
 import io
-import json
 import mmap
 import multiprocessing
 import os
+import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,17 +19,17 @@ import psutil
 import pytest
 
 from tests import making
-from tests.conftest import ROOT
-from tests.wallclock.loader.while_decoding import while_decoding
+from tests.running import start_python
 from wallclock.check import Image
-from wallclock.errors import UserError
+from wallclock.errors import ImageError, NotReachedError, UserError
 from wallclock.fetch.sources import Source
 from wallclock.loader.batch import Batch
 from wallclock.loader.images import open_images
 from wallclock.loader.opener import LoaderOptions, open_loader
-from wallclock.loader.order import LazyBatches
 from wallclock.loader.output import Output, Workers
+from wallclock.loader.prepare import DecodeImage
 from wallclock.loader.processes import ForkedLoader
+from wallclock.loader.ring import Chunk
 from wallclock.recipe import FAST
 
 SIZE = 24
@@ -56,13 +54,6 @@ with open_loader(sources, batches, LoaderOptions.of(24, recipe), 3) as loader:
 """
 
 
-@pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    """No process of a loader outlives its block."""
-    yield
-    assert not multiprocessing.active_children()
-
-
 def sources_in(folder: Path, n: int, damaged: int = -1) -> list[Source]:
     sources = []
     for i in range(n):
@@ -75,6 +66,18 @@ def sources_in(folder: Path, n: int, damaged: int = -1) -> list[Source]:
 
 def split(n: int, size: int) -> list[range]:
     return [range(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def while_decoding(monkeypatch: pytest.MonkeyPatch, call: Callable[[Image], object]) -> None:
+    """Have workers, also forked ones, call it with each image; none is loaded at once."""
+    monkeypatch.setattr("wallclock.loader.at_once.LARGE_PIXELS", 0)
+    decode = DecodeImage.__call__
+
+    def decode_and_call(stage: DecodeImage, image: Image, data: Any) -> Any:
+        call(image)
+        return decode(stage, image, data)
+
+    monkeypatch.setattr(DecodeImage, "__call__", decode_and_call)
 
 
 class Copy(NamedTuple):
@@ -102,31 +105,6 @@ def copy_of(batch: Batch) -> Copy:
     )
 
 
-@pytest.mark.parametrize(
-    ("n", "size", "processes", "workers"),
-    [(23, 4, 2, 0), (23, 5, 3, 7), (3, 2, 4, 1), (9, 9, 2, 2)],
-)
-def test_same_batches_as_threads(
-    tmp_path: Path, n: int, size: int, processes: int, workers: int
-) -> None:
-    sources = sources_in(tmp_path, n, damaged=1)
-    options: dict[str, Any] = {"recipe": replace(FAST, workers=workers), "hashes": True}
-    expected = load(sources, split(n, size), **options)
-    assert load(sources, split(n, size), processes=processes, **options) == expected
-    assert sum(len(batch.ids) for batch in expected) == n - 1
-
-
-def test_a_batch_stays_as_it_is_until_the_next(tmp_path: Path) -> None:
-    # Seven batches: three buffers would get the same ones of six again.
-    sources, batches = sources_in(tmp_path, 14), split(14, 2) * 5
-    expected = load(sources, batches)
-    with open_loader(sources, batches, OPTIONS, 2) as loader:
-        for copy in expected:
-            batch = next(loader)
-            time.sleep(0.02)  # the processes fill whatever buffers they have
-            assert batch.images.tobytes() == copy.pixels
-
-
 def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wallclock.loader.threads.LARGE_PIXELS", 0)
     inside, overlapped = 0, 1
@@ -152,33 +130,6 @@ def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not shared[overlapped]
 
 
-def test_what_a_process_has_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its share of the threads, one thread of torch, and a mask: the consumer decides."""
-    torch = pytest.importorskip("torch")
-
-    def note(image: Image) -> None:
-        time.sleep(0.02)  # the other threads of the process have started
-        names = [thread.name for thread in threading.enumerate()]
-        n_threads = sum(name.startswith("loader") for name in names)
-        masked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        is_masked = {signal.SIGINT, signal.SIGTERM} <= masked
-        fact = os.getpid(), n_threads, is_masked, torch.get_num_threads()
-        (tmp_path / f"{image.id}.fact").write_text(json.dumps(fact))
-
-    while_decoding(monkeypatch, note)
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        load(sources_in(tmp_path, 20), split(20, 5), 2, recipe=replace(FAST, workers=5))
-    finally:
-        torch.set_num_threads(before)
-    facts = [json.loads(path.read_text()) for path in tmp_path.glob("*.fact")]
-    assert len(facts) == 20
-    threads = {pid: max(fact[1] for fact in facts if fact[0] == pid) for pid, *_ in facts}
-    assert sorted(threads.values()) == [2, 3]
-    assert {(*fact[2:],) for fact in facts} == {(True, 1)}
-
-
 def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wallclock.loader.processes._END_S", 0.2)
     began = mmap.mmap(-1, 1)
@@ -193,18 +144,6 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
         while not began[0]:
             time.sleep(0.01)
     assert -signal.SIGKILL in [child.exitcode for child in children]
-
-
-def test_batches_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
-    asked = list[int]()
-
-    def batch(number: int) -> range:
-        asked.append(number)
-        return range(2 * number, 2 * number + 2)
-
-    sources, batches = sources_in(tmp_path, 12), LazyBatches(batch, range(6), 2)
-    assert len(load(sources, batches, processes=2)) == 6
-    assert not asked
 
 
 def test_what_a_process_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,15 +169,6 @@ def test_a_process_is_killed(tmp_path: Path) -> None:
             list(loader)
 
 
-def test_closed_in_the_middle(tmp_path: Path) -> None:
-    sources = sources_in(tmp_path, 4)
-    with open_loader(sources, [range(4)] * 100_000, OPTIONS, 3) as loader:
-        next(loader)
-        pids = [child.pid or 0 for child in multiprocessing.active_children()]
-    assert len(pids) == 3
-    assert not any(psutil.pid_exists(pid) for pid in pids)
-
-
 def test_a_signal_while_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is raised once all of them have started, which are then ended."""
     real = ForkedLoader._start
@@ -258,14 +188,7 @@ def test_a_signal_while_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_consumer_is_killed(tmp_path: Path, signal_number: int) -> None:
     """Ctrl-C reaches every process of a terminal; the consumer ends the others."""
     paths = [str(source.where) for source in sources_in(tmp_path, 4)]
-    with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, *paths],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "code")},
-        start_new_session=True,
-        text=True,
-    ) as consumer:
+    with start_python("-c", SCRIPT, *paths) as consumer:
         assert consumer.stdout is not None
         children = [psutil.Process(int(pid)) for pid in consumer.stdout.readline().split()]
         assert len(children) == 3
@@ -387,3 +310,15 @@ def test_held_batches_stay_as_they_are(tmp_path: Path, workers: Workers) -> None
             next(batches)
     for at, batch in kept:
         np.testing.assert_array_equal(batch.images, expected[at])
+
+
+def test_a_failure_says_whether_the_image_was_reached() -> None:
+    """Also when it comes from a process, pickled."""
+    chunk = Chunk(0, 0, 0, [0, 1])
+    unreached = NotReachedError("read", "HTTP 503", "all")
+    chunk.fail("a", ImageError("read", "HTTP 404"))
+    chunk.fail("b", pickle.loads(pickle.dumps(unreached)))
+    assert chunk.failures == [
+        {"id": "a", "stage": "read", "reason": "HTTP 404"},
+        {"id": "b", "stage": "read", "reason": "HTTP 503", "unreached": "all"},
+    ]

@@ -367,18 +367,6 @@ def test_items_of_any_sequence(kind: str) -> None:
     assert len(loaded.ids) + len(loaded.failures) == N
 
 
-def test_files_of_a_folder(tmp_path: Path) -> None:
-    contents = [CUT, b"", b"text", b"\xff\xd8\xff"]
-    paths = [tmp_path / f"{at:03}.jpg" for at in range(N)]
-    for at, path in enumerate(paths):
-        path.write_bytes(contents[at % 20] if at % 20 < 4 else GOOD)
-    good = [path for at, path in enumerate(paths) if at % 20 >= 4]
-    loaded = load(tmp_path, 64)
-    assert (loaded.ids, len(loaded.failures)) == ([path.name for path in good], N // 5)
-    loaded = load([*paths, tmp_path / "gone.jpg", tmp_path, io.StringIO("x")], 64)
-    assert (loaded.ids, len(loaded.failures)) == ([str(path) for path in good], N // 5 + 3)
-
-
 def as_if_text(array: Any) -> Any:
     """Bytes that an Arrow column calls text, UTF-8 or not."""
     return pa.Array.from_buffers(pa.string(), len(array), array.buffers())
@@ -403,25 +391,3 @@ def test_rows_of_a_table(is_struct: bool, tmp_path: Path) -> None:
     assert loaded.failures["r23"].startswith(f"{table}: label: ")
     assert loaded.failures["r22"] == f"{table}: item 22 has no image"
     assert loaded.failures["r1"] == f"{table}: empty file"
-
-
-def test_members_of_a_tar(tmp_path: Path) -> None:
-    junk = ["._a.jpg", ".DS_Store", "__MACOSX/a.jpg", "readme", "notes.pdf", "labels.json"]
-    none = (tarfile.SYMTYPE, "none")
-    beside = [("json", b"{"), ("cls", b"\xff"), ("txt", b"\xe9"), ("png", CUT), ("cls", none)]
-    members: list[tuple[str, Any]] = []
-    for at in range(N):
-        kind, stem = at % 20, f"{at}/v1.{at}"
-        if kind < 6:
-            members.append((f"{at}/{junk[kind]}", b"junk"))
-            continue
-        members.append((f"{stem}.jpg", {6: CUT, 7: none}.get(kind, GOOD)))
-        for end, content in beside[kind - 8 : kind - 7] if kind > 7 else []:
-            members.append((f"{stem}.{end}", content))
-    tar = write_tar(tmp_path / "t.tar", members)
-    loaded = load(tar, 64)
-    assert loaded.ids == [f"{at}/v1.{at}" for at in range(N) if at % 20 > 12]
-    assert len(loaded.failures) == 7 * N // 20
-    assert all(f"{tar}" in reason for reason in loaded.failures.values())
-    assert len({*loaded.skipped}) == len(loaded.skipped) == 6 * N // 20
-    assert sorted(load(tar, 64, shuffle=99).ids) == sorted(loaded.ids)

@@ -1,7 +1,6 @@
 """Geometry in the loader: every pixel where Pillow, asked for the same, has it."""
 
 import io
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,25 +8,20 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import wallclock
 from harness.measures import psnr_db
 from tests import making
-from wallclock.check import ImageInfo
 from wallclock.errors import UserError
-from wallclock.loader.loading import ChooseScale, Loading
-from wallclock.loader.resizing import PlaceImage
 from wallclock.preprocess import Preprocess
 from wallclock.recipe import FAST
 
 PHOTOS = Path(__file__).parents[4] / "shared" / "images" / "photos"
 #: What a decode at reduced scale, and torch's resize in place of Pillow's, may cost.
 LEAST_DB = 40.0
-#: Decoded pixels per pixel of the result, along a side.
-LEAST_MARGINS = {"bilinear": 2.5, "bicubic": 1.5, "lanczos": 2.0}
 GEOMETRIES = (
     "shortest:256,crop:224,bicubic,rotate",  # DINOv2
     "shortest:224,crop:224,bicubic,rotate",  # CLIP
@@ -82,15 +76,6 @@ def test_pixels_are_pillows(geometry: str, orientation: int) -> None:
         assert psnr_db(array, expected) >= LEAST_DB
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_orientation(orientation: int) -> None:
-    data = making.oriented(orientation, width=300, height=200, seed=3, quality=95)
-    for geometry in ("shortest:64,crop:48x64,bicubic,rotate", "squash:40x80,bicubic,rotate"):
-        (array,), _ = load([data], geometry)
-        expected = by_pillow(data, Preprocess.parse(geometry))
-        assert psnr_db(array, expected) >= LEAST_DB
-
-
 @settings(max_examples=40)
 @given(
     width=st.integers(1, 300),
@@ -112,9 +97,8 @@ def test_pngs_are_exact_in_pillow(
     preprocess = Preprocess(resize, size, crop, "bilinear", rotate=True)
     if max(preprocess.resized(height, width)) > 2000:
         return
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    data = making.encode(making.picture(width, height, seed=width), "PNG", exif=exif)
+    picture = making.picture(width, height, seed=width)
+    data = making.encode(picture, "PNG", exif=making.exif(orientation))
     recipe = replace(FAST, decoder="pil", resizer="pil", dct_scale="full")
     with patch("wallclock.loader.loading.FAST", recipe):
         (array,), _ = load([data], str(preprocess), workers=1)
@@ -154,47 +138,6 @@ def test_a_border_is_black_in_a_buffer_that_was_used() -> None:
     arrays, _ = load([wide, tall, wide] * 30, "longest:64,crop:64,bilinear", workers=1)
     for at, array in enumerate(arrays):
         assert (array[:, :20] if at % 3 == 1 else array[:20]).max() == 0
-
-
-@given(
-    width=st.integers(1, 6000),
-    height=st.integers(1, 6000),
-    orientation=st.integers(1, 8),
-    geometry=st.sampled_from([*GEOMETRIES, "squash:160x320,bilinear,rotate"]),
-    margin=st.sampled_from([1.0, 1.25, 3.0]),
-)
-@example(3000, 1000, 6, "squash:160x320,bilinear,rotate", 1.25)
-@example(1000, 3000, 1, "squash:160x320,bilinear", 1.25)
-@example(700, 640, 1, "squash:224x224,bicubic,rotate", 1.25)
-def test_the_scale_leaves_enough_pixels(
-    width: int, height: int, orientation: int, geometry: str, margin: float
-) -> None:
-    """The smallest at which both sides, as they are once upright, have the margin."""
-    preprocess = Preprocess.parse(geometry)
-    loading = Loading.of(replace(FAST, preprocess=geometry, dct_margin=margin), 224)
-    image = ImageInfo("x", 1, width, height, orientation=orientation)
-    is_sideways = preprocess.rotate and orientation > 4
-    upright = (width, height) if is_sideways else (height, width)
-    least = max(margin, LEAST_MARGINS[preprocess.interpolation])
-    needed = [least * side for side in preprocess.resized(*upright)]
-
-    def suffices(scale: int) -> bool:
-        sides = zip(upright, needed, strict=True)
-        return all(math.ceil(side / scale) >= wanted for side, wanted in sides)
-
-    expected = next(scale for scale in (8, 4, 2, 1) if scale == 1 or suffices(scale))
-    assert ChooseScale(loading)(image) == expected
-
-
-def test_what_is_not_to_be_turned_is_not() -> None:
-    """Whatever orientation is noted of an image."""
-    place, pixels = PlaceImage(Preprocess.parse("squash:40x80"), "pil"), making.picture(96, 64)
-    rows = np.zeros((2, 40, 80, 3), np.uint8)
-    for row, orientation in zip(rows, (1, 6), strict=True):
-        info = ImageInfo("x", 1, 96, 64, orientation=orientation)
-        place.resize_into(info, pixels, place.as_destination(row))
-    assert rows.any()
-    np.testing.assert_array_equal(*rows)
 
 
 @pytest.mark.skipif(not PHOTOS.is_dir(), reason=f"no folder {PHOTOS.name} of real photos")

@@ -3,9 +3,6 @@
 import gzip
 import io
 import json
-import os
-import subprocess
-import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -13,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,20 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import making
-from tests.conftest import ROOT
+from tests.running import run_python
 from wallclock.errors import UserError
 from wallclock.loader.images import open_images
 from wallclock.loader.shards import expand
-from wallclock.loader.stream import StreamedBatches, StreamOrder
+from wallclock.loader.stream import StreamedBatches
 
 FILES = [making.jpeg(48, 40, seed) for seed in range(7)]
-
-
-@pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    """No thread of a loader outlives its block."""
-    yield
-    assert not [t.name for t in threading.enumerate() if t.name.startswith(("loader", "remote"))]
 
 
 class Items:
@@ -51,30 +40,6 @@ class Items:
 
 def labels_of(batches: Any) -> list[list[int]]:
     return [batch.labels for batch in batches]
-
-
-def test_an_unshuffled_stream_is_the_list() -> None:
-    items = list(Items(23))
-    with open_images(items, 8, 5) as listed, open_images(iter(items), 8, 5) as streamed:
-        for of_list, of_stream in zip(listed, streamed, strict=True):
-            assert list(of_list.positions) == list(of_stream.positions)
-            assert of_list.ids == of_stream.ids
-            assert list(of_list.items) == list(of_stream.items)
-            np.testing.assert_array_equal(of_list.images, of_stream.images)
-
-
-def test_each_epoch_is_shuffled_anew() -> None:
-    with open_images(Items(40), 8, 40, shuffle=10, epochs=2) as batches:
-        first, second = labels_of(batches)
-    assert sorted(first) == sorted(second) == list(range(40))
-    assert first != second != list(range(40))
-    assert [pair[0] for pair in shuffled_pairs(10)] == first
-
-
-def shuffled_pairs(held: int) -> list[tuple[int, Any]]:
-    order = StreamOrder(40, held, 0, 0, 1, False)
-    (batch,) = order.batches(range(40), 0)
-    return batch
 
 
 @pytest.mark.parametrize("batch", [1, 4, 32])
@@ -167,9 +132,6 @@ def test_a_waiting_generator_does_not_hold_the_close() -> None:
     with open_images(items(), 8, 2) as batches:
         next(batches)
     release.set()
-    for thread in threading.enumerate():
-        if thread.name == "loader stream":
-            thread.join(10)
 
 
 def test_a_close_ends_a_thread_that_waits_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,9 +164,6 @@ def test_a_close_ends_a_thread_that_waits_for_a_batch(monkeypatch: pytest.Monkey
     assert sum(taken) == 6
     assert len(raised) == 1  # the one behind would open a generator again
     release.set()
-    for thread in threading.enumerate():
-        if thread.name == "loader stream":
-            thread.join(10)
 
 
 def peak_mib(source: str, n: int) -> float:
@@ -217,10 +176,7 @@ def peak_mib(source: str, n: int) -> float:
         # Not ru_maxrss, which a child begins with its parent's.
         "print(n, *re.findall(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read()))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'code'}:{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
-    )
+    done = run_python("-c", program)
     count, peak_kib = map(int, done.stdout.split())
     assert count == n
     return peak_kib / 1024
@@ -251,22 +207,13 @@ def test_a_tables_bytes_are_not_kept(n_groups: int, tmp_path: Path) -> None:
     assert peaks[1] - peaks[0] < 60
 
 
-# --- tars and tables ----------------------------------------------------------------------------
-
-
-def write_tar(path: Path, first: int, n: int, mode: Any = "w") -> None:
-    with tarfile.open(path, mode) as tar:
-        for number in range(first, first + n):
-            members = {
-                "cls": str(number).encode(),
-                "jpg": FILES[number % len(FILES)],
-                "json": json.dumps({"n": number}).encode(),
-                "txt": "häuser".encode(),
-            }
-            for extension, data in members.items():
-                member = tarfile.TarInfo(f"train/{number:04}.{extension}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+def write_tar(path: Path, first: int, n: int, mode: str = "w") -> None:
+    members = list[tuple[str, bytes]]()
+    for number in range(first, first + n):
+        name, image = f"train/{number:04}", FILES[number % len(FILES)]
+        members += [(f"{name}.cls", b"%d" % number), (f"{name}.jpg", image)]
+        members += [(f"{name}.json", b'{"n": %d}' % number), (f"{name}.txt", "häuser".encode())]
+    path.write_bytes(making.tar(members, mode))
 
 
 def test_names_of_shards() -> None:
@@ -321,9 +268,6 @@ def test_compressed_and_damaged_tars(tmp_path: Path) -> None:
         list(open_images(tmp_path / "gone.tar", 8))
 
 
-# --- resumed ------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Of each kind 5 shards of 1 to 9 items; between those of a tar lies what is skipped."""
@@ -335,13 +279,11 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         pq.write_table(table, folder / f"{shard}.parquet", row_group_size=2)
         with pa.ipc.new_file(folder / f"{shard}.arrow", table.schema) as file:
             file.write_table(table, 2)
-        with tarfile.open(folder / f"{shard}.tar", "w") as tar:
-            for label, image in zip(labels, images, strict=True):
-                for name, data in ((f"{label}.jpg", image), (f"{label}.cls", b"%d" % label)):
-                    member = tarfile.TarInfo(name)
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
-                tar.addfile(tarfile.TarInfo(f"notes-{label}.pdf"))
+        members = list[tuple[str, bytes]]()
+        for label, image in zip(labels, images, strict=True):
+            members += [(f"{label}.jpg", image), (f"{label}.cls", b"%d" % label)]
+            members.append((f"notes-{label}.pdf", b""))
+        (folder / f"{shard}.tar").write_bytes(making.tar(members))
         for kind in ("parquet", "arrow", "tar"):
             names.setdefault(kind, []).append(f"{folder}/{shard}.{kind}")
     return names

@@ -1,12 +1,10 @@
 """Engine `threads`: whatever is slow or fails, nothing is lost, shifted or stuck."""
 
 import random
-import subprocess
-import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.corpora.manifest import Manifest
-from harness.engines import pipeline
 from harness.engines.loaders import open_threads
-from harness.engines.writer import QUEUE_DEPTH, Writer, open_writer
+from harness.engines.writer import QUEUE_DEPTH, open_writer
 from harness.spec import Recipe
-from tests import making
-from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
-from tests.wallclock.loader.while_decoding import while_decoding
+from tests.harness.engines.conftest import MODEL, loaded_one_by_one
+from tests.running import run_python
+from tests.wallclock.loader.test_processes import sources_in, split, while_decoding
 from wallclock.check import Image
 from wallclock.errors import ImageError
-from wallclock.fetch.sources import Source
 from wallclock.loader.batch import Batch
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.loading import Loading
@@ -40,30 +36,6 @@ FAILED = st.sets(st.integers(0, 29))
 RECIPE = Recipe(
     "test", "simplejpeg", "opencv", "area", workers=3, normalize_on="device", batch_size=8
 )
-
-
-@pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    """No thread of a loader or a sink outlives its block."""
-    yield
-    names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name.startswith(("loader", "sink"))]
-
-
-def split(n: int, size: int) -> list[list[int]]:
-    return [list(range(start, min(start + size, n))) for start in range(0, n, size)]
-
-
-def test_free_stages_read_but_do_not_decode(tmp_path: Path) -> None:
-    manifest = manifest_in(tmp_path, 4)
-    for item in manifest.items[1:]:
-        (tmp_path / item.path).write_bytes(bytes(item.bytes))
-    (tmp_path / manifest.items[0].path).unlink()
-    build = pipeline.free_stages
-    with open_threads(manifest, RECIPE, MODEL, [[0, 1, 2, 3]], build) as loader:
-        (batch,) = loader
-    assert batch.positions == [1, 2, 3]
-    assert [failure["stage"] for failure in batch.failures] == ["read"]
 
 
 def disturbed(seed: int, failures: set[str], crash: str = "") -> BuildInPlace:
@@ -120,30 +92,6 @@ def test_a_crash_keeps_its_traceback(tiny: Manifest) -> None:
     assert names[-2:] == ["_load", "decode"]
 
 
-def test_corrupt_images_shift_nothing(tmp_path: Path) -> None:
-    ten = manifest_in(tmp_path, 10)
-    many = [replace(ten.items[index % 10], id=f"{index}") for index in range(1000)]
-    (tmp_path / "bad.jpg").write_bytes(making.jpeg(16, 12)[:-60])
-    size = (tmp_path / "bad.jpg").stat().st_size
-    many[50::100] = [replace(item, path="bad.jpg", bytes=size) for item in many[50::100]]
-    images = list(loaded_one_by_one(ten, RECIPE).values())
-    failures = []
-    manifest = replace(ten, items=tuple(many))
-    with open_threads(manifest, RECIPE, MODEL, split(1000, 64)) as loader:
-        for batch in loader:
-            check(batch, {name: images[int(name) % 10] for name in batch.ids})
-            assert [manifest.items[at].id for at in batch.positions] == batch.ids
-            failures += [(failure["id"], failure["stage"]) for failure in batch.failures]
-    assert failures == [(str(index), "decode") for index in range(50, 1000, 100)]
-
-
-def photos_in(folder: Path, n: int) -> list[Source]:
-    paths = [folder / f"{seed}.jpg" for seed in range(n)]
-    for seed, path in enumerate(paths):
-        path.write_bytes(making.jpeg(seed=seed))
-    return [Source(path.stem, str(path)) for path in paths]
-
-
 def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several threads, also where there is one process."""
     monkeypatch.setattr("wallclock.loader.threads.LARGE_PIXELS", 0)
@@ -159,25 +107,9 @@ def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     while_decoding(monkeypatch, overlap)
     options = LoaderOptions.of(SIZE, replace(FAST, workers=4))
-    with open_loader(photos_in(tmp_path, 8), split(8, 2), options) as loader:
+    with open_loader(sources_in(tmp_path, 8), split(8, 2), options) as loader:
         assert len(list(loader)) == 4
     assert not overlapped
-
-
-def test_a_consumer_that_leaves_waits_for_the_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each completes its current image; a thread that lived on would fail `watchdog`."""
-    began = threading.Event()
-
-    def begin(image: Image) -> None:
-        began.set()
-        time.sleep(0.3)
-
-    while_decoding(monkeypatch, begin)
-    options = LoaderOptions.of(SIZE, replace(FAST, workers=2))
-    with open_loader(photos_in(tmp_path, 2), [[0], [1]], options):
-        assert began.wait(30)
 
 
 def test_small_pictures_do_not_wait_for_a_large_one(
@@ -186,7 +118,7 @@ def test_small_pictures_do_not_wait_for_a_large_one(
     both = threading.Barrier(2, timeout=10)
     while_decoding(monkeypatch, lambda image: both.wait())
     options = LoaderOptions.of(SIZE, replace(FAST, workers=2))
-    with open_loader(photos_in(tmp_path, 2), [[0], [1]], options) as loader:
+    with open_loader(sources_in(tmp_path, 2), [[0], [1]], options) as loader:
         assert len(list(loader)) == 2
 
 
@@ -207,39 +139,6 @@ def test_memory_is_bounded_by_the_ring(tiny: Manifest) -> None:
         time.sleep(0.2)
         assert loader.prefetched == buffers_for(3, 8)
         assert len(decoded) <= buffers_for(3, 8) * 8
-
-
-def test_a_failing_sink_raises_in_put(tiny: Manifest) -> None:
-    def write(ids: Sequence[str], vectors: Any) -> None:
-        if "image 9" in ids:
-            raise OSError(28, "No space left on device")
-
-    with (
-        pytest.raises(OSError, match="No space left") as caught,
-        open_threads(tiny, RECIPE, MODEL, split(10**5, 8)) as loader,
-        open_writer(write, lambda: None, in_thread=True) as sink,
-    ):
-        feed(loader, sink)
-    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "write"
-
-
-def feed(loader: Iterable[Batch], sink: Writer) -> None:
-    for batch in loader:
-        sink.put(batch.ids, batch.images.reshape(len(batch.ids), -1).astype(np.float32), 0)
-    sink.finish()
-
-
-def test_a_failing_last_write_or_close_raises() -> None:
-    def fail(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    batch = Batch(["a"], [0], np.zeros((1, 4), np.uint8))
-    for write, finish in ((fail, lambda: None), (lambda ids, vectors: None, fail)):
-        with (
-            pytest.raises(OSError, match="No space left"),
-            open_writer(write, finish, in_thread=True) as sink,
-        ):
-            feed([batch], sink)
 
 
 def test_a_slow_sink_blocks_put() -> None:
@@ -267,17 +166,36 @@ def test_a_slow_sink_blocks_put() -> None:
         assert sink.wait_ns > 0
 
 
-def interrupt_script(folder: Path, seed: int, seconds: float) -> None:
-    """Run a pass in a process that gets a SIGINT after so many seconds; it must end."""
-    script = Path(__file__).with_name("threads_script.py")
-    arguments = [sys.executable, str(script), str(folder), str(seed), f"{seconds}"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    outcome = (done.returncode, done.stdout.split("\n")[1])
-    assert outcome == (0, "interrupted"), (seed, seconds, done.stdout, done.stderr)
+#: Loads a folder again and again; after so many seconds it gets a SIGINT.
+INTERRUPTED = """
+import os, random, signal, sys, threading
+from wallclock import open_images
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a script ignores it
+folder, seed, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+rng = random.Random(seed)
+list(open_images(folder, 8))  # libraries, of which cv2 swallows an interrupt of its import
+try:
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    batch, workers = rng.choice([1, 3, 8, 20]), rng.choice([1, 2, 5])
+    with open_images(folder, 8, batch, workers=workers, epochs=10**6) as batches:
+        for _ in batches:
+            pass
+except KeyboardInterrupt:
+    alive = [thread.name for thread in threading.enumerate() if thread.name.startswith("loader")]
+    print("still alive:" if alive else "interrupted", *alive)
+"""
+
+
+def interrupt(folder: Path, seed: int, seconds: float) -> None:
+    """It must end, and leave no thread."""
+    done = run_python("-c", INTERRUPTED, folder, seed, seconds)
+    outcome = done.returncode, done.stdout
+    assert outcome == (0, "interrupted\n"), (seed, seconds, done.stdout, done.stderr)
 
 
 def test_an_interrupt_ends_the_pass(tiny: Manifest) -> None:
-    interrupt_script(tiny.root, 0, 0.2)
+    interrupt(tiny.root, 0, 0.2)
 
 
 @pytest.mark.slow
@@ -285,14 +203,14 @@ def test_an_interrupt_ends_the_pass(tiny: Manifest) -> None:
 def test_interrupts_at_random_moments(tiny: Manifest) -> None:
     rng = random.Random(0)
     for seed in range(60):
-        interrupt_script(tiny.root, seed, rng.choice([rng.uniform(0, 0.02), rng.uniform(0, 0.4)]))
+        interrupt(tiny.root, seed, rng.choice([rng.uniform(0, 0.02), rng.uniform(0, 0.4)]))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_random_faults_end_every_pass(tiny: Manifest) -> None:
-    """A crash, a consumer that leaves, a sink that fails: each ends within the watchdog's time."""
-    for seed in range(400):
+@pytest.mark.parametrize("n_passes", [20, pytest.param(400, marks=pytest.mark.slow)])
+def test_random_faults_end_every_pass(n_passes: int, tiny: Manifest) -> None:
+    """A crash, a consumer that leaves, a sink that fails: each pass ends."""
+    for seed in range(n_passes):
         rng = random.Random(seed)
         n, size = rng.randint(1, 120), rng.randint(1, 20)
         recipe = replace(RECIPE, workers=rng.randint(1, 6))
@@ -309,7 +227,7 @@ def test_random_faults_end_every_pass(tiny: Manifest) -> None:
 def run_pass(
     tiny: Manifest,
     recipe: Recipe,
-    positions: list[list[int]],
+    positions: Sequence[Sequence[int]],
     build: BuildInPlace,
     trouble: str,
     rng: random.Random,
@@ -352,9 +270,3 @@ def test_an_interrupted_start_leaves_no_thread_behind(monkeypatch: pytest.Monkey
     monkeypatch.undo()
     hand.join()
     assert done == [True]
-
-
-def test_what_was_never_started_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    hand = JoinableThread(lambda: None, "test")
-    monkeypatch.setattr(hand._running, "wait", lambda timeout: pytest.fail("nothing will run"))
-    hand.join()

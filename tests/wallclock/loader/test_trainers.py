@@ -59,9 +59,6 @@ def everything() -> list[list[int]]:
         return [list(batch.positions) for batch in batches]
 
 
-# --- transformers ---------------------------------------------------------------------------------
-
-
 def by_transformers(out: Path, accumulate: int, **train: Any) -> tuple[list[list[int]], Any]:
     """The images of each step, and the weights; saves and evaluates, on the same images."""
     transformers = installed("transformers")
@@ -96,9 +93,6 @@ def test_transformers(
     after, resumed = by_transformers(tmp_path / "after", accumulate, resume_from_checkpoint=saved)
     assert after == everything[batches:]
     assert resumed.equal(weights)
-
-
-# --- Lightning ------------------------------------------------------------------------------------
 
 
 def by_lightning(out: Path, limit: int | None, **fit: Any) -> tuple[list[list[int]], Any]:
@@ -154,9 +148,6 @@ def test_lightning(limit: int | None, tmp_path: Path, everything: list[list[int]
         assert resumed.equal(weights)
 
 
-# --- Accelerate -----------------------------------------------------------------------------------
-
-
 def test_accelerate(tmp_path: Path, everything: list[list[int]]) -> None:
     """It applies gradients at the end of an epoch, skips batches, and saves the loader's state."""
     accelerate = installed("accelerate")
@@ -189,9 +180,6 @@ def test_accelerate(tmp_path: Path, everything: list[list[int]]) -> None:
         assert len([*loader]) == STEPS - 2
         assert seen == everything[2:STEPS]
     assert not accelerator.gradient_state.in_dataloader
-
-
-# --- DistributedDataParallel ----------------------------------------------------------------------
 
 
 def train_of_rank(rank: int, world: int, port: int, folder: str) -> None:

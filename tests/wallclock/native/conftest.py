@@ -3,7 +3,10 @@
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Container, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,3 +51,25 @@ def guarded() -> Guarded:
         return memory[pages - size : pages].reshape(shape)
 
     return make
+
+
+def check_by_fuzzer(
+    target: str, left_out: Container[str], files: Mapping[str, bytes], folder: Path
+) -> None:
+    """No sanitizer has a complaint of what libFuzzer makes of these files."""
+    if shutil.which("clang") is None:
+        pytest.skip("libFuzzer is a part of clang")
+    code = Path(native.__file__).parent
+    sources = [path for path in code.glob("*.c") if path.name not in left_out]
+    sources.append(Path(__file__).with_name(target))
+    options = ["-std=gnu11", "-O1", "-g", "-fwrapv", "-ffp-contract=off", f"-I{code}"]
+    options += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
+    fuzzer, seeds, found = folder / "fuzzer", folder / "seeds", folder / "found"
+    subprocess.run(["clang", *options, *sources, "-lm", "-o", fuzzer], check=True)
+    seeds.mkdir()
+    found.mkdir()
+    for name, data in files.items():
+        (seeds / name).write_bytes(data)
+    limits = ["-runs=300000", "-max_len=8192", "-timeout=20", f"-artifact_prefix={folder}/"]
+    done = subprocess.run([fuzzer, *limits, found, seeds], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -1,5 +1,5 @@
 /* libFuzzer's way into the decoder: any bytes as a JPEG, at any scale, all of it or a part. Built
- * and run by test_damage.py. */
+ * and run by test_jpeg.py. */
 #include <stdlib.h>
 
 #include "native.h"

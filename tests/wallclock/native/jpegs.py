@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tests import making
 from wallclock.native import _native
 
 _MOST_EOB_RUN = 32767
@@ -53,12 +54,12 @@ class Jpeg:
         for i, component in enumerate(self.components):
             wide = int(component.quant.max() > 255)
             values = component.quant.astype(">u2" if wide else "u1").tobytes()
-            parts.append(_segment(0xDB, bytes([wide << 4 | i]) + values))
+            parts.append(making.segment(0xDB, bytes([wide << 4 | i]) + values))
             frame += bytes([i + 1, component.across << 4 | component.down, i])
-        parts.append(_segment(sof, frame))
-        parts.append(_segment(0xDD, struct.pack(">H", self.restart_interval)))
+        parts.append(making.segment(sof, frame))
+        parts.append(making.segment(0xDD, struct.pack(">H", self.restart_interval)))
         for kind in (0, 1):
-            parts.append(_segment(0xC4, bytes([kind << 4]) + self._lengths(kind)))
+            parts.append(making.segment(0xC4, bytes([kind << 4]) + self._lengths(kind)))
         parts.append(self.before_scans)
         for scan in self.scans:
             parts.append(self._scan_header(scan) + _Entropy(self, scan).encoded())
@@ -79,11 +80,7 @@ class Jpeg:
     def _scan_header(self, scan: Scan) -> bytes:
         ids = b"".join(bytes([i + 1, 0]) for i in scan.components)
         numbers = bytes([scan.first, scan.last, scan.high << 4 | scan.low])
-        return _segment(0xDA, bytes([len(scan.components)]) + ids + numbers)
-
-
-def _segment(marker: int, body: bytes) -> bytes:
-    return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
+        return making.segment(0xDA, bytes([len(scan.components)]) + ids + numbers)
 
 
 def _extra(value: int) -> tuple[int, str]:

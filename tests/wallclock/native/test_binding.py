@@ -152,14 +152,6 @@ def test_plans_of_no_image(module: Any, arguments: dict[str, Any]) -> None:
             module.Plan(size, resized)
 
 
-def test_luma_alone(module: Any) -> None:
-    for mode in ("RGB", "L"):
-        data = making.jpeg(50, 40, seed=7, mode=mode)
-        row = np.empty((40, 50, 1), np.uint8)
-        assert module.open([data], MOST).fill([plan_of(module, data)], [row])[0][0] == 0
-        assert np.array_equal(row, simplejpeg.decode_jpeg(data, "GRAY"))
-
-
 @pytest.mark.parametrize("progressive", [False, True])
 def test_reads_end_at_the_file(module: Any, guarded: Guarded, progressive: bool) -> None:
     for seed, (width, height) in enumerate([(1, 1), (17, 9), (64, 64), (200, 131)]):

@@ -87,32 +87,17 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(pixels, (full_height, full_width), n, resized, window, draw(st.booleans()))
 
 
-def resized(module: Any, case: Case, channels: int, **arguments: Any) -> npt.NDArray[np.uint8]:
-    row = np.full((*case.window[2:], channels), 77, np.uint8)
-    assert module.resize(case.pixels, case.plan(module, **arguments), row) == 0
-    return row
+@pytest.mark.parametrize("n", [300, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_pixels_are_those_of_torch(module: Any, n: int) -> None:
+    @settings(max_examples=n)
+    @given(case=cases(), mirror=st.booleans())
+    def check(case: Case, mirror: bool) -> None:
+        expected = case.by_torch()
+        row = np.full((*case.window[2:], expected.shape[2]), 77, np.uint8)
+        assert module.resize(case.pixels, case.plan(module, mirror=mirror), row) == 0
+        assert np.array_equal(row, expected[:, ::-1] if mirror else expected)
 
-
-@settings(max_examples=150)
-@given(case=cases())
-def test_pixels_are_those_of_torch(module: Any, case: Case) -> None:
-    expected = case.by_torch()
-    assert np.array_equal(resized(module, case, expected.shape[2]), expected)
-
-
-@pytest.mark.slow
-@settings(max_examples=5_000)
-@given(case=cases())
-def test_many_pixels_are_those_of_torch(module: Any, case: Case) -> None:
-    expected = case.by_torch()
-    assert np.array_equal(resized(module, case, expected.shape[2]), expected)
-
-
-@settings(max_examples=150)
-@given(case=cases())
-def test_a_mirrored_result(module: Any, case: Case) -> None:
-    expected = case.by_torch()[:, ::-1]
-    assert np.array_equal(resized(module, case, expected.shape[2], mirror=True), expected)
+    check()
 
 
 @st.composite
@@ -150,25 +135,6 @@ def test_only_what_a_row_depends_on_is_decoded(
     assert np.array_equal(row, case.by_torch())
 
 
-@given(
-    size=st.tuples(st.integers(1, 300), st.integers(1, 300)),
-    corners=st.tuples(*[st.floats(0, 1)] * 4),
-    to=st.tuples(st.integers(1, 100), st.integers(1, 100)),
-)
-def test_a_crop(
-    module: Any, size: tuple[int, int], corners: tuple[float, ...], to: tuple[int, int]
-) -> None:
-    """Nothing outside is seen: it is the resize of that part alone."""
-    pixels = noise((*size, 3), 0)
-    top, bottom = sorted(int(at * (size[0] - 1)) for at in corners[:2])
-    left, right = sorted(int(at * (size[1] - 1)) for at in corners[2:])
-    crop = (top, left, bottom - top + 1, right - left + 1)
-    part = np.ascontiguousarray(pixels[top : bottom + 1, left : right + 1])
-    row = np.empty((*to, 3), np.uint8)
-    assert module.resize(pixels, module.Plan(size, to, crop=crop), row) == 0
-    assert np.array_equal(row, resize.make("torch", "bilinear", to).resize(part))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint16"])
 @pytest.mark.parametrize("width", [1, 7, 8, 224, 225])
 def test_normalized_rows(module: Any, dtype: str, width: int) -> None:
@@ -201,16 +167,6 @@ def test_float32_levels_are_exact(module: Any, deviation: tuple[float, float, fl
     plan = module.Plan((16, 16), (16, 16))
     assert module.resize(pixels, plan, made, normalization(module, "float32", deviation)) == 0
     assert made.tobytes() == expected.tobytes()
-
-
-def test_levels_that_are_no_formula(module: Any) -> None:
-    levels = np.random.default_rng(0).random((3, 256), np.float32)
-    pixels = noise((9, 40, 3), 2)
-    made = np.empty((3, 9, 40), np.float32)
-    values = module.Normalization(levels, MEAN, DEVIATION)
-    assert module.resize(pixels, module.Plan((9, 40), (9, 40)), made, values) == 0
-    for channel in range(3):
-        assert np.array_equal(made[channel], levels[channel][pixels[..., channel]])
 
 
 @pytest.mark.parametrize("size", [(1, 1), (5, 3), (37, 53), (300, 410), (90, 4000)])

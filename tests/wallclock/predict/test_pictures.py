@@ -1,8 +1,9 @@
-"""The costs of decoding and resizing against the reference run that they were fitted to."""
+"""Decodes and resizes as they were measured; and vectors that were swapped."""
 
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import fit
@@ -10,6 +11,7 @@ from harness.table import read_table
 from tests.conftest import ROOT
 from wallclock.predict import pictures
 from wallclock.predict.pictures import Library, jpeg_ns, resize_ns
+from wallclock.summary import cosine, misplaced, unit_length
 
 REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
 FORMATS = REFERENCE / "formats.csv"
@@ -94,6 +96,14 @@ def test_resizes() -> None:
             assert predicted == pytest.approx(measured[f"{choice} bilinear", images], rel=0.1)
 
 
-def test_unknown_bytes_are_the_usual_ones() -> None:
-    usual = pictures.USUAL_BYTES_PER_PIXEL
-    assert jpeg_ns("JPEG", None, 2, "pillow") == jpeg_ns("JPEG", usual, 2, "pillow")
+def test_swapped_rows_are_misplaced_and_noise_is_not() -> None:
+    rng = np.random.default_rng(0)
+    a = unit_length(rng.standard_normal((20, 16), np.float32))
+    rows = np.arange(20)
+    noisy = unit_length(a + np.float32(0.01) * rng.standard_normal(a.shape, np.float32))
+    assert not list(misplaced(a, noisy, rows, float(np.median(cosine(a, noisy)))))
+    b = a.copy()
+    b[[3, 8]] = b[[8, 3]]
+    assert list(misplaced(a, b, rows, 1.0)) == [(3, 8), (8, 3)]
+    assert list(misplaced(a, b, rows[5:], 1.0)) == [(8, 3)]
+    assert not list(misplaced(a, b, rows, -1.0)), "all vectors differ more than these two"

@@ -45,10 +45,9 @@ class Bed:
         visibility_s: int = 2,
         max_receives: int = 1000,
         sqs: str = "",
-        image: Callable[[int], bytes] = lambda n: bytes([n, 0]),
     ) -> None:
         for n in (*range(20), POISON):
-            (folder / str(n)).write_bytes(image(n))
+            (folder / str(n)).write_bytes(bytes([n, 0]))
         self._stack = stack
         self.journal = folder / "journal"
         self.log = folder / "log"

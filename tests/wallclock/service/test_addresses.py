@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.testbed.faults import Faults
 from harness.testbed.images import ImageServer
 from harness.testbed.serving import listening
-from tests.wallclock.fetch.resolving import resolving
+from tests.wallclock.fetch.servers import resolving
 from wallclock.fetch.addresses import is_public
 from wallclock.service import client as client_module
 from wallclock.service.client import Downloader

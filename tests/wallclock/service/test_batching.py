@@ -1,10 +1,11 @@
-"""How large a batch is and when it starts: simulated devices, no clock."""
+"""How large a batch is, when it starts, and how many messages are held: simulated devices."""
 
 from collections.abc import Callable
 
 import pytest
 
 from wallclock.service.batching import BatchPolicy
+from wallclock.service.leases import Bound
 
 
 def settle(most: int, step_s: Callable[[int], float], steps: int = 350) -> BatchPolicy:
@@ -37,51 +38,10 @@ def sizes_of_steps(policy: BatchPolicy, step_s: Callable[[int], float], steps: i
     return sizes
 
 
-@pytest.mark.parametrize(
-    ("most", "sizes"),
-    [
-        (1, [1]),
-        (2, [1, 2]),
-        (3, [1, 2, 3]),
-        (8, [1, 2, 4, 8]),
-        (9, [1, 2, 4, 8, 9]),
-        (48, [1, 2, 4, 8, 16, 32, 48]),
-        (64, [1, 2, 4, 8, 16, 32, 64]),
-    ],
-)
-def test_sizes_double_up_to_the_most_after_three_steps_each(most: int, sizes: list[int]) -> None:
-    taken = sizes_of_steps(BatchPolicy(most, 0.02), lambda n: 0.02, 3 * len(sizes) + 3)
-    assert taken == [size for size in sizes for _ in range(3)] + [most] * 3
-
-
-@pytest.mark.parametrize(
-    ("gain", "size"), [(0.9, 1), (1.0, 1), (1.019, 1), (1.021, 2), (1.5, 2), (2.0, 2)]
-)
-def test_a_larger_batch_has_to_be_two_per_cent_faster(gain: float, size: int) -> None:
-    policy = BatchPolicy(2, 0.02)
-    sizes_of_steps(policy, lambda n: n / (gain if n == 2 else 1), 6)
-    assert policy.size == size
-
-
 def test_a_size_that_did_not_pay_is_tried_again_after_a_hundred_steps() -> None:
     taken = sizes_of_steps(BatchPolicy(64, 0.02), lambda n: 0.01 * n, 210)
     expected = [1] * 3 + [2] * 3 + [1] * 96 + [2] * 3 + [1] * 96 + [2] * 3 + [1] * 6
     assert taken == expected
-
-
-def test_the_shortest_of_three_steps_is_the_step_time() -> None:
-    """A step of a size that is not aimed at says nothing of it."""
-    policy = BatchPolicy(2, 0.02)
-    for n, seconds in ((1, 9.0), (1, 1.0), (2, 0.01), (2, 0.01), (2, 0.01), (1, 9.0)):
-        assert policy.size == 1
-        policy.observe(n, seconds)
-    for seconds in (9.0, 9.0, 1.5):
-        assert policy.size == 2
-        policy.observe(2, seconds)
-    assert policy.size == 2  # 2 rows in 1.5 s are faster than 1 row in 1 s
-    for _ in range(3):
-        policy.observe(2, 2.0)
-    assert policy.size == 1
 
 
 @pytest.mark.parametrize(
@@ -104,3 +64,50 @@ def test_what_starts_now(waiting: int, waited_s: float, more: bool, taken: int) 
     sizes_of_steps(policy, lambda n: 0.02, 9)
     assert policy.size == 4
     assert policy.take(waiting, waited_s, more) == taken
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def finish(bound: Bound, clock: Clock, n: int, seconds: float) -> None:
+    """So many messages leave, evenly over these seconds."""
+    for _ in range(n):
+        clock.now += seconds / n
+        bound.finished()
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "rate", "expected"),
+    [
+        (50, 2000, 0, 50),  # no rate yet
+        (50, 2000, 1, 50),  # 30 are fewer than one batch and all connections need
+        (50, 2000, 2, 60),
+        (50, 2000, 40, 1200),
+        (50, 2000, 67, 2000),
+        (500, 200, 0, 200),  # never more than the settings allow
+        (500, 200, 1, 200),
+    ],
+)
+def test_bound_is_visibility_times_rate_between_its_limits(
+    least: int, most: int, rate: int, expected: int
+) -> None:
+    bound = Bound(30, least, most, Clock())
+    bound.rate = rate
+    assert bound() == expected
+
+
+def test_rate_is_a_mean_of_windows_of_a_second_each_half_as_heavy_as_the_next() -> None:
+    clock = Clock()
+    bound = Bound(30, 20, 2000, clock)
+    finish(bound, clock, 7, 0.875)
+    assert bound.rate == 0  # the window is not over
+    finish(bound, clock, 1, 0.125)
+    assert bound.rate == pytest.approx(8)
+    finish(bound, clock, 16, 1)
+    assert bound.rate == pytest.approx((8 + 16) / 2)
+    finish(bound, clock, 1, 2)  # nothing left for two seconds
+    assert bound.rate == pytest.approx((12 + 0.5) / 2)

@@ -1,4 +1,4 @@
-"""Downloads from servers that are slow, broken, or lie: what is retried, and what is refused."""
+"""Downloads and callbacks: what is retried, what is refused, and how a receiver checks them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -8,12 +8,23 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
+from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
 from harness.testbed.images import ImageServer
 from harness.testbed.serving import Handler, listening, send_parts
-from tests.wallclock.fetch.authority import Authority
+from wallclock.fetch import request as request_module
 from wallclock.fetch import transfers
+from wallclock.service.callbacks import (
+    SECRET,
+    SIGNATURE,
+    CallbackSender,
+    sign,
+    signed_url,
+    verify_signature,
+)
 from wallclock.service.client import Downloader
 from wallclock.service.interface import ItemError
 from wallclock.service.settings import ServiceSettings
@@ -165,21 +176,6 @@ def test_proxies_are_not_used(server: ImageServer, monkeypatch: pytest.MonkeyPat
     assert download(server.handle).data == IMAGE
 
 
-def test_certificates_are_checked(tmp_path: Path) -> None:
-    """Who sends a message names a host that proves who it is."""
-
-    async def get() -> None:
-        context = Authority(tmp_path).context("localhost", 10)
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
-        async with server, Downloader(ServiceSettings(allow_private=True)) as downloader:
-            with pytest.raises(ItemError, match=r"^download: certificate: ") as caught:
-                await downloader.get(f"https://127.0.0.1:{port}/")
-        assert caught.value.permanent
-
-    asyncio.run(get())
-
-
 def answering(headers: Mapping[str, str] | None = None) -> Handler:
     """A handler whose answers are chunked, have these headers, and end after 1 MB."""
 
@@ -200,3 +196,212 @@ def test_compressed_bodies_are_refused(encoding: str) -> None:
     assert got.error is not None
     assert got.error.permanent
     assert got.error.reason == "the body is compressed, though identity was asked for"
+
+
+BODY = b'{"id":"1","result":[0.5]}'
+ORIGIN = "https://results.example"
+URL = f"{ORIGIN}/done"
+
+
+def send(
+    handler: Handler, query: str = "", after_pause: Callable[[], object] = int
+) -> ItemError | None:
+    """Send a callback; its failure."""
+
+    async def pause(seconds: float) -> None:
+        after_pause()
+
+    async def post() -> ItemError | None:
+        settings = ServiceSettings(allow_private=True)
+        sender = CallbackSender(settings, pause=pause, clock=lambda: 1000.9)
+        async with listening(handler) as url, sender:
+            try:
+                await sender.send(f"{url}/done{query}", "key-1", BODY)
+            except ItemError as error:
+                return error
+        return None
+
+    return asyncio.run(post())
+
+
+def test_a_lost_answer_leads_to_a_second_callback_with_the_same_key() -> None:
+    receiver = CallbackReceiver(faults=Faults(cut_rate=1))
+
+    def mend() -> None:
+        receiver.faults = Faults()
+
+    assert send(receiver.handle, after_pause=mend) is None
+    assert receiver.accepted["key-1"].body == BODY
+    assert (receiver.counts["accepted"], receiver.counts["duplicates"]) == (1, 1)
+    assert receiver.counts["conflicts"] == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "reason", "permanent", "requests"),
+    [
+        ("?error_rate=1&status=503", "HTTP 503", False, 4),
+        ("?error_rate=1&status=400", "HTTP 400", True, 1),
+    ],
+)
+def test_failures(query: str, reason: str, permanent: bool, requests: int) -> None:
+    receiver = CallbackReceiver()
+    error = send(receiver.handle, query)
+    assert error is not None
+    assert (error.stage, error.reason, error.permanent) == ("callback", reason, permanent)
+    assert receiver.counts["requests"] == requests
+
+
+def test_redirects_are_not_followed() -> None:
+    paths = list[str]()
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        paths.append(request.path)
+        return web.Response(status=307, headers={"Location": "/other"})
+
+    error = send(handle)
+    assert error is not None
+    assert error.reason == "HTTP 307: redirects are not followed"
+    assert paths == ["/done"] * 4
+
+
+@pytest.mark.parametrize(
+    ("length", "sent", "connections"), [(0, 0, 1), (2, 2, 1), (1 << 20, 1 << 17, 3), (9, 2, 3)]
+)
+def test_the_body_of_an_answer(
+    length: int, sent: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read if it is short, so that the connection lives on; whatever it does, the status counts."""
+    monkeypatch.setattr(request_module, "_DRAIN_S", 60 if sent == length else 0.03)
+    monkeypatch.setattr(transfers, "_CHECK_S", 0.02)
+    peers = set()
+
+    async def parts() -> AsyncIterator[bytes]:
+        await asyncio.sleep(0.001)  # the body comes in a segment of its own
+        yield bytes(sent)
+        await asyncio.sleep(3600 * (length > sent))  # and not all of it
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        peers.add(request.get_extra_info("peername"))
+        return await send_parts(request, parts(), length)
+
+    async def post() -> None:
+        patient = ServiceSettings(allow_private=True, attempts=1, read_s=3600, total_s=3600)
+        async with listening(handle) as url, CallbackSender(patient) as sender, asyncio.timeout(30):
+            for _ in range(3):
+                await sender.send(url, "key-1", BODY)
+
+    asyncio.run(post())
+    assert len(peers) == connections
+
+
+def test_private_addresses_are_refused() -> None:
+    async def post() -> None:
+        async with CallbackSender(ServiceSettings()) as sender:
+            with pytest.raises(ItemError, match="address is not public") as caught:
+                await sender.send("http://169.254.169.254/", "key-1", BODY)
+        assert caught.value.permanent
+
+    asyncio.run(post())
+
+
+@pytest.mark.parametrize("secret", ["", "correct horse"])
+def test_what_a_receiver_sees(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET, secret)
+    seen: dict[str, Any] = {}
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        seen.update(request.headers, body=await request.read(), target=request.raw_path)
+        return web.Response(status=204)
+
+    assert send(handle, "?order=%C3%A9+7&x=a b#part") is None
+    assert (seen["Content-Type"], seen["Idempotency-Key"]) == ("application/json", "key-1")
+    if secret:
+        request = f"http://{seen['Host']}", seen["target"], seen["body"]
+        assert verify_signature(secret, seen[SIGNATURE], *request, now=1010)
+    else:
+        assert SIGNATURE not in seen
+
+
+@pytest.mark.parametrize(
+    ("url", "signed"),
+    [
+        ("HTTPS://Results.Example:443", "https://results.example/"),
+        ("http://results.example:80/done#part", "http://results.example/done"),
+        ("http://results.example:8080/a/../b?x=%2F", "http://results.example:8080/a/../b?x=%2F"),
+        ("https://user:word@results.example/", "https://results.example/"),
+        ("https://bücher.example/é?ü", "https://xn--bcher-kva.example/%C3%A9?%C3%BC"),
+        ("http://[FE80::1]:80/", "http://[fe80::1]/"),
+        ("http://[::1]:81/", "http://[::1]:81/"),
+        ("https://results.example/a%2fb%20c", "https://results.example/a%2fb%20c"),
+        ("https://results.example/b c%", "https://results.example/b%20c%"),
+    ],
+)
+def test_signed_url(url: str, signed: str) -> None:
+    assert signed_url(url) == signed_url(signed) == signed
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=20))
+def test_signed_url_of_a_request_line_is_that_of_the_message(text: str) -> None:
+    """However a message spells path and query: the receiver signs what it was asked for."""
+    signed = signed_url(f"http://results.example/{text}")
+    assert signed_url(signed) == signed
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("", "/done", "results.example", f"{ORIGIN}/", f"{ORIGIN}?", f"{ORIGIN}#"),
+        *("https://a@b.example", "ftp://results.example", f"{ORIGIN}\\", f"{ORIGIN} {ORIGIN}"),
+    ],
+)
+def test_an_origin_that_is_more_or_less_is_a_mistake(origin: str) -> None:
+    with pytest.raises(ValueError, match=r"give scheme://host\[:port\]"):
+        verify_signature("secret", HEADER, origin, "/done", BODY, now=1000)
+
+
+def test_signature() -> None:
+    # echo -n '1000 https://results.example/done {}' | openssl dgst -sha256 -hmac secret
+    expected = "ebdf94ba92a6280445ea4b42fa7782f8dcbefbda98aecb0fc90f954c763b80cf"
+    assert sign("secret", URL, b"{}", 1000) == f"t=1000,v2={expected}"
+
+
+HEADER = sign("secret", URL, BODY, 1000)
+#: echo -n '1000.{"id":"1","result":[0.5]}' | openssl dgst -sha256 -hmac secret
+V1 = "aca7d3e3adc0bf3e403302d1d341431bae50c61a3a47a853ad817258f156481c"
+
+
+@pytest.mark.parametrize(
+    ("changes", "genuine"),
+    [
+        ({}, True),
+        ({"now": 1300}, True),
+        ({"now": 700}, True),
+        ({"now": 1301}, False),
+        ({"now": 699}, False),
+        ({"now": 1301, "tolerance_s": 400}, True),
+        ({"secret": "Secret"}, False),
+        ({"body": BODY + b" "}, False),
+        ({"header": ""}, False),
+        ({"header": "t=1000"}, False),
+        ({"header": "t=1000,v2=é"}, False),
+        ({"header": "t=1000,v2=\udcff"}, False),
+        ({"header": "t=٣,v2=00"}, False),
+        ({"header": f"t={'9' * 5000},v2=00"}, False),
+        ({"header": HEADER.replace("t=1000", "t=1200"), "now": 1200}, False),
+        ({"header": HEADER.replace(",", ", ")}, True),
+        ({"header": HEADER.replace("v2", "v1")}, False),
+        ({"header": f"t=1000,v1={V1}"}, False),  # of time and body alone
+        ({"header": f"t=1000,v2={V1}"}, False),
+        ({"origin": "https://RESULTS.example:443"}, True),
+        ({"origin": "https://other.example"}, False),
+        ({"origin": "https://results.example:8443"}, False),
+        ({"origin": "http://results.example"}, False),
+        ({"target": "/other"}, False),
+        ({"target": "/done?order=7"}, False),
+        ({"target": "/done#part"}, False),
+        ({"target": URL}, False),
+    ],
+)
+def test_verify_signature(changes: dict[str, Any], genuine: bool) -> None:
+    values: dict[str, Any] = {"secret": "secret", "header": HEADER, "body": BODY, "now": 1000}
+    assert verify_signature(**values | {"origin": ORIGIN, "target": "/done"} | changes) is genuine

@@ -14,8 +14,6 @@ from tests.wallclock.service.local_bed import LocalBed, body
 from tests.wallclock.service.toy import POISON
 from wallclock.service import pipeline
 from wallclock.service.callbacks import SECRET, SIGNATURE, verify_signature
-from wallclock.service.intake import Item
-from wallclock.service.interface import ItemError
 
 NOTIFY = "notify_failures=true"
 
@@ -113,29 +111,6 @@ def test_failure_that_cannot_be_delivered(
     assert logged["retried"] == deliveries - 1
 
 
-def test_failure_that_waits_for_its_receiver_holds_no_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The traceback of a download that was too long has the parts that it got."""
-    (tmp_path / "long").write_bytes(bytes(1000))
-    waiting = list[Item]()
-
-    class Watched(pipeline.ServicePipeline):
-        def _call_back_later(self, item: Item, error: ItemError) -> None:
-            waiting.append(item)
-            super()._call_back_later(item, error)
-
-    monkeypatch.setattr("wallclock.service.worker.ServicePipeline", Watched)
-    text = json.dumps({"url": "IMAGES/long", "callback_url": "CALLS?error_rate=1&status=410"})
-    run = LocalBed(tmp_path).run([text], NOTIFY, "max_bytes=10", until=1)
-    asyncio.run(run)
-    (item,) = waiting
-    assert item.failure is not None
-    assert item.failure.reason == "more bytes than the limit of 10"
-    assert (item.image, item.array.size) == (b"", 0)
-    assert (item.failure.__traceback__, item.failure.__cause__) == (None, None)
-
-
 def test_refused_result_is_no_failure_of_its_image(tmp_path: Path) -> None:
     text = json.dumps({"url": "IMAGES/1", "callback_url": "CALLS?error_rate=1&status=410"})
 
@@ -146,9 +121,3 @@ def test_refused_result_is_no_failure_of_its_image(tmp_path: Path) -> None:
         return bed
 
     assert asyncio.run(serve()).calls.counts["requests"] == 1
-
-
-def test_a_reason_that_is_no_unicode_text_can_be_sent() -> None:
-    error = ItemError("preprocess", "no file \udcff.jpg\n here")
-    assert error.reason == r"no file \xff.jpg here"
-    assert ItemError("download", "http://u:p@h/?token=1: refused").reason == "http://h/: refused"

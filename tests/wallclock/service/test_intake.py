@@ -115,58 +115,6 @@ class Case:
         return value
 
 
-def test_delivered_is_deleted() -> None:
-    case = Case([Message("a", "a1", BODY)])
-    assert case.run(case.intake.delivered) == 0
-    assert case.queue.calls == [("delete", "a1")]
-
-
-def test_delivered_again_is_deleted_without_work() -> None:
-    case = Case([Message("a", "a1", BODY)])
-
-    def act(item: Item) -> None:
-        case.intake.delivered(item)
-        case.intake.leases.give_up(item.lease)  # it expired before it was deleted
-
-    async def again() -> None:
-        case.queue.deliveries = [[Message("a", "a2", BODY, 2)]]
-        pull = asyncio.create_task(case.intake.pull(case.items.append, lambda: False))
-        await asyncio.sleep(0.01)
-        case.intake.stop()
-        await pull
-
-    assert case.run(act, again) == 0
-    assert [call for call in case.queue.calls if call[1] == "a2"] == [("delete", "a2")]
-    assert (len(case.items), case.count("duplicate")) == (1, 1)
-
-
-@pytest.mark.parametrize(("n_received", "hidden_s"), [(1, 10), (2, 20)])
-def test_transient_failure_returns_later(n_received: int, hidden_s: int) -> None:
-    case = Case([Message("a", "a1", BODY, n_received)])
-    error = ItemError("download", "HTTP 503")
-    assert case.run(lambda item: case.intake.failed(item.lease, error, "r")) == 0
-    assert case.queue.calls == [("hide", ("a1", hidden_s))]
-    assert case.count("retried") == 1
-
-
-@pytest.mark.parametrize(("n_received", "permanent"), [(3, False), (1, True)])
-def test_last_or_permanent_failure_is_dead_lettered_then_deleted(
-    n_received: int, permanent: bool
-) -> None:
-    case = Case([Message("a", "a1", BODY, n_received)])
-    case.queue.outcomes = [QueueError("gone")]  # the first try
-    error = ItemError("decode", "truncated", permanent)
-
-    async def wait() -> None:
-        async with asyncio.timeout(5):
-            await case.intake.finish()
-
-    assert case.run(lambda item: case.intake.failed(item.lease, error, "r"), wait) == 0
-    buried = ("bury", (BODY, "decode: truncated"))
-    assert case.queue.calls == [buried, buried, ("delete", "a1")]
-    assert case.count("dead_lettered") == 1
-
-
 def test_refused_heartbeat_ends_the_work() -> None:
     case = Case([Message("a", "a1", BODY), Message("b", "b1", BODY)])
     case.queue.outcomes = [False, True]
@@ -184,15 +132,6 @@ def test_refused_heartbeat_ends_the_work() -> None:
     error = ItemError("process", "late")
     case.intake.failed(case.items[0].lease, error, "r")  # nothing more is done for it
     assert case.queue.calls[2:] == [("hide", ("b1", 0))]
-
-
-def test_what_cannot_be_returned_is_counted() -> None:
-    case = Case([Message("a", "a1", BODY), Message("b", "b1", BODY)])
-    case.queue.outcomes = [None, True] + [None] * 2
-    assert case.run() == 1
-
-
-# --- pulling ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -224,23 +163,6 @@ def test_no_more_is_received_than_may_be_held(held: int, n_received: int) -> Non
 
     case.run(then=note)
     assert held_then == [10 * n_received]
-
-
-def test_receives_on_their_way_count_as_held() -> None:
-    """Three at a time, of which two have room."""
-    case = Case(held=29)
-
-    async def session() -> None:
-        case.queue.answers = asyncio.Event()
-        pulls = [case.intake.pull(case.items.append, lambda: False) for _ in range(3)]
-        tasks = [asyncio.create_task(pull) for pull in pulls]
-        await asyncio.sleep(0.02)
-        assert len(case.queue.receives) == 2
-        case.queue.answers.set()
-        case.intake.stop()
-        await asyncio.gather(*tasks)
-
-    asyncio.run(session())
 
 
 def test_nothing_is_received_while_the_buffers_are_full() -> None:
@@ -296,6 +218,3 @@ def test_a_pull_that_is_cut_off_returns_what_its_receive_brings() -> None:
 
     assert asyncio.run(session()) == 0
     assert (case.items, case.queue.calls) == ([], [("hide", ("a1", 0))])
-
-
-# --- what becomes of a message ------------------------------------------------------------------

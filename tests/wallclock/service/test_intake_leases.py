@@ -5,12 +5,15 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.wallclock.service.test_batching import Clock
 from tests.wallclock.service.test_intake import BODY, Case
 from wallclock.service import intake
 from wallclock.service.intake import Item
 from wallclock.service.interface import ItemError
-from wallclock.service.leases import Message
+from wallclock.service.leases import Leases, Message
 from wallclock.service.sqs import QueueRefusal
 
 
@@ -123,28 +126,6 @@ def test_a_dead_letter_whose_lease_is_over_is_not_sent() -> None:
     assert case.count("dead_lettered") == 0
 
 
-def test_an_accepted_heartbeat_counts_from_before_its_call() -> None:
-    """Its answer takes 5 seconds."""
-    case = Case([Message("a", "a1", BODY)])
-    answer = case.queue._answer
-
-    def answer_late(action: str, entries: list[Any]) -> list[bool | None]:
-        case.now += 5
-        return answer(action, entries)
-
-    async def later() -> None:
-        case.now = 10
-        case.queue._answer = answer_late  # type: ignore[method-assign]
-        beat = asyncio.create_task(case.intake.heartbeat())
-        await asyncio.sleep(0.02)
-        beat.cancel()
-        (item,) = case.items
-        assert (item.lease.deadline_s, item.lease.extend_at_s) == (40, 20)
-
-    case.run(then=later)
-    assert case.queue.calls[0] == ("hide", ("a1", 30))
-
-
 def test_a_message_that_is_held_is_not_worked_on_twice() -> None:
     case = Case([Message("a", "a1", BODY)], [Message("a", "a2", BODY, 2)])
     assert case.run() == 0
@@ -152,32 +133,49 @@ def test_a_message_that_is_held_is_not_worked_on_twice() -> None:
     assert case.queue.calls == [("hide", ("a2", 0))]  # by its newer handle
 
 
-def test_a_heartbeat_that_is_not_answered_loses_nothing() -> None:
-    case = Case([Message("a", "a1", BODY)])
-    case.queue.outcomes = [None]
+def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
+    clock = Clock()
+    leases = Leases(30, clock)
+    clock.now += 2
+    _, lease = leases.receive(Message("a", "a1", ""), 100)
+    clock.now = 109
+    assert (leases.due(), leases.lag_s()) == ([], 0)
+    clock.now = 111
+    assert leases.lag_s() == pytest.approx(1)
+    assert leases.due() == [lease]
+    assert leases.due() == []  # asked; no answer
+    clock.now = 116
+    assert leases.due() == [lease]
+    leases.extended(lease, "a1", 116)
+    clock.now = 145
+    assert (leases.usable(lease), leases.expire()) == (True, [])
+    assert leases.due() == [lease]
 
-    async def later() -> None:
-        case.now = 11
-        beat = asyncio.create_task(case.intake.heartbeat())
-        await asyncio.sleep(0.02)
-        beat.cancel()
-        (item,) = case.items
-        assert case.intake.leases.usable(item.lease)
-        assert item.lease.deadline_s == 30
 
-    case.run(then=later)
-    assert case.count("lost") == 0
-
-
-def test_only_what_is_not_settled_counts_as_lost_or_returned() -> None:
-    case = Case([Message(name, f"{name}1", BODY) for name in "abc"])
-    case.queue.outcomes = [None] * 100  # no delete is accepted
-
-    async def later() -> None:
-        case.intake._settle(case.items[0].lease, "delivered")
-        case.intake._settle(case.items[1].lease, "delivered")
-        case.intake._lost(case.items[0].lease, "expired")
-        case.intake._lost(case.items[2].lease, "expired")
-
-    case.run(then=later, limit_s=0.05)
-    assert (case.count("lost"), case.count("returned")) == (1, 1)
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(["receive", "beat", "answer", "wait"]), max_size=60))
+def test_never_held_beyond_the_queue_s_own_deadline(steps: list[str]) -> None:
+    """The queue counts from when it answers, which is later than when it was asked."""
+    clock = Clock()
+    leases = Leases(9, clock)
+    visible_s, asked = 0.0, list[tuple[str, float]]()
+    n = 0
+    for step in steps:
+        if step == "receive" and visible_s <= clock.now:
+            n += 1
+            leases.receive(Message("a", f"h{n}", "", n), clock.now - 0.5)
+            visible_s = clock.now + 9
+        elif step == "beat":
+            asked += [(lease.message.handle, clock.now) for lease in leases.due()]
+        elif step == "answer" and asked:
+            handle, at = asked.pop(0)
+            ours = leases.all()
+            if handle == f"h{n}" and visible_s > clock.now:
+                visible_s = clock.now + 9
+                for lease in ours:
+                    leases.extended(lease, handle, at)
+        elif step == "wait":
+            clock.now += 1
+            leases.expire()
+        for lease in leases.all():
+            assert not leases.usable(lease) or lease.deadline_s <= visible_s

@@ -1,22 +1,28 @@
-"""The service's own module: the pixels of the loader, the vectors of the job, failures alone."""
+"""Messages and settings, and the service's own modules: the loader's pixels, the job's vectors."""
 
+import json
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import wallclock
 from tests import making
 from tests.devices import Device
 from tests.families import FAMILIES
+from tests.wallclock.job.conftest import opened
+from wallclock.constraints import Help
 from wallclock.errors import ImageError, UserError
 from wallclock.job import embed
-from wallclock.job.dataset import open_existing
-from wallclock.service.interface import Request
+from wallclock.service.interface import ItemError, Module, Request, takes_parameters
 from wallclock.service.modules import Embedding, Pixels
-from wallclock.summary import cosine
+from wallclock.service.settings import read
 
 REQUEST = Request("1", "http://example.org/a.jpg", "http://example.org/done")
 
@@ -85,20 +91,6 @@ def test_vectors_on_a_device_are_the_hosts(device: Device, tmp_path: Path) -> No
     assert np.abs(right[0] - right[1]).max() > 0.01
 
 
-def test_openvinos_vectors_are_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("openvino")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    FAMILIES["dinov2"](tmp_path)
-    settings: dict[str, Any] = {"model": str(tmp_path), "device": "cpu"}
-    module = Embedding(**settings, runtime="openvino")
-    assert module._embedder is not None
-    assert module._embedder.labels["runtime"] == "openvino"
-    images = [making.jpeg(300 + 40 * seed, 260, seed) for seed in range(5)]
-    batch = np.stack([module.preprocess(image, REQUEST) for image in images])
-    by_torch = Embedding(**settings, runtime="pytorch").process(batch)
-    assert cosine(np.stack(module.process(batch)), np.stack(by_torch)).min() >= 0.99999
-
-
 class Sizes(Pixels):
     def process(self, batch: np.ndarray) -> list[int]:
         return [image.shape[0] for image in batch]
@@ -111,24 +103,152 @@ def test_pixels_of_another_size() -> None:
         Sizes(size=0)
 
 
-@pytest.mark.slow
 def test_vectors_are_those_of_the_job(tmp_path: Path) -> None:
-    import transformers
-
-    small: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.Dinov2Config(**small, image_size=28, patch_size=14)
-    saved, folder = tmp_path / "model", tmp_path / "images"
-    transformers.Dinov2Model(config).save_pretrained(saved)
-    processor = transformers.ViTImageProcessor(size={"height": 28, "width": 28})
-    processor.save_pretrained(saved)
+    model, folder = tmp_path / "model", tmp_path / "images"
+    FAMILIES["dinov2"](model)
     folder.mkdir()
     for seed in range(5):
         (folder / f"{seed}.jpg").write_bytes(making.jpeg(300, 200, seed))
-    module = Embedding(model=str(saved))
+    module = Embedding(model=str(model), device="cpu")
     rows = [module.preprocess(path.read_bytes(), REQUEST) for path in sorted(folder.iterdir())]
-    vectors = module.process(np.stack(rows))
-    embed(folder, tmp_path / "out", model=str(saved))
-    dataset = open_existing(tmp_path / "out")
-    assert dataset is not None
-    np.testing.assert_allclose(np.stack(vectors), [*dataset.vectors(0)], rtol=1e-4, atol=1e-5)
-    assert vectors[0].dtype == np.float32
+    vectors = np.stack(module.process(np.stack(rows)))
+    embed(folder, tmp_path / "out", model=str(model), device="cpu")
+    job = opened(tmp_path / "out").vectors(0)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, job, rtol=1e-4, atol=1e-5)
+
+
+class Toy(Module):
+    def __init__(
+        self, batch: int = 1, scale: Annotated[float, Help("of the values")] = 1.0, name: str = ""
+    ) -> None:
+        self.values = (batch, scale, name)
+
+    def preprocess(self, image: bytes, request: Request) -> np.ndarray:
+        return np.frombuffer(image, np.uint8)
+
+    def process(self, batch: np.ndarray) -> list[int]:
+        return [0] * len(batch)
+
+
+TOY = f"module={__name__}:Toy"
+
+
+def test_request() -> None:
+    body = '{"id": "7", "url": "u", "callback_url": "c", "parameters": {"k": 1}, "more": 2}'
+    assert Request.parse("m", body) == Request("7", "u", "c", {"k": 1})
+    assert Request.parse("m", '{"url": "u", "callback_url": "c"}') == Request("m", "u", "c", {})
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("{", "the body is not JSON: "),
+        ("[1]", "the body is not a JSON object"),
+        ('{"url": "u"}', "'callback_url' is missing or not a text"),
+        ('{"url": "", "callback_url": "c"}', "'url' is missing or not a text"),
+        ('{"url": "u", "callback_url": "c", "id": 7}', "'id' is missing or not a text"),
+        ('{"url": "u", "callback_url": "c", "parameters": []}', "'parameters' is missing or not"),
+    ],
+)
+def test_no_request(body: str, reason: str) -> None:
+    with pytest.raises(ItemError, match=reason) as caught:
+        Request.parse("m", body)
+    assert (caught.value.stage, caught.value.permanent) == ("parse", True)
+
+
+@given(st.text())
+def test_a_reason_is_a_line_that_a_queue_takes(text: str) -> None:
+    assert ItemError("process", f"{text}\0\x1b[31m\udcff").reason.isprintable()
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+    lambda of: (
+        st.lists(of, max_size=3)
+        | st.dictionaries(st.sampled_from(("id", "url", "callback_url")), of, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def outcome(body: str) -> tuple[str, bool, int] | None:
+    try:
+        Request.parse("m", body)
+    except ItemError as error:
+        return error.stage, error.permanent, len(str(error).splitlines())
+    return None
+
+
+@given(st.text(max_size=20) | _JSON.map(json.dumps))
+def test_any_body_is_a_request_or_refused_in_one_line(body: str) -> None:
+    assert outcome(body) in (None, ("parse", True, 1))
+
+
+def test_settings_of_a_command_and_a_module() -> None:
+    words = [TOY, "batch=16", "queue", "--name", "x", "--private-callbacks", "--read_s=3"]
+    url, service, make_module = read(words)
+    assert url == "queue"
+    assert (service.batch, service.private_callbacks, service.read_s) == (16, True, 3)
+    assert make_module().values == (16, 1, "x")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["batch=0"], "batch=0: give a whole number from 1 to 65536"),
+        (["module=nowhere:It"], "module=nowhere:It: No module named 'nowhere'; give package"),
+        (["module=json:loads"], "derive it from wallclock.service.Module"),
+        (["module=json"], "give package.module:Class"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        read(["queue", *(words if words[0].startswith("module") else [TOY, *words])])
+
+
+def with_process(function: Any) -> Module:
+    """A module whose `process` is this."""
+    return type("Odd", (Toy,), {"process": function})()  # type: ignore[no-any-return]
+
+
+def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    return call
+
+
+def with_sequence(self: Module, batch: Any, parameters: Sequence[Mapping[str, Any]] = ()) -> Any:
+    return [*parameters]
+
+
+def with_another(self: Module, batch: Any, options: Any) -> Any:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("function", "takes"),
+    [
+        (Toy.process, False),
+        (decorated(with_sequence), True),
+        (lambda self, batch, *, parameters: [], True),
+        (lambda self, *rows, **options: [], False),
+    ],
+)
+def test_whether_process_takes_parameters(function: Any, takes: bool) -> None:
+    assert takes_parameters(with_process(function)) is takes
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (with_another, "missing a required argument: 'options'; its arguments are batch and"),
+        (lambda self: [], "too many positional arguments; its arguments are batch and"),
+        (lambda self, parameters: [], "multiple values for argument 'parameters'; its arguments"),
+    ],
+)
+def test_process_that_cannot_be_called(function: Any, reason: str) -> None:
+    with pytest.raises(UserError, match=f"Odd.process: {reason}"):
+        takes_parameters(with_process(function))

@@ -3,9 +3,8 @@
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import pytest
 
 from harness.testbed.serving import process, serving
 from harness.testbed.sqs import SqsServer
-from tests import making
-from tests.families import FAMILIES
 from tests.wallclock.service.bed import Bed, wait_until
 
 pytestmark = pytest.mark.slow
@@ -26,8 +23,8 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def images(bed: Bed, n: int, query: str = "") -> list[str]:
-    return [bed.body(number % 20, query) for number in range(n)]
+def images(bed: Bed, n: int) -> list[str]:
+    return [bed.body(number % 20) for number in range(n)]
 
 
 def check(bed: Bed, expected: set[str], duplicates: int | None = None) -> None:
@@ -45,114 +42,37 @@ def downloads_since(bed: Bed, before: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kills", "seed"), [(50, 1)])
-def test_kill_9_at_random_moments_under_load(
-    stack: ExitStack, tmp_path: Path, kills: int, seed: int
-) -> None:
-    rng, bed = random.Random(seed), Bed(stack, tmp_path)
-    expected, unparseable = set[str](), [f"no JSON: {n}" for n in range(kills)]
-    amid = 0
-    for number in range(kills):
-        expected |= bed.send(images(bed, 80))
-        bed.send([unparseable[number]])
-        n_downloads = bed.stats(bed.images).get("requests", 0)
-        with bed.service("step_s=0.02", "batch=8") as service:
-            wait_until(partial(downloads_since, bed, n_downloads))
-            time.sleep(rng.uniform(0, 0.4))
-            service.kill()
-            service.wait()
-        amid += bed.count("work", "NotVisible") > 0
-    assert amid > kills / 2, "most kills were amid work"
-    with bed.service():
-        check(bed, expected)
-    dead = bed.dead()
-    assert set(dead) == set(unparseable)
-    assert {stage for stage, _ in dead.values()} == {"parse"}
-
-
-@dataclass(frozen=True)
-class Faults:
-    """How often services are ended, and during which of their lives the receiver is down."""
-
-    messages: int
-    kills: int
-    sigterms: int
-    down_in: range
-    seed: int = 1
-
-
-def with_network(
-    runtime: str, stack: ExitStack, folder: Path, patch: pytest.MonkeyPatch
-) -> tuple[Bed, tuple[str, ...]]:
-    """A bed of images, and the settings of a service that embeds them."""
-    pytest.importorskip(runtime)
-    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    for name in ("model", "images"):
-        (folder / name).mkdir()
-    FAMILIES["dinov2"](folder / "model")
-    bed = Bed(stack, folder / "images", image=lambda n: making.jpeg(90, 60, n))
-    module = "module=tests.wallclock.service.slow_vectors:SlowVectors"
-    words = (module, f"model={folder / 'model'}", f"runtime={runtime}", "step_s=0.025")
-    return bed, (*words, "batch=1")  # a vector's last bits depend on how many are in its batch
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("faults", [Faults(1000, 10, 5, range(5, 8))])
-@pytest.mark.parametrize("runtime", ["toy", "openvino"])
-def test_kills_stops_and_a_receiver_that_is_down(
-    stack: ExitStack,
-    tmp_path: Path,
-    faults: Faults,
-    runtime: str,
-    record_property: Callable[[str, object], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_kills_stops_and_a_receiver_that_is_down(stack: ExitStack, tmp_path: Path) -> None:
     """Nine of ten images have a result, the others a failure: each requester hears once of it.
 
     A tenth of the callbacks are accepted, and their answer is lost.
     """
-    rng, words = random.Random(faults.seed), ["notify_failures=true", "attempts=2"]
-    if runtime == "toy":
-        bed = Bed(stack, tmp_path)
-        words += ["step_s=0.1", "batch=4"]
-    else:
-        bed, of_network = with_network(runtime, stack, tmp_path, monkeypatch)
-        words += of_network
-    failing = [bed.body("none", f"#{n}") for n in range(faults.messages // 10)]
-    bodies = images(bed, faults.messages - len(failing)) + failing
+    rng, bed = random.Random(1), Bed(stack, tmp_path)
+    words = ("notify_failures=true", "attempts=2", "step_s=0.1", "batch=4")
+    failing = [bed.body("none", f"#{n}") for n in range(100)]
+    bodies = images(bed, 900) + failing
     rng.shuffle(bodies)
     expected = bed.send(bodies)
-    ends = [signal.SIGKILL] * faults.kills + [signal.SIGTERM] * faults.sigterms
+    ends = [signal.SIGKILL] * 10 + [signal.SIGTERM] * 5
     rng.shuffle(ends)
-    amid, longest_stop_s = 0, 0.0
+    amid = 0
     for number, end in enumerate(ends):
-        is_down = number in faults.down_in
-        bed.change(bed.calls, reset_rate=float(is_down), cut_rate=0.1)
+        bed.change(bed.calls, reset_rate=float(number in (5, 6, 7)), cut_rate=0.1)
         n_downloads = bed.stats(bed.images).get("requests", 0)
         with bed.service(*words) as service:
             wait_until(partial(downloads_since, bed, n_downloads))
             time.sleep(rng.uniform(0, 2))
             amid += bed.count("work", "NotVisible") > 0
             service.send_signal(end)
-            began_s = time.monotonic()
             status = service.wait(30)
-        if end == signal.SIGTERM:
-            assert status == 0
-            longest_stop_s = max(longest_stop_s, time.monotonic() - began_s)
+        assert end == signal.SIGKILL or status == 0
     assert amid == len(ends), "every end was amid work"
-    accepted_before = len(bed.accepted())
     with bed.service(*words):
         wait_until(lambda: bed.count("work") == 0, 120)
     check(bed, expected)
     dead = bed.dead()
     assert set(dead) == set(failing)
     assert set(dead.values()) == {("download", "HTTP 404")}
-    stats = bed.stats(bed.calls)
-    for name in ("accepted", "duplicates", "resets", "cuts", "requests"):
-        record_property(name, stats.get(name, 0))
-    record_property("accepted before the last life", accepted_before)
-    record_property("longest stop in s", round(longest_stop_s, 2))
-    record_property("downloads", bed.stats(bed.images)["requests"])
 
 
 def test_sigterm_finishes_and_a_second_signal_returns(stack: ExitStack, tmp_path: Path) -> None:

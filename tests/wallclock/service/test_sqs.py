@@ -18,7 +18,7 @@ from harness.testbed.sqs import SqsServer
 from wallclock.errors import UserError
 from wallclock.service.interface import ItemError
 from wallclock.service.leases import Message
-from wallclock.service.sqs import Grouped, Queue, QueueError, QueueRefusal
+from wallclock.service.sqs import Queue, QueueError, QueueRefusal
 
 POLICY = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead", "maxReceiveCount": 3}
 
@@ -212,25 +212,6 @@ def test_queue_that_cannot_be_served() -> None:
     for url in ("work", "http://host", "ftp://host/0/work"):
         with pytest.raises(UserError, match="give a queue's URL"):
             Queue(url, 0)
-
-
-def test_grouped_in_tens_and_after_a_while() -> None:
-    async def calls() -> None:
-        groups: list[list[int]] = []
-
-        async def action(entries: list[int]) -> None:
-            groups.append(entries)
-
-        grouped = Grouped(action, wait_s=0.001)
-        for n in range(23):
-            grouped.add(n)
-        await asyncio.sleep(0.03)
-        assert [len(group) for group in groups] == [10, 10, 3]
-        grouped.add(23)
-        await grouped.flush()
-        assert groups[3:] == [[23]]
-
-    asyncio.run(calls())
 
 
 def test_what_an_answer_says_of_each_entry() -> None:

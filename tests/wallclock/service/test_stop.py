@@ -1,17 +1,20 @@
-"""How the service stops: in its own words, and without waiting for what cannot be delivered."""
+"""From queue to callback in one process: what succeeds, what fails alone, and how it stops."""
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
+import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.conftest import ROOT
+from harness.processes import gc_disabled
+from tests.running import start_python
 from tests.wallclock.service.local_bed import LocalBed, body
+from tests.wallclock.service.toy import POISON, Toy
+from wallclock.service.client import Downloader
+from wallclock.service.interface import ItemError, Request
 
 #: The service waits for its work as long as this test may last, and for receivers even longer.
 PATIENT = ("grace_s=3600", "callback_patience_s=3600")
@@ -65,15 +68,7 @@ class Slow(Toy):
 def test_stopped_while_the_module_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "loading.py").write_text(LOADING, encoding="utf-8")
     words = ["serve", "http://127.0.0.1:1/0/work", "module=loading:Slow"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-m", "wallclock", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "code"), str(ROOT)))},
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-    ) as service:
+    with start_python("-m", "wallclock", *words, cwd=tmp_path) as service:
         try:
             assert service.stdout is not None
             assert service.stdout.readline() == "loading\n"
@@ -83,3 +78,60 @@ def test_stopped_while_the_module_is_loaded(tmp_path: Path) -> None:
             service.kill()
     assert errors.strip() == "wallclock: stopped; no message was taken yet"
     assert service.returncode == 128 + signal.SIGTERM
+
+
+def test_failed_image_is_freed_without_a_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = list[weakref.ref[np.ndarray]]()
+
+    def refuse(self: Toy, image: bytes, request: Request) -> np.ndarray:
+        pixels = np.zeros(1_000_000, np.uint8)
+        images.append(weakref.ref(pixels))
+        raise ItemError("decode", "refused", permanent=True)
+
+    monkeypatch.setattr(Toy, "preprocess", refuse)
+    with gc_disabled():
+        asyncio.run(LocalBed(tmp_path).run([body(n) for n in range(10)], until=10))
+        assert [image() for image in images] == [None] * 10
+
+
+def test_stop_returns_what_is_not_finished(tmp_path: Path) -> None:
+    async def serve() -> None:
+        bed = LocalBed(tmp_path)
+        await bed.run([body("1?latency_s=30")] * 15 + [body(2)], "grace_s=0", until=1)
+        assert await bed.counts("work") == (15, 0)  # visible at once
+
+    asyncio.run(serve())
+
+
+def test_bug_in_a_stage_ends_the_service_and_returns_what_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Downloader, url: str) -> bytes:
+        raise KeyError("a bug")
+
+    async def serve() -> None:
+        bed = LocalBed(tmp_path)
+        with pytest.raises(ExceptionGroup) as caught:
+            await bed.run([body(1)] * 15, until=1)
+        assert caught.group_contains(KeyError, match="a bug")
+        assert await bed.counts("work") == (15, 0)
+
+    monkeypatch.setattr(Downloader, "get", broken)
+    asyncio.run(serve())
+
+
+def test_parameters_reach_the_rows_that_they_came_with(tmp_path: Path) -> None:
+    """In a batch, and alone after a batch that failed."""
+    bodies = [body(n, id=str(n), parameters={"add": 100 * n}) for n in (*range(20), POISON)]
+
+    async def serve() -> LocalBed:
+        bed = LocalBed(tmp_path)
+        module = "module=tests.wallclock.service.toy:Adding"
+        await bed.run(bodies, module, "batch=8", "max_wait_s=0.5", until=21)
+        return bed
+
+    accepted = asyncio.run(serve()).calls.accepted.values()
+    results = {r["id"]: r["result"] for r in (json.loads(call.body) for call in accepted)}
+    assert results == {str(n): 101 * n for n in range(20)}

@@ -1,23 +1,22 @@
 """Networks: seeded weights, weights from a folder or a pinned revision, any architecture."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers as t
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tests import hub
-from tests.conftest import ROOT
 from tests.families import FAMILIES
 from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError
@@ -25,18 +24,10 @@ from wallclock.job.settings import JobSettings
 from wallclock.preprocess import Size
 from wallclock.recipe import IMAGENET, ModelSpec
 from wallclock.stages.forward import networks
+from wallclock.stages.forward.pooling import pooled
 
 SMALL: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 SMALL |= {"intermediate_size": 48, "image_size": 32, "patch_size": 16}
-BLOCKS: dict[str, Any] = {"hidden_sizes": [8, 8, 8, 16], "depths": [1, 1, 1, 1]}
-ARCHITECTURES: dict[str, Callable[[], Any]] = {
-    "vit": lambda: t.ViTModel(t.ViTConfig(**SMALL)),
-    "vit classifier": lambda: t.ViTForImageClassification(t.ViTConfig(**SMALL)),
-    "convnext": lambda: t.ConvNextModel(t.ConvNextConfig(**BLOCKS)),
-    "resnet": lambda: t.ResNetModel(t.ResNetConfig(embedding_size=8, **BLOCKS)),
-    "clip": lambda: t.CLIPModel(t.CLIPConfig(vision_config=SMALL, text_config=SMALL)),
-    "clip vision": lambda: t.CLIPVisionModel(t.CLIPVisionConfig(**SMALL)),
-}
 RANDOM = ModelSpec("tiny", "random", input_px=28, dim=24)
 REPO, REVISION = "facebook/dinov2-small", "ed25f3a31f01632728cabb09d1542f84ab7b0056"
 PRETRAINED = ModelSpec("tiny", "pretrained", hub_id=REPO, revision=REVISION, input_px=28, dim=24)
@@ -81,10 +72,6 @@ class TestRandom:
         with pytest.raises(UserError, match=r"model tiny needs transformers.*\[embed\]'$"):
             networks.load_network(RANDOM)
 
-    def test_unknown_weights(self) -> None:
-        with pytest.raises(UserError, match="called 'randon'; did you mean random"):
-            networks.load_network(replace(RANDOM, weights="randon"))
-
 
 class TestFolder:
     """model.path: a local folder."""
@@ -109,9 +96,8 @@ class TestFolder:
             for path in (saved / "safetensors").iterdir():
                 end = 5000 if path.suffix == ".safetensors" else None
                 (folder / path.name).write_bytes(path.read_bytes()[:end])
-        with pytest.raises(UserError, match=words) as caught:
+        with pytest.raises(UserError, match=words):
             networks.load_network(replace(PRETRAINED, path=str(folder)))
-        assert "\n" not in str(caught.value)
 
     def test_another_width_is_refused(self, saved: Path) -> None:
         """The sinks' files have a fixed width."""
@@ -143,14 +129,8 @@ print(model.name, model.revision, model.dim, model.input_px)
 
     def run(self, home: Path, address: str, program: str, *models: ModelSpec) -> list[str]:
         """The lines that a program prints about models."""
-        environment = {name: text for name, text in os.environ.items() if name[:3] != "HF_"}
-        environment |= {"HF_ENDPOINT": address, "HF_HOME": str(home)}
-        environment |= {"PYTHONPATH": str(ROOT / "code")}
-        command = [sys.executable, "-c", program, json.dumps([vars(model) for model in models])]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True, timeout=100
-        )
-        return done.stdout.strip().splitlines()
+        given = json.dumps([vars(model) for model in models])
+        return hub.run(program, address, home, given)
 
     def files(self, folder: Path, repo: str, revision: str = REVISION) -> dict[str, Path]:
         return {f"{repo}/resolve/{revision}/{path.name}": path for path in folder.iterdir()}
@@ -171,14 +151,6 @@ print(model.name, model.revision, model.dim, model.input_px)
         assert not [request for request in gets if "pytorch_model.bin" in request]
         assert all("/resolve/main/" not in request for request in requests)
 
-    @pytest.mark.slow
-    def test_weights_in_parts(self, digest: str, saved: Path, tmp_path: Path) -> None:
-        network = t.Dinov2Model.from_pretrained(saved / "safetensors")
-        network.save_pretrained(tmp_path / "parts", max_shard_size="10KB")
-        assert len([*(tmp_path / "parts").glob("*.safetensors")]) > 1
-        with hub.serve(self.files(tmp_path / "parts", REPO)) as (address, _):
-            assert self.run(tmp_path / "home", address, self.LOAD, PRETRAINED) == [digest]
-
     def test_model_is_pinned_to_its_commit(self, saved: Path, tmp_path: Path) -> None:
         model = replace(PRETRAINED, name="any", input_px=0, dim=0, mean=(), std=())
         with hub.serve(self.files(saved / "safetensors", REPO)) as (address, _):
@@ -191,44 +163,23 @@ def complete_folder(folder: Path) -> ModelSpec:
     return checkpoint.resolve(model, "tower")
 
 
-SQUARE = {"size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
-CROPPED = {"size": {"shortest_edge": 64}, "crop_size": {"height": 48, "width": 48}}
+def vit_classifier() -> Any:
+    return t.ViTForImageClassification(t.ViTConfig(**SMALL))
 
 
-@pytest.mark.parametrize(
-    ("kind", "preprocessor", "input_px", "dim", "statistics"),
-    [
-        ("vit", SQUARE, 32, 24, ((0.5,) * 3, (0.25,) * 3)),
-        ("vit classifier", {}, 32, 24, IMAGENET),
-        ("convnext", CROPPED, 48, 16, IMAGENET),
-        ("resnet", {"size": 32, "do_normalize": False}, 32, 16, ((0.0,) * 3, (1.0,) * 3)),
-        ("clip", None, 32, 24, IMAGENET),
-        ("clip vision", None, 32, 24, IMAGENET),
-    ],
-)
-def test_any_architecture_from_a_folder(
-    kind: str,
-    preprocessor: dict[str, Any] | None,
-    input_px: int,
-    dim: int,
-    statistics: Any,
-    tmp_path: Path,
-) -> None:
-    torch.manual_seed(3)
-    original = ARCHITECTURES[kind]().eval()
+def test_a_classifier_has_the_vectors_of_its_backbone(tmp_path: Path) -> None:
+    """Of a processor that says nothing, the statistics are ImageNet's."""
+    original = vit_classifier().eval()
     original.save_pretrained(tmp_path)
-    if preprocessor is not None:
-        (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+    (tmp_path / "preprocessor_config.json").write_text("{}")
     model = complete_folder(tmp_path)
-    assert (model.input_px, model.dim, model.name) == (input_px, dim, tmp_path.name)
-    assert model.statistics == statistics
-    images = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, input_px, input_px)))
+    assert (model.input_px, model.dim, model.name) == (32, 24, tmp_path.name)
+    assert model.statistics == IMAGENET
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, 32, 32))).float()
     with torch.inference_mode():
-        vectors = networks.load_network(model)(pixel_values=images.float()).pooler_output
-        if kind == "vit classifier":
-            expected = original.vit(pixel_values=images.float()).last_hidden_state[:, 0]
-            torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
-    assert vectors.shape == (2, dim)
+        vectors = networks.load_network(model)(pixel_values=images).pooler_output
+        expected = original.vit(pixel_values=images).last_hidden_state[:, 0]
+    torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_timm_configuration(tmp_path: Path) -> None:
@@ -254,9 +205,8 @@ def test_timm_configuration(tmp_path: Path) -> None:
 def test_incomplete_folder_is_one_line(files: dict[str, str], message: str, tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=message):
         complete_folder(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")
@@ -340,9 +290,8 @@ def test_pool(name: str, pool: str, family: Callable[[str], Path]) -> None:
 def test_no_such_vector(name: str, pool: str, words: str, family: Callable[[str], Path]) -> None:
     folder = family(name)
     model = replace(resolved(folder, "tower"), pool=pool)
-    with pytest.raises(UserError, match=words) as caught:
+    with pytest.raises(UserError, match=words):
         networks.load_network(model, (224, 224))
-    assert "\n" not in str(caught.value)
 
 
 def masked() -> Any:
@@ -370,7 +319,7 @@ def classifier() -> Any:
         (text_model, "tower", "bert cannot embed an image"),
         (detector, "mean", "cannot be told apart"),
         (classifier, "projection", "needs weights that its files lack: visual_projection"),
-        (ARCHITECTURES["vit classifier"], "pooler", "no trained pooler"),
+        (vit_classifier, "pooler", "no trained pooler"),
     ],
 )
 def test_no_vector_is_one_line(
@@ -378,9 +327,8 @@ def test_no_vector_is_one_line(
 ) -> None:
     kind().save_pretrained(tmp_path)
     model = ModelSpec("any", "pretrained", path=str(tmp_path), input_px=32, dim=24, pool=pool)
-    with pytest.raises(UserError, match=words) as caught:
+    with pytest.raises(UserError, match=words):
         networks.load_network(model)
-    assert "\n" not in str(caught.value)
 
 
 def test_images_that_are_not_square(family: Callable[[str], Path]) -> None:
@@ -391,3 +339,59 @@ def test_images_that_are_not_square(family: Callable[[str], Path]) -> None:
         assert network(pixel_values=torch.zeros(1, 3, 32, 48)).pooler_output.shape == (1, 24)
     with pytest.raises(UserError, match="vit cannot embed an image of 32x48 px"):
         networks.load_network(resolved(family("vit")), (32, 48))
+
+
+DIM = 8
+MODEL = ModelSpec("toy", "pretrained", path="toy", input_px=4, dim=DIM)
+
+
+class Network(torch.nn.Module):
+    """The mean of the pixels as a vector, and noise."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(model_type="toy")
+        self._noise = noise
+
+    def forward(self, pixel_values: Any) -> Any:
+        vectors = pixel_values.mean(dim=(1, 2, 3))[:, None].repeat(1, DIM)
+        return BaseModelOutputWithPooling(
+            pooler_output=vectors + self._noise * torch.rand_like(vectors)
+        )
+
+
+class Multimodal(torch.nn.Module):
+    """A model with a vision tower."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vision_model = Network()
+
+
+def test_a_network_that_draws_at_random_is_refused() -> None:
+    assert pooled(Network(), MODEL, [], (4, 4))
+    with pytest.raises(UserError, match="two passes over an image differ: toy draws at random"):
+        pooled(Network(noise=0.1), MODEL, [], (4, 4))
+
+
+def test_weights_that_are_not_finite_are_named() -> None:
+    network = Network()
+    network.layer = torch.nn.Linear(1, 1)
+    torch.nn.init.constant_(network.layer.weight, float("nan"))
+    with pytest.raises(UserError, match=r"model toy: its weights layer\.weight are not finite"):
+        pooled(network, MODEL, [], (4, 4))
+
+
+@pytest.mark.parametrize("dim", [DIM - 1, DIM + 1])
+def test_vectors_of_another_width_are_refused(dim: int) -> None:
+    says = f"the model's vectors have {DIM} numbers, model.dim says {dim}; set model.dim={DIM}"
+    with pytest.raises(UserError, match=says):
+        pooled(Network(), ModelSpec("toy", "pretrained", dim=dim), [], (4, 4))
+
+
+def test_weights_that_are_missing_are_refused() -> None:
+    """Of the tower alone: what texts need is not used."""
+    model = Multimodal()
+    assert pooled(model, MODEL, ["text_model.layer.weight"], (4, 4)) is model.vision_model
+    with pytest.raises(UserError, match=r"needs weights that its files lack: layer\.weight"):
+        pooled(model, MODEL, ["vision_model.layer.weight"], (4, 4))

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT
 from tests.families import FAMILIES
+from tests.running import run_python
 from wallclock import files
 from wallclock.errors import Unavailable, UserError
 from wallclock.infer.network import open_embedder
@@ -81,9 +80,8 @@ signal.raise_signal(signal.SIGUSR1)
 
 
 def test_signals_are_handled_after_it(folder: Path) -> None:
-    command = [sys.executable, "-c", DROPPED, str(folder)]
-    ended = subprocess.run(command, cwd=ROOT / "code", capture_output=True, text=True, check=True)
-    assert ended.stdout == "handled\n"
+    ended = run_python("-c", DROPPED, folder)
+    assert ended.stdout == "handled\n", ended.stderr
 
 
 def test_torchs_vectors(folder: Path) -> None:
@@ -120,14 +118,8 @@ def test_a_kept_graph_needs_no_torch(folder: Path) -> None:
         "embedder.embed(np.zeros((1, px, px, 3), np.uint8))\n"
         "print({'torch', 'transformers'} & {*sys.modules})\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}/code"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "set()\n"
+    done = run_python("-c", code)
+    assert done.stdout == "set()\n", done.stderr
 
 
 @pytest.mark.parametrize("name", ["graph.bin", "check.npz", "about.json"])

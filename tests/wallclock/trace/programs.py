@@ -1,13 +1,7 @@
-"""Runs a program under the trace, in processes of its own, and gives its `Trace`.
-
-As a module: `python -m tests.wallclock.trace.programs words…` traces `python words…`, and prints
-its exit code.
-"""
+"""Runs a program under the trace, in processes of its own, and gives its `Trace`."""
 
 import contextlib
 import os
-import subprocess
-import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from tests.running import PATH
 from wallclock.trace.collect import collect
 from wallclock.trace.record import Function, Spent, Trace, by_function
 from wallclock.trace.run import run
 
-ROOT = Path(__file__).resolve().parents[3]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'code'}{os.pathsep}{ROOT}"}
+ENVIRONMENT = {**os.environ, **PATH}
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,8 @@ def trace(
             mock.patch.dict(os.environ, {**ENVIRONMENT, **(env or {})}),
             _standard_streams([stream.fileno() for stream in streams]),
         ):
-            traced = trace_here(list(map(str, words)))
+            counters = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            traced = collect(counters, run([*map(str, words)], counters))
         for stream in streams:
             stream.seek(0)
         _, stdout, stderr = (stream.read() for stream in streams)
@@ -91,30 +86,3 @@ def _standard_streams(descriptors: Sequence[int]) -> Iterator[None]:
         for number, descriptor in enumerate(kept):
             os.dup2(descriptor, number)
             os.close(descriptor)
-
-
-def run_plainly(
-    *words: str | Path, cwd: Path, given: str = "", env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run `python words…` without a trace."""
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=cwd,
-        env={**ENVIRONMENT, **(env or {})},
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def trace_here(words: Sequence[str]) -> Trace:
-    """Trace `python words…` with the streams, folder and environment of this process."""
-    with tempfile.TemporaryDirectory() as folder:
-        ended = run(words, Path(folder))
-        return collect(Path(folder), ended)
-
-
-if __name__ == "__main__":
-    print(trace_here(sys.argv[1:]).exit_code)

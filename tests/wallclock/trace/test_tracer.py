@@ -1,4 +1,4 @@
-"""What the counters count: nested calls, threads, image sizes, on a clock that the test turns."""
+"""What the counters count, on a clock that the test turns, and how long a device was busy."""
 
 import os
 import tempfile
@@ -6,19 +6,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.devices import Device
 from tests.wallclock.test_clock import NODES, FakeClock, Node
 from wallclock.clock import STAGES, StageProfiler
 from wallclock.trace.collect import collect
 from wallclock.trace.inside import layout
 from wallclock.trace.inside.counters import Counters
 from wallclock.trace.inside.notes import Done
-from wallclock.trace.inside.patch import noted, replace
+from wallclock.trace.inside.patch import noted
+from wallclock.trace.inside.torch_calls import DeviceClock, patch_tensor
 from wallclock.trace.inside.tracer import Tracer
 from wallclock.trace.record import Function, Spent, Thread, Trace, by_stage
 from wallclock.trace.run import Ended
@@ -51,7 +54,7 @@ class Traced:
 
 @pytest.fixture
 def traced(tmp_path: Path) -> Iterator[Traced]:
-    made = Traced(tmp_path)
+    made = Moves.traced = Traced(tmp_path)
     yield made
     # Threads of later tests end elsewhere.
     made.tracer.local.__dict__.clear()
@@ -98,57 +101,10 @@ def check_nesting(traced: Traced, nodes: list[Node]) -> None:
     )
 
 
-def test_results_errors_and_names_pass_through(traced: Traced) -> None:
-    def divide(a: int, b: int = 1) -> float:
-        """Divide."""
-        return a / b
-
-    wrapped = traced.tracer.timed(divide, traced.tracer.slot("decode", "divide"))
-    assert wrapped(6, b=3) == 2
-    with pytest.raises(ZeroDivisionError):
-        wrapped(1, 0)
-    assert (wrapped.__name__, wrapped.__doc__) == ("divide", "Divide.")
-    assert traced.main().spent[Function("decode", "divide")].calls == 2
-
-
-def test_a_call_that_is_open_when_its_process_is_killed(traced: Traced) -> None:
-    traced.spend(10)
-    entered = traced.tracer.enter(traced.tracer.slot("decode", "slow"))
-    traced.spend(700)
-    thread = traced.main()
-    assert thread.spent == {Function("decode", "slow"): Spent(700e-9, 1)}
-    assert thread.ended_s == 710e-9
-    traced.tracer.leave(traced.tracer.slot("decode", "slow"), entered)
-    assert traced.main().spent == thread.spent
-
-
-def test_a_dropped_call_is_its_callers(traced: Traced) -> None:
-    tracer = traced.tracer
-    outer, inner = tracer.slot("forward", "model"), tracer.slot("h2d", "to")
-    first = tracer.enter(outer)
-    traced.spend(1)
-    second = tracer.enter(inner)
-    traced.spend(10)
-    tracer.drop(second)
-    traced.spend(100)
-    tracer.leave(outer, first)
-    assert traced.main().spent == {Function("forward", "model"): Spent(111e-9, 1)}
-
-
 def in_thread(function: Any) -> None:
     thread = threading.Thread(target=function)
     thread.start()
     thread.join()
-
-
-def test_threads_have_regions_of_their_own(traced: Traced) -> None:
-    traced.call("a", 1)
-    in_thread(lambda: traced.call("a", 10))
-    threads = traced.trace().processes[0].threads
-    assert [(thread.is_main, thread.spent[Function("decode", "a")]) for thread in threads] == [
-        (True, Spent(1e-9, 1)),
-        (False, Spent(10e-9, 1)),
-    ]
 
 
 def test_a_region_is_used_again_and_no_call_is_lost(
@@ -160,13 +116,6 @@ def test_a_region_is_used_again_and_no_call_is_lost(
         in_thread(lambda: traced.call("a", 10))
     assert by_stage(traced.trace().processes[0].threads)["decode"] == Spent(50e-9, 5)
     assert traced.tracer.counters.words[layout.REGIONS_USED] == layout.N_REGIONS
-
-
-def test_threads_beyond_the_regions_run_uncounted(traced: Traced) -> None:
-    traced.tracer.counters.words[layout.REGIONS_USED] = layout.N_REGIONS
-    for _ in range(3):
-        in_thread(lambda: traced.call("a", 10))
-    assert not by_stage(traced.trace().processes[0].threads)
 
 
 def test_more_functions_than_slots(traced: Traced) -> None:
@@ -245,33 +194,6 @@ def test_a_note_that_fails_is_one_line(traced: Traced, capfd: pytest.CaptureFixt
     assert line.endswith("ValueError: no shape")
 
 
-def test_the_first_image(traced: Traced) -> None:
-    assert traced.trace().first_image_s is None
-    for started in (30, 50):
-        now = traced.started_ns + started
-        traced.tracer.count(traced.tracer.slot("decode", "a"), 1, now)
-    assert traced.trace().first_image_s == 30e-9
-
-
-def test_a_function_is_wrapped_once(traced: Traced) -> None:
-    """A module that a reload or a second import patches again."""
-
-    class Module:
-        class Image:
-            @staticmethod
-            def open(path: str) -> str:
-                return path
-
-    slot = traced.tracer.slot("decode", "open")
-    for _ in range(2):
-        replace(traced.tracer, Module, "Image.open", lambda call: traced.tracer.timed(call, slot))
-    replace(traced.tracer, Module, "Image.absent", lambda call: call)
-    replace(traced.tracer, Module, "Absent.open", lambda call: call)
-    assert Module.Image().open("x") == "x"
-    assert traced.main().spent[Function("decode", "open")].calls == 1
-    assert not hasattr(Module.Image, "absent")
-
-
 def test_a_full_disk_loses_counts_and_nothing_else(
     traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,3 +212,119 @@ def test_a_full_disk_loses_counts_and_nothing_else(
 def test_a_file_that_was_cut_is_left_out(traced: Traced) -> None:
     (traced.folder / f"1-1{layout.COUNTERS}").write_bytes(b"\0" * 100)
     assert len(traced.trace().processes) == 1
+
+
+class Tensor:
+    """A tensor on a device of that name."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.is_cpu, self.is_cuda = device == "cpu", device == "cuda"
+
+    def to(self, device: str = "", dtype: str = "") -> "Tensor":
+        Moves.traced.spend(100)
+        if device == "absent":
+            raise RuntimeError
+        return Tensor(device or self.device)
+
+    def cuda(self) -> "Tensor":
+        return self.to("cuda")
+
+    def cpu(self) -> "Tensor":
+        return self.to("cpu")
+
+    def copy_(self, source: "Tensor", non_blocking: bool = False) -> "Tensor":
+        Moves.traced.spend(7)
+        return self
+
+    def item(self) -> int:
+        Moves.traced.spend(3)
+        return 5
+
+    tolist = numpy = item
+
+
+class Moves:
+    """The tracer whose clock the tensors turn."""
+
+    traced: ClassVar[Traced]
+
+
+def test_passes_on_a_device(device: Device, traced: Traced) -> None:
+    """The time between a pass's events, and none of the work between two passes."""
+    clock = DeviceClock(traced.tracer)
+    pairs = []
+    for _ in range(3):
+        pair = clock.begin((device.tensor(),))
+        device.keep_busy(20)
+        clock.end(pair)
+        pairs.append(pair)
+        device.keep_busy(60)
+    device.synchronize()
+    events = [pair for pair in pairs if pair is not None]
+    spent_s = sum(began.elapsed_time(ended) for began, ended in events) / 1e3
+    from_first_to_last_s = events[0][0].elapsed_time(events[-1][1]) / 1e3
+    traced.tracer.finish()
+    trace = traced.trace()
+    assert len(events) == 3
+    assert trace.device_busy_s == pytest.approx(spent_s, rel=1e-3)
+    assert 0.01 < spent_s < from_first_to_last_s
+    assert trace.device
+
+
+def test_a_pass_that_has_no_event(
+    device: Device, traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the host, and while a graph is captured."""
+    clock = DeviceClock(traced.tracer)
+    assert clock.begin((Tensor("cpu"), device.tensor())) is None
+    assert clock.begin(()) is None
+    clock.end(None)
+    monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: True)
+    assert clock.begin((device.tensor(),)) is None
+    assert traced.trace().device == ""
+
+
+def moves(traced: Traced, cuda: str | None = "13.0", *, compiles: bool = False) -> Any:
+    """A class of tensors whose methods are counted, by a torch that was built for this CUDA."""
+
+    class Moving(Tensor):
+        pass
+
+    torch = SimpleNamespace(version=SimpleNamespace(cuda=cuda, hip=None), Tensor=Moving)
+    patch_tensor(traced.tracer, torch, lambda: compiles)
+    return Moving
+
+
+def test_copies_by_their_direction(traced: Traced) -> None:
+    moving = moves(traced)
+    host, device = moving("cpu"), moving("cuda")
+    assert host.to("cuda").is_cuda
+    assert device.to("cpu").is_cpu
+    host.to(dtype="half")
+    device.to(dtype="half")
+    device.copy_(host)
+    host.copy_(device)
+    assert (host.item(), device.item(), device.tolist()) == (5, 5, 5)
+    with pytest.raises(RuntimeError):
+        host.to("absent")
+    assert traced.main().spent == {
+        Function("h2d", "torch.Tensor.to"): Spent(100e-9, 1),
+        Function("h2d", "torch.Tensor.copy_"): Spent(7e-9, 1),
+        Function("d2h", "torch.Tensor.to"): Spent(100e-9, 1),
+        Function("d2h", "torch.Tensor.copy_"): Spent(7e-9, 1),
+        Function("d2h", "torch.Tensor.item"): Spent(3e-9, 1),
+        Function("d2h", "torch.Tensor.tolist"): Spent(3e-9, 1),
+    }
+
+
+def test_nothing_is_counted_while_torch_compiles(traced: Traced) -> None:
+    moving = moves(traced, compiles=True)
+    moving("cpu").to("cuda")
+    assert moving("cuda").item() == 5
+    assert traced.main().spent == {}
+
+
+@pytest.mark.parametrize("cuda", ["13.0", None])
+def test_a_torch_without_devices_keeps_its_methods(cuda: str | None, traced: Traced) -> None:
+    assert ("to" in vars(moves(traced, cuda))) == (cuda is not None)
