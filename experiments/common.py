@@ -62,6 +62,9 @@ def with_limits(*parts: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{name}{end}" for name in columns(*parts) for end in ("", "_min", "_max"))
 
 
+#: How the recipe ends that a mock model runs beside the network.
+MOCK = "-mock"
+
 #: Columns of every table whose rows are serial or end-to-end passes.
 STAGE_COLUMNS = tuple(column for name in STAGES for column in (f"{name}_s", f"{name}_share"))
 
@@ -77,12 +80,20 @@ SIZE_COLUMNS = columns("median_kb median_megapixels")
 
 
 def groups(records: Records, protocol: str = "") -> dict[tuple[str, str], list[Record]]:
-    """Repeats together, by (image set, label), in plan order: of one protocol, or of all."""
+    """Repeats together, by (image set, label), in plan order: of one protocol, or of all.
+
+    Without a mock model's beside the network, which only the timeline shows.
+    """
     grouped: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        if protocol in ("", record.cell.protocol):
+        if protocol in ("", record.cell.protocol) and not is_for_timeline(record):
             grouped.setdefault((image_set_of(record), record.cell.label), []).append(record)
     return grouped
+
+
+def is_for_timeline(record: Record) -> bool:
+    """Whether it is a mock model's beside the network."""
+    return record.cell.label.endswith(MOCK)
 
 
 def image_set_of(record: Record) -> str:

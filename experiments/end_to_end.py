@@ -30,8 +30,6 @@ TIMELINE_COLUMNS = common.columns(
     "lane stage batch start_ms duration_ms corpus image_set weights service_ms",
     "device device_kind n_images workers batch_size",
 )
-#: Of the recipe that the mock model runs beside the network.
-_MOCK = "-mock"
 #: Values of a record that are columns as they are.
 _VALUES = ("startup_s", "model_load_s", "n_unique", "steady", "limited_by", "peak_gpu_reserved_gib")
 #: Columns of one pass that have limits.
@@ -79,8 +77,7 @@ def tables(csv: str, timeline_csv: str = "") -> Callable[[Records], Tables]:
     """The `tables` of an experiment: a row per recipe and, with a name for it, the timeline."""
 
     def fill(records: Records) -> Tables:
-        passes = [record for record in records if not is_for_timeline(record)]
-        repeats = common.groups(passes, "throughput").values()
+        repeats = common.groups(records, "throughput").values()
         filled: Tables = {csv: [row(same_recipe, records) for same_recipe in repeats]}
         if timeline_csv:
             filled[timeline_csv] = timeline(records)
@@ -126,7 +123,7 @@ def _mock_cells(
         return []
     model = common.mock_model(plan, **options["mock"])
     corpus = _corpora(plan, options)[-1]
-    named = [replace(recipe, name=recipe.name + _MOCK) for recipe in recipes]
+    named = [replace(recipe, name=recipe.name + common.MOCK) for recipe in recipes]
     new = partial(cell, plan, experiment, "throughput", model=model)
     return [new(recipe.name, recipe, corpus) for recipe in named]
 
@@ -198,14 +195,9 @@ def _sink_columns(passes: Records) -> Row:
     }
 
 
-def is_for_timeline(record: Record) -> bool:
-    """Whether it is the mock model's beside the network: no row is about it."""
-    return record.cell.label.endswith(_MOCK)
-
-
 def timeline(records: Records) -> list[Row]:
     """Spans in ms from the start of the steady state: of the mock's pass, else of the first."""
-    for record in sorted(records, key=is_for_timeline, reverse=True):
+    for record in sorted(records, key=common.is_for_timeline, reverse=True):
         if record.cell.protocol == "throughput" and record.spans:
             shared = common.new_row([record], TIMELINE_COLUMNS) | _service_time(record.cell)
             shared["n_images"] = record.values["n_embedded"]

@@ -67,7 +67,7 @@ def test_a_row_is_the_median_repeat_with_the_spread(name: str) -> None:
                 ends: list[Any] = [table[index][1][spread_of] for table in (fast, slow)]
                 expected = None if None in ends else (min if end == "min" else max)(ends)
                 assert value == pytest.approx(expected), column
-            elif spread_of.startswith("speedup_vs_") and end in ("min", "max"):
+            elif spread_of.startswith("speedup_") and end in ("min", "max"):
                 # All rows of a repeat are slower by one factor: its pairs have the same ratio.
                 assert value == pytest.approx(row[spread_of]), column
             elif column not in ("repeats", "calm_repeats"):
