@@ -26,6 +26,8 @@ from tests.test_wheel import build_wheel
 from wallclock.errors import DISTRIBUTION
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(600)]
+#: What the study needs and the index has no wheels of.
+_SOURCES = "antlr4-python3-runtime,PyTurboJPEG"
 #: Bytes of all that pip installs, 10^6 each.
 _MOST_MB = 100
 _REQUIRED = [
@@ -209,7 +211,7 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         pins = [f"{range_.name}=={lowest_of(range_)}" for range_ in bounded]
         requirements = [*map(str, ranges), *pins]
     folder = tmp_path / "venv"
-    yield install(folder, *requirements, "--no-binary", "antlr4-python3-runtime")
+    yield install(folder, *requirements, "--no-binary", _SOURCES)
     shutil.rmtree(folder)
 
 
