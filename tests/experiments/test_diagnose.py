@@ -81,13 +81,13 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     predictions = read_table(out / diagnose.PREDICTIONS_CSV)
     assert {row["origin"] for row in predictions} == {"predicted"}
     assert not any(row["measured_img_per_s"] for row in predictions)
-    assert {row["passes"] for row in predictions} == {"1"}
+    assert {row["passes"] for row in predictions} == {1}
     assert not (out / diagnose.ACCURACY_CSV).exists()
     for row in predictions:
         low, rate, high = (row[f"{name}_img_per_s"] for name in ("low", "predicted", "high"))
         assert low < rate < high
     (mine,) = read_table(out / diagnose.IMAGES_CSV)
-    assert (mine["median_megapixels"], mine["formats"]) == ("0.12", "100 % JPEG baseline")
+    assert (mine["median_megapixels"], mine["formats"]) == (0.12, "100 % JPEG baseline")
 
     # Its records become a reference, from which `make check` rebuilds it.
     reference = making.folder(tmp_path / "reference", 0)
