@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from experiments.decoders import cells as decoders
 from harness import records
 from harness.table import read_columns, read_table
+from paper import diff
 from paper.__main__ import main as paper
 from tests import making
 from tests.conftest import ROOT, RunMain, short_run
@@ -126,6 +128,76 @@ def test_stopped_before_the_end_of_an_experiment(
     assert paper(["figures", *folders]) == 0
     reference = str(tmp_path / "reference")
     assert paper(["check", "--pack", str(out / "runs"), "--reference", reference]) == 0
+
+
+def wait_for_cells(n: int, out: Path, process: subprocess.Popen[str]) -> None:
+    wait_until(lambda: len(complete(out)) >= n, process)
+
+
+def kill_worker(process: subprocess.Popen[str], before: int = 0) -> int:
+    """Kill the run's next worker after this one; its process id, or 0 where the run has ended."""
+    while process.poll() is None:
+        for child in psutil.Process(process.pid).children():
+            with suppress(psutil.NoSuchProcess):
+                if child.pid != before and "harness.worker" in child.cmdline():
+                    child.kill()
+                    return child.pid
+        time.sleep(0.005)
+    return 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_five_workers_killed_at_random(
+    arguments: list[str], run_main: RunMain, tmp_path: Path
+) -> None:
+    """Every other one at its second try, too: then the cell is a row, and what a rerun measures."""
+
+    few = [
+        "experiment.decoders.decoders=[pil,opencv]",
+        "experiment.serial.recipes=[{name: pil, decoder: pil, resizer: pil}]",
+    ]
+
+    def in_folder(name: str) -> list[str]:
+        where = [f"out={tmp_path / name / 'data'}", f"figures={tmp_path / name / 'figures'}"]
+        return [*arguments[:-2], *where, *few, "--experiment", "serial,decoders,cpu"]
+
+    def left_by(name: str) -> set[str]:
+        files = [path.relative_to(tmp_path / name) for path in (tmp_path / name).rglob("*.*")]
+        return {str(path) for path in files if not {"runs", "corpora"} & {*path.parts}}
+
+    whole = run_main(*in_folder("whole"), timeout=300)
+    assert whole.returncode == 0, whole.stderr
+    n_cells = len(complete(tmp_path / "whole" / "data"))
+    rng = random.Random(67)
+    for index in range(5):
+        name = f"round-{index}"
+        out = tmp_path / name / "data"
+        with started(in_folder(name)) as process:
+            n_before = rng.randrange(n_cells - 1)
+            wait_for_cells(n_before, out, process)
+            time.sleep(rng.uniform(0, 0.3))  # in a cell, or between two
+            pid = kill_worker(process)
+            if twice := index % 2 == 0:
+                assert kill_worker(process, pid)
+            _, errors = process.communicate(timeout=300)
+        assert pid, "the run ended before its moment"
+        assert process.returncode == twice, errors
+        assert "Traceback" not in errors
+        last = errors.splitlines()[-1]
+        assert last.endswith(("", ": killed by SIGKILL (out of memory?)")[twice])
+        assert ("crashed once, and was measured at the second try" in last) != twice
+        rows = [row for path in out.glob("*-*.csv") for row in read_table(path)]
+        assert any(row["status"] == "error" for row in rows) == twice
+        assert {"data/claims.csv", "figures/report.html"} < left_by(name)
+        again = run_main(*in_folder(name), timeout=300)
+        assert again.returncode == 0, again.stderr
+        assert f"{int(twice)} cells measured, " in again.stdout
+        assert left_by(name) == left_by("whole")
+        compared = diff.compare(tmp_path / "whole" / "data", out, 1e9)
+        assert compared.one_sided == []
+        for difference in compared.differences:
+            assert float(difference.a) != float(difference.b), "a text would raise ValueError"
 
 
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])
