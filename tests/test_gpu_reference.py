@@ -207,7 +207,7 @@ def test_the_folder_names_the_machine(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def measured(runs: Path, code: str = CODE, **values: Any) -> None:
-    """Two passes on the GPU, of which the second has these values, and one without its library."""
+    """Two passes on the GPU, the second with these values, and one without its library."""
     state = {"utc": "2026-11-24T10:00:00Z", "git": {"commit": "0123456789abcdef"}}
     good: dict[str, Any] = {"gpu_segments_allocated": 0, "clock_error_us": 4.25}
     taken = [

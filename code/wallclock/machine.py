@@ -89,7 +89,7 @@ def require_linux(what: str) -> None:
 
 
 def shared_memory_bytes(root: Path = Path("/")) -> int | None:
-    """The size of /dev/shm, of which the loader's processes take their buffers; None: no limit."""
+    """The size of /dev/shm, where the loader's processes have their buffers; None: no limit."""
     folder = root / "dev/shm"
     return shutil.disk_usage(folder).total if folder.exists() else None
 

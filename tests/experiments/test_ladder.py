@@ -255,7 +255,7 @@ def _has_room(buffers: Buffers, size: int) -> bool:
 
 
 def test_an_unbounded_pull_processes_the_same_messages_over_and_over() -> None:
-    """3,000 requests take 333 s, of which the queue allows each delivery 100."""
+    """3,000 requests take 333 s; the queue allows each delivery 100."""
     queue = TurnedQueue(3000)
     left = serve(queue, 0, 1000)
     in_time = RATE * VISIBILITY_S

@@ -1,7 +1,9 @@
 """Which runtime a network has where `runtime=auto` leaves it open, and what bf16 would bring."""
 
+import timeit
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
 
@@ -39,8 +41,9 @@ def open_announced(
     if recipe.runtime == "openvino" and find_spec("openvino") and not is_kept(model, recipe):
         say(f"{model.name} is converted for OpenVINO, once: half a minute (not: runtime=pytorch)")
     embedder = open_embedder(recipe, model, sample=sample)
-    if embedder.labels.get("provider") == "torch cpu bfloat16" and not computes_bf16():
-        say("dtype=bf16: this CPU has no instructions for it; fp32 is faster")
+    in_bf16 = embedder.labels.get("provider") == "torch cpu bfloat16"
+    if in_bf16 and (slower := slowdown_of_bf16()) > 1:
+        say(f"dtype=bf16: this CPU takes {slower:.1f} times as long as for fp32")
     return embedder
 
 
@@ -71,3 +74,15 @@ def gain_of_bf16(
     least = cosine(vectors["bf16"], vectors["fp32"]).min()
     gain = seconds["fp32"] / seconds["bf16"]
     return (gain, least) if least >= LEAST_COSINE["bf16"] else None
+
+
+def slowdown_of_bf16() -> float:
+    """How many times longer torch takes on this CPU in bf16 than in FP32, for a layer's product."""
+    import torch
+
+    seconds = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        rows, weights = torch.ones(512, 768, dtype=dtype), torch.ones(768, 768, dtype=dtype)
+        repeats = timeit.repeat(partial(torch.matmul, rows, weights), number=1, repeat=4)
+        seconds[dtype] = min(repeats)
+    return seconds[torch.bfloat16] / seconds[torch.float32]

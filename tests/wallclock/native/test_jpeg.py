@@ -1,4 +1,4 @@
-"""JPEG by the native module: libjpeg-turbo's pixels to the bit, or the file is handed over."""
+"""JPEG by the native module: libjpeg-turbo's pixels to the bit, or the file is left to another decoder."""
 
 import io
 import random
