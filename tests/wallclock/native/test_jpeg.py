@@ -1,4 +1,4 @@
-"""JPEG by the native module: libjpeg-turbo's pixels to the bit, or the file is left to another decoder."""
+"""JPEG by the native module: libjpeg-turbo's pixels to the bit, or another decoder takes the file."""
 
 import io
 import random
