@@ -1,4 +1,4 @@
-"""JPEG by the native module: libjpeg-turbo's pixels to the bit, or another decoder takes the file."""
+"""JPEG by the native module: libjpeg-turbo's pixels to the bit, or the file is not taken."""
 
 import io
 import random
