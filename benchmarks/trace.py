@@ -58,6 +58,8 @@ _STAGE_OF = {
     "load (PIL/ImageFile.py": "decode",
     "resize (PIL/Image.py": "resize",
     "forward (torchvision/transforms/": "transform",
+    "__call__ (torchvision/transforms/": "transform",
+    "tobytes (PIL/Image.py": "transform",
     "_call_impl (torch/nn/modules/module.py": "forward",
     "run (onnxruntime/capi/": "forward",
     "backward (torch/autograd/__init__.py": "backward",
@@ -80,7 +82,7 @@ class Program:
 
 
 PROGRAMS = (
-    Program("imagededup, CNN", ("imagededup_cnn.py", _PHOTOS), ("model",), 128),
+    Program("imagededup, CNN", ("imagededup_cnn.py", _PHOTOS), ("loading",), 128),
     Program("imagededup, PHash", ("imagededup_hash.py", _PHOTOS), ("waiting",), 128),
     Program("img2vec_pytorch", ("img2vec.py", _PHOTOS), ("model",), 64),
     Program("timm, two workers", ("timm_loader.py", f"{_PHOTOS}/.."), ("model",), 128),
@@ -212,7 +214,7 @@ def _cpu_s(command: Sequence[str], photos: Path) -> tuple[float, float]:
 def _sample(command: Sequence[str], photos: Path, to: Path) -> Sequence[str]:
     """Lines of py-spy: frames from the outermost one, parted by semicolons, and how often."""
     spy = Path(command[0]).with_name("py-spy")
-    options = ["--subprocesses", "--rate", "50", "--format", "raw", "--full-filenames"]
+    options = ["--subprocesses", "--rate", "200", "--format", "raw", "--full-filenames"]
     _cpu_s([str(spy), "record", *options, "--output", str(to), "--", *command], photos)
     return to.read_text(encoding="utf-8").splitlines()
 
