@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from harness import records
 from harness.engines.positions import batches_needed, plan_batches
-from harness.spec import Cell
+from harness.spec import MOST_TIMES, Cell
 from wallclock.progress import LINE_INTERVAL_S, format_duration
 from wallclock.recipe import ModelSpec
 
@@ -31,6 +31,8 @@ _START_JOB_S = 10.0
 _SLOWER, _SURE_S = 1.5, 20.0
 #: Protocols that run the model.
 _EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime", "layers"})
+#: Protocols that start torch.
+_STARTS_TORCH = _EMBEDS | {"contention", "batch_transfer", "step", "train", "train_step"}
 
 
 class CellProgress:
@@ -153,16 +155,17 @@ class Estimator:
             n *= 2 * len(cell.params["encodings"])
         # Of a loader's or a training's steady state, what was loaded ahead comes first.
         passes_of = {
-            "contention": self._cores.bit_length() + 1,
             "step": 3,
             "train_step": 3,
             "train": 2,
             "forms": 4 * len(cell.params.get("where", ())),
         }
-        passes = passes_of.get(cell.protocol, 1)
-        timed = passes * float(cell.params.get("seconds", 0))
-        starts_torch = embeds or cell.protocol.startswith("train")
-        start = _START_TORCH_S if starts_torch else _START_S
+        timed = passes_of.get(cell.protocol, 1) * float(cell.params.get("seconds", 0))
+        start = _START_TORCH_S if cell.protocol in _STARTS_TORCH else _START_S
+        if cell.protocol == "contention":
+            # As many processes as cores take as long as one alone, twice as many twice as long.
+            alone_s = min(max(n * seconds, timed), MOST_TIMES * timed)
+            return start + (self._cores.bit_length() + 2) * alone_s
         if cell.protocol == "loading":
             start, n = _START_LOADER_S, max(n, int(cell.params.get("min_images", 0)))
         return start + warmup_s + max(n * seconds, timed)

@@ -29,6 +29,8 @@ SINKS = (
 )
 #: The paper's two image sets; a user's folder is compared with the one it resembles.
 IMAGE_SETS = ("small_256", "original")
+#: A pass of `contention` over costly images ends after so many times its `params.seconds`.
+MOST_TIMES = 4
 #: glibc's settings in a worker. By default freed memory goes back to the kernel when enough of it
 #: lies at the top of the heap, which depends on what else the process has allocated; each full-size
 #: image then faults its pages in again. `keep` never returns any.

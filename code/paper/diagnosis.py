@@ -5,20 +5,27 @@ page is one HTML file that opens offline, styled like the report.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from experiments.diagnose.cells import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
-from harness import provenance
+from experiments.diagnose.cells import (
+    ACCURACY_CSV,
+    IMAGES_CSV,
+    PREDICTIONS_CSV,
+    STAGES_CSV,
+    tables,
+)
+from harness import provenance, records
 from harness.drawing.format import count_noun, digits, factor, percent
 from harness.drawing.labels import SETS
 from harness.drawing.rendering import Rendering
 from harness.measures import median
 from harness.table import Row, ok_rows, read_table
 from paper.accuracy import describe
-from paper.findings import BUSY_CORES, Diagnosis, best
+from paper.findings import Diagnosis, best, busy_from, was_busy
 from paper.pages import render_page, segment
 from paper.terminal import print_line, print_table
 from wallclock.files import write_text
@@ -44,7 +51,7 @@ def words_of(diagnosis: Diagnosis) -> tuple[str, list[str], str]:
         diagnosis=diagnosis,
         accuracy=describe(accuracy[0]) if accuracy else "",
         busy_cores=[row["other_cores"] or 0.0 for row in diagnosis.proved],
-        busy_from=BUSY_CORES,
+        busy_from=busy_from(diagnosis.present),
         count_noun=count_noun,
         median=median,
         noticeable=NOTICEABLE,
@@ -64,6 +71,18 @@ def load(folder: Path) -> Diagnosis | None:
     path = folder / ACCURACY_CSV
     accuracy = ok_rows(read_table(path)) if path.is_file() else []
     return Diagnosis(stages, images, predictions, accuracy) if ok_rows(stages) else None
+
+
+def discard_disturbed(runs: Path) -> bool:
+    """Delete the records of the last diagnosis if something else ran meanwhile; whether it did.
+
+    It gave no advice, and would give none again. Raises UserError if a record was edited.
+    """
+    rows = tables(records.load_experiment(runs, "diagnose")).get(PREDICTIONS_CSV, [])
+    disturbed = bool(rows) and was_busy(rows[0])
+    for folder in records.indexed(runs, "diagnose") if disturbed else ():
+        shutil.rmtree(folder)
+    return disturbed
 
 
 def render(tables_dir: Path, figures_dir: Path) -> Rendering:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from experiments import contents
 from harness import doctor
 from paper import claims
 from paper.claims import Claim
@@ -54,9 +53,7 @@ def examine(out: Path, *, quick: bool) -> Iterator[Finding]:
 
 def _counted(concerns: _Concerns) -> str:
     """'32 of the paper's 112 numbers (opt 7, serial 9)'."""
-    listed = claims.load(claims.CLAIMS)
-    papers = [claim for claim in listed if "not the paper" not in claim.statement]
-    papers = [claim for claim in papers if claim.experiment in contents.ORDER]
+    papers = [claim for claim in claims.load(claims.CLAIMS) if claim.source == claims.PAPER]
     names = [claim.experiment for claim in papers if concerns(claim)]
     by_experiment = ", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names))
     return f"{len(names)} of the paper's {len(papers)} numbers ({by_experiment})"

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from experiments.diagnose.cells import is_slow
 from experiments.diagnose.predictions import ELSEWHERE
+from harness.disturbance import limit
 from harness.drawing.format import percent
 from harness.table import Row
 from wallclock.predict.intervals import NOTICEABLE, Gain
 
-#: Other programs disturb what is measured from so many cores on.
-BUSY_CORES = 0.2
+#: Other programs disturb a diagnosis from so many cores on, or from `limit`, whichever is more.
+_BUSY_CORES = 0.2
 #: Passes over the costs that lie farther apart, relative, say that something else ran.
 BUSY_SPREAD = 0.3
 
@@ -32,12 +33,17 @@ def is_recommended(row: Row) -> bool:
     return Gain(speedup, low, speedup).is_recommended
 
 
+def busy_from(row: Row) -> float:
+    """How many cores other programs must take to disturb what a row says."""
+    return max(_BUSY_CORES, limit(row["cores"]))
+
+
 def was_busy(row: Row) -> bool:
     """Whether something else ran while what a row says was measured: end to end, or its costs."""
     if row["measured_img_per_s"]:
-        return (row["other_cores"] or 0.0) >= BUSY_CORES
+        return (row["other_cores"] or 0.0) >= busy_from(row)
     cores, spread = row["cost_other_cores"], row["cost_spread"]
-    return (cores or 0.0) >= BUSY_CORES or (spread or 0.0) >= BUSY_SPREAD
+    return (cores or 0.0) >= busy_from(row) or (spread or 0.0) >= BUSY_SPREAD
 
 
 @dataclass(frozen=True)

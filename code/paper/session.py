@@ -34,7 +34,7 @@ def run_session(settings: Settings, command: str) -> int:
     """
     console = Console()
     warnings = random_weights(settings)
-    _print_lines([_inputs(settings), *warnings, *settings.notes], console)
+    _print_lines([_inputs(settings), *warnings, *settings.notes, *_about_other_programs(settings)], console)
     for name in ("out", "figures"):
         _make_writable(name, getattr(settings, name))
     if settings.only == "data":
@@ -157,6 +157,16 @@ def random_weights(settings: Settings) -> list[str]:
         "weights; for those of your model add MODEL=hub-id or MODEL=dir/ (model=any "
         "model.hub_id=ID or model.path=DIR)"
     ]
+
+
+def _about_other_programs(settings: Settings) -> Iterator[str]:
+    """What a diagnosis says first: whether others disturbed the last one, and what runs now."""
+    if "diagnose" not in settings.experiments:
+        return
+    if diagnosis.discard_disturbed(settings.runs):
+        yield "Something else ran during the last diagnosis: all of it is measured again."
+    if busiest := busiest_other():
+        yield f"Also running: {busiest}: this takes longer, and may give no advice."
 
 
 def _make_writable(name: str, folder: Path) -> None:

@@ -14,7 +14,7 @@ from experiments.common import Cell, Options, Plan, Records, Row, Tables
 
 RANK = 120
 CSV = "batch-sweep.csv"
-COLUMNS = common.columns(end_to_end.COLUMNS, "knee latency_bound_ms largest_in_bound")
+COLUMNS = common.columns(end_to_end.COLUMNS, "knee latency_bound_ms largest_in_bound in_paper")
 TABLES = {CSV: COLUMNS}
 MEANINGS = """
 knee | yes or no | status | the smallest batch within 2 % of the best rate
@@ -42,7 +42,7 @@ def tables(records: Records) -> Tables:
     bounds = (record.cell.params.get("latency_bound_ms") for record in records)
     bound = next(filter(None, bounds), None)
     for row in rows:
-        row |= {"knee": None, "latency_bound_ms": bound, "largest_in_bound": None}
+        row |= {"knee": None, "latency_bound_ms": bound, "largest_in_bound": None, "in_paper": True}
     measured = [row for row in rows if row["status"] == "ok"]
     measured.sort(key=lambda row: row["batch_size"])
     if len(measured) > 1:

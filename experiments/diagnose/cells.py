@@ -60,7 +60,7 @@ TABLES = {
         "passes cost_spread cost_other_cores bottleneck",
         "accelerator_utilization faster_accelerator_speedup workers_to_saturate usd_per_million",
         "measured_img_per_s error within_interval measured_speedup gain_error gain_within_interval",
-        "measured_bottleneck other_cores fix_cost",
+        "measured_bottleneck other_cores cores fix_cost",
         _SHARED,
     ),
     ACCURACY_CSV: accuracy.COLUMNS,

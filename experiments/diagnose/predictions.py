@@ -102,6 +102,7 @@ def predict(records: Records, columns: Sequence[str]) -> list[Predicted]:
     costs = [record.values for record in records if is_cost(record) and record.ok]
     others = [float(values["other_cores"]) for values in costs if "other_cores" in values]
     base = new_row(described, columns) | {"origin": "predicted"}
+    base["cores"] = described.environment["machine"]["cores"]
     base["cost_other_cores"] = median(others) if others else None
     predicted: list[Predicted] = []
     for scenario in plan_of(records):

@@ -44,7 +44,7 @@ COLUMNS = common.columns(
     common.with_limits("img_per_s"),
     "warmup_batches warmup_s compile_s export_s cosine_min cosine max_rel_error gate",
     "n_neighbours neighbours_kept",
-    "gpu_used_gib sm_clock_mhz throttle_reasons origin status reason",
+    "gpu_used_gib sm_clock_mhz throttle_reasons in_paper origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 MEANINGS = """
@@ -69,6 +69,8 @@ n_neighbours | images | fact | images among which nearest neighbours were looked
 neighbours_kept | 0 to 1 | computed | nearest neighbours by FP32's vectors that remain: recall@10
 """
 TIMED = ("harness.protocols.network",)
+#: Labels of the rows that the paper has.
+_IN_PAPER = ("pytorch-fp32", "pytorch-fp16", "onnxruntime-fp16-opset17")
 _mean_ms = partial(common.mean_ms, samples="batch")
 
 
@@ -133,6 +135,7 @@ def tables(records: Records) -> Tables:
 def _row(repeats: Records) -> Row:
     row = common.new_row(repeats, COLUMNS) | {"gate": "not checked"}
     row["pruned"] = repeats[0].cell.model.pruned
+    row["in_paper"] = repeats[0].cell.label in _IN_PAPER
     if repeats[0].cell.recipe.runtime.startswith("onnxruntime"):
         row["opset"] = repeats[0].cell.params["opset"]
     if not common.measured(repeats):

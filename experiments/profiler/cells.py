@@ -1,10 +1,11 @@
 """What does the stage profiler itself cost, and can it be believed?
 
 Method. In one process, rounds of two loops, alternately: empty stage calls, and the bare loop,
-which is subtracted. Then one serial pass under torch.profiler (each stage in a `record_function`)
-and one under cProfile (each stage a function of its own name): for every stage of at least 1 % of
-the pass, the relative difference between our seconds and theirs; the row shows the largest, the
-median repeat of it.
+which is subtracted. Then one serial pass under torch.profiler (each stage's function in a
+`record_function`) and one under cProfile (each a function of its own name): for every stage of at
+least 1 % of the pass, the relative difference between our seconds and theirs; the row shows the
+largest, the median repeat of it. Theirs are of the function alone; a stage of ours is the whole
+statement, which also frees what the last image left.
 """
 
 from experiments import common

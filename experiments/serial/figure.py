@@ -52,7 +52,7 @@ def mermaid(tables: Tables) -> str:
 
 
 @output(
-    "fig-07-pipeline",
+    "fig-07-pipeline-mermaid",
     "The nine stages, and each one's share of the wall time",
     optional=tuple(serial.CSVS.values()),
     text=TextVersion(".mmd", mermaid),

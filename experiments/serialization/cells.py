@@ -25,7 +25,7 @@ CSV = "serialization-comparison.csv"
 COLUMNS = common.columns(
     "format fsync n_vectors dim repeats",
     common.with_limits("write_s vectors_per_s"),
-    "mib_per_s size_mib read_back device device_kind origin status reason",
+    "mib_per_s size_mib read_back device device_kind in_paper origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 MEANINGS = """
@@ -40,6 +40,8 @@ size_mib | MiB | fact | all files of the format, ids included
 read_back | yes or no | status | ids and vectors read back are equal bit for bit
 """
 
+#: Labels of the rows that the paper has.
+_IN_PAPER = ("parquet", "lmdb", "npy")
 #: Vectors are generated: no model computes them.
 NO_MODEL = ModelSpec("none", weights="none")
 
@@ -74,6 +76,7 @@ def _row(repeats: Records) -> Row:
     measured = common.measured(repeats)
     row = common.new_row(repeats, COLUMNS)
     row |= {"format": timed.recipe.sink, "fsync": bool(timed.params["fsync"])}
+    row["in_paper"] = timed.label in _IN_PAPER
     row |= {name: timed.params[name] for name in ("n_vectors", "dim")}
     if measured:
         row["read_back"] = all(record.values["read_back"] for record in measured)

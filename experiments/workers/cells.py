@@ -15,7 +15,7 @@ from experiments.common import Cell, Options, Plan, Records, Row, Tables
 
 RANK = 110
 CSV = "workers-sweep.csv"
-COLUMNS = common.columns(end_to_end.COLUMNS, common.with_limits("workers_needed"))
+COLUMNS = common.columns(end_to_end.COLUMNS, common.with_limits("workers_needed"), "in_paper")
 TABLES = {CSV: COLUMNS}
 MEANINGS = """
 workers_needed | count | measured | fewest workers whose rate is within 2 % of the highest, of the
@@ -48,6 +48,7 @@ def tables(records: Records) -> Tables:
             if other["status"] == "ok" and _sweep_of(others) == _sweep_of(repeats)
         ]
         row |= _needed(sweep if row["status"] == "ok" else [])
+        row["in_paper"] = row["decoder"] == "turbojpeg"
     return {CSV: rows}
 
 

@@ -11,6 +11,7 @@ import pytest
 from experiments.diagnose import cells as diagnose
 from experiments.diagnose import fixes
 from experiments.diagnose.fixes import Scenario
+from harness import records as stored
 from harness.plan import Plan
 from harness.records import Record
 from harness.table import read_table
@@ -262,6 +263,19 @@ def test_a_row_says_how_busy_the_machine_was(plan: Plan, options: dict[str, Any]
     assert row["cost_other_cores"] == 0.7
     assert row["cost_spread"] > 0.3
     assert row["passes"] == 3
+
+
+@pytest.mark.parametrize("others", [0.0, 0.7])
+def test_a_disturbed_diagnosis_is_measured_again(
+    others: float, plan: Plan, options: dict[str, Any]
+) -> None:
+    runs, keys = plan.settings.runs, []
+    for number, record in enumerate(measured_costs(plan, options, others)):
+        keys.append(str(number))
+        stored.write(runs / "diagnose" / keys[-1], record)
+    stored.write_index(runs, "diagnose", keys)
+    assert words.discard_disturbed(runs) == bool(others)
+    assert len(stored.indexed(runs, "diagnose")) == (0 if others else len(keys))
 
 
 def test_every_prediction_has_a_cell_to_prove_it(plan: Plan, options: dict[str, Any]) -> None:

@@ -34,6 +34,12 @@ def test_earlier_record_of_this_machine(tmp_path: Path) -> None:
     assert estimator.seconds(cell(200).cell) == pytest.approx(2_000, rel=0.01)
 
 
+def test_loading_in_more_and_more_processes() -> None:
+    timed = made.record("diagnose", "contention", "now", {}, {"seconds": 0.5}).cell
+    estimates = [Estimator(Path("/nowhere"), cores).seconds(timed) for cores in (2, 16)]
+    assert estimates == [5 + 4 * 0.5, 5 + 7 * 0.5]
+
+
 def test_crash_is_ignored(tmp_path: Path) -> None:
     before = Estimator(tmp_path, 2).seconds(cell().cell)
     records.write(tmp_path / "serial" / "key", replace(cell(), status="error", seconds=0.0))

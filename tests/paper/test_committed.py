@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
+from experiments.onnx import cells as onnx
 from experiments.serial import cells as serial
+from experiments.serialization import cells as serialization
+from experiments.workers import cells as workers
 from harness import provenance
-from harness.table import write_table
+from harness.table import read_table, write_table
 from paper import claims, footnotes, quoted
 from paper.__main__ import main
 from paper.claims import CLAIMS
 from paper.quoted import MARKED, TERM, sources
-from tests.paper.tables import claim_of, fault_of
+from tests.paper.tables import REFERENCE, claim_of, fault_of
 from tests.test_docs import DOCUMENTS, text_of
 from wallclock.errors import UserError
 
@@ -53,6 +56,18 @@ class TestFile:
             assert (claim.tolerance is None) == (claim.kind == "bound"), claim.id
             assert {bool(claim.base_csv), bool(claim.base_row)} == {of_two}, claim.id
             assert of_two or not claim.base_column, claim.id
+
+    @pytest.mark.parametrize(
+        ("csv", "column", "values"),
+        [
+            (serialization.CSV, "format", ["parquet", "lmdb", "npy"]),
+            (workers.CSV, "decoder", ["turbojpeg", "turbojpeg"]),
+            (onnx.CSV, "runtime", ["pytorch", "onnxruntime"]),
+        ],
+    )
+    def test_rows_that_the_paper_has(self, csv: str, column: str, values: list[str]) -> None:
+        rows = [row for row in read_table(REFERENCE / csv) if row["in_paper"]]
+        assert [row[column] for row in rows] == values
 
     def test_a_second_value_is_another_and_says_where(self) -> None:
         contradicted = [claim for claim in claims.load(CLAIMS) if claim.other_value is not None]

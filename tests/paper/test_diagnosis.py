@@ -47,7 +47,7 @@ def prediction(kind: str, fix: str, speedup: float, **changes: Any) -> Row:
     row |= {"predicted_speedup": speedup, "predicted_img_per_s": 80 * speedup}
     row |= {"low_img_per_s": 70 * speedup, "high_img_per_s": 94 * speedup}
     row |= {"low_speedup": speedup / 1.2, "high_speedup": speedup * 1.2}
-    row |= {"passes": 3, "cost_spread": 0.02, "cost_other_cores": 0.01}
+    row |= {"passes": 3, "cost_spread": 0.02, "cost_other_cores": 0.01, "cores": 8}
     row |= {"bottleneck": "transform", "accelerator_utilization": 0.3, "workers_to_saturate": 13}
     row |= {"engine": "dataloader", "batch_size": 32}
     row |= {"faster_accelerator_speedup": 1.0, "weights": "random", "device_kind": "cuda"}
@@ -164,6 +164,8 @@ def test_a_busy_machine_gets_no_headline(changes: dict[str, float], words: str) 
     assert words_of(diagnosis)[0] == headline
     assert words in words_of(diagnosis)[1][0]
     assert "Run it when nothing else runs" in words_of(diagnosis)[1][0]
+    roomy = [{**row, "cost_spread": 0.02, "cores": 64} for row in rows]
+    assert words_of(case(*roomy))[0].startswith("First: bf16."), "a twentieth of 64 cores is more"
     measured = {"measured_img_per_s": 160, "measured_speedup": 2.0}
     calm = prediction("alone", "proved", 1.9, **changes, **measured, other_cores=0.05)
     assert words_of(case(*rows, calm))[0].startswith("First: proved. Measured: 2.00 times as fast")

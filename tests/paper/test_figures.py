@@ -48,7 +48,7 @@ from wallclock.errors import UserError
 SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]
 STACKED, BARS = "fig-01-stacked-stage-time", "fig-03-decoder-comparison"
 BATCH, WORKERS = "fig-02-batch-sweep", "fig-04-workers-sweep"
-PIPELINE, FRONTIER = "fig-07-pipeline", "fig-11-frontier"
+PIPELINE, FRONTIER = "fig-07-pipeline-mermaid", "fig-11-frontier"
 RUNTIMES, PREDICTION = "fig-05-onnx-vs-pytorch", "fig-12-predicted-vs-measured"
 STEPS, SUMMARY = "fig-10-throughput-summary", "fig-00-summary"
 QUEUE_FULL, PIL = "its queue was full at the start", "decoder=pil"

@@ -66,7 +66,8 @@ def test_run_redraws_only_what_it_touches(tmp_path: Path) -> None:
 
 def test_outputs_without_records_are_removed(tmp_path: Path) -> None:
     write_records(tmp_path / "runs")
-    stale = ("fig-07-pipeline.mmd", "fig-07-pipeline.png", "table-1-serialization.tex")
+    pipeline = "fig-07-pipeline-mermaid"
+    stale = (f"{pipeline}.mmd", f"{pipeline}.png", "table-1-serialization.tex")
     kept = ("fig-99-of-mine.png", "notes.md", ".gitkeep")
     (tmp_path / "figures").mkdir()
     for name in (*stale, *kept):

@@ -27,15 +27,13 @@ from harness.engines.pipeline import DeviceStages, device_stages, loaded_px
 from harness.processes import gc_disabled, set_threads
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
-from harness.spec import Cell
+from harness.spec import MOST_TIMES, Cell
 from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, Extras, Marks
 from wallclock.machine import usable_cores
 
 _WARM_UP_BATCHES = 8
-#: Times `params.seconds` after which a pass over costly images ends before all are loaded.
-_MOST = 4
 
 #: One process's pass: images loaded, wall and CPU nanoseconds, each call of each stage.
 _Pass: TypeAlias = tuple[int, int, int, dict[str, list[int]]]
@@ -46,7 +44,7 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     No model, no transfer: each process reads, decodes, resizes, normalizes and assembles. One alone
     loads all images for `params.seconds` at least, again and again until they are complete, or a
-    part of them within `_MOST` times that. Each of several then loads what that one did, from
+    part of them within `MOST_TIMES` times that. Each of several then loads what that one did, from
     another image on: images differ in cost by more than processes slow each other down.
 
     Samples: each stage's calls of one process alone. Values, by the number of processes: `rates`,
@@ -114,7 +112,7 @@ def _loading(cell: Cell, manifest: Manifest, offset: float, n_batches: int) -> C
                 elapsed_s = (perf_counter_ns() - began) / 1e9
                 done = number + 1
                 complete = done % len(order) == 0 and (n_batches or elapsed_s >= seconds)
-                if complete or (not n_batches and elapsed_s >= _MOST * seconds):
+                if complete or (not n_batches and elapsed_s >= MOST_TIMES * seconds):
                     break
             return images, perf_counter_ns() - began, process_time_ns() - cpu, samples
 
