@@ -34,7 +34,8 @@ def run_session(settings: Settings, command: str) -> int:
     """
     console = Console()
     warnings = random_weights(settings)
-    _print_lines([_inputs(settings), *warnings, *settings.notes, *_about_other_programs(settings)], console)
+    _print_lines([_inputs(settings), *warnings, *settings.notes], console)
+    _print_lines(_about_other_programs(settings), console)
     for name in ("out", "figures"):
         _make_writable(name, getattr(settings, name))
     if settings.only == "data":
