@@ -11,13 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from experiments.diagnose.cells import (
-    ACCURACY_CSV,
-    IMAGES_CSV,
-    PREDICTIONS_CSV,
-    STAGES_CSV,
-    tables,
-)
+from experiments.diagnose.cells import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV, tables
 from harness import provenance, records
 from harness.drawing.format import count_noun, digits, factor, percent
 from harness.drawing.labels import SETS

@@ -210,7 +210,7 @@ def print_counts(verdicts: Sequence[Verdict], console: Console) -> None:
         counts = Counter(v.verdict for v in group if v.claim.id in counted)
         parts = [Text(f"{counts[word]} {word}", _STYLES[word]) for word in VERDICTS if counts[word]]
         if settled := sum(v.claim.role == ARITHMETIC and v.verdict == HELD for v in group):
-            parts.append(Text(f"{settled} held by arithmetic", style="dim"))
+            parts.append(Text(f"{settled} held by construction", style="dim"))
         heading = f"{source}, {count_noun(len(group), 'number')}: "
         console.print(Text(heading) + Text(" · ").join(parts))
 

@@ -1,11 +1,11 @@
 """What does the stage profiler itself cost, and can it be believed?
 
 Method. In one process, rounds of two loops, alternately: empty stage calls, and the bare loop,
-which is subtracted. Then one serial pass under torch.profiler (each stage's function in a
-`record_function`) and one under cProfile (each a function of its own name): for every stage of at
-least 1 % of the pass, the relative difference between our seconds and theirs; the row shows the
-largest, the median repeat of it. Theirs are of the function alone; a stage of ours is the whole
-statement, which also frees what the last image left.
+which is subtracted. Then one serial pass under torch.profiler (each stage in a `record_function`)
+and one under cProfile (each stage a function of its own name): for every stage of at least 1 % of
+the pass, the relative difference between our seconds and theirs; the row shows the largest, the
+median repeat of it. Their brackets lie within ours, around the same calls: the clocks are compared,
+not what belongs to a stage, so that the two can hardly differ.
 """
 
 from experiments import common
@@ -23,8 +23,8 @@ COLUMNS = common.columns(
 TABLES = {CSV: COLUMNS}
 MEANINGS = """
 ns_per_call | ns | measured | cost of a stage call, the bare loop subtracted; the median repeat
-max_relative_difference | relative | measured | largest difference from another profiler's seconds,
-  of stages of 1 % or more
+max_relative_difference | relative | measured | largest difference from another profiler's seconds
+  around the same calls, of stages of 1 % or more
 n_calls | count | fact | calls that were timed
 """
 TIMED = ("harness.protocols.serial",)

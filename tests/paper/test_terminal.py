@@ -71,7 +71,7 @@ def test_verdicts_fit_and_are_counted(width: int) -> None:
     for word in VERDICTS:
         n = sum(each.verdict == word and each.claim.id in counted for each in of_paper)
         assert (f"{n} {word}" in counts) == (n > 0)
-    assert " by arithmetic" in counts
+    assert " by construction" in counts
     assert text.count("applies only to a Tesla T4") == 1
 
 
