@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from experiments.ladder import rungs
+from experiments.ladder import consumer, rungs
 from harness import provenance
 from harness.corpora.manifest import Manifest
 from harness.processes import ProcessTree
@@ -259,4 +259,5 @@ def _command(cell: Cell, queue_url: str, n_services: int) -> list[str]:
         recipe=asdict(recipe) if has_network else None,
         model=asdict(model) if has_network else None,
     )
-    return [sys.executable, "-m", "experiments.ladder.rungs", json.dumps(asdict(rung))]
+    module = consumer if params["rung"] == 6 else rungs
+    return [sys.executable, "-m", module.__name__, json.dumps(asdict(rung))]

@@ -9,7 +9,8 @@ decoder, and once for each `duty`, which the source leaves open. `setup=model`: 
 on the configured device, preprocessing as long as it takes here, downloads and callbacks as slow as
 the mock's; every rung in the same precision. `setup=this box`: no mock and no model, decoding and
 resizing alone; of rung 5 `services` processes on one queue, because the event loop of one cannot
-use more than a core; each has its share of the cores as `workers`, which is 0 there.
+use more than a core; each has its share of the cores as `workers`, which is 0 there. Rung 6 is no
+step of the source's: a consumer of sixty lines (`consumer.py`), with rung 5's batches.
 
 `ladder.csv`: from a full queue, so that a latency would be that of the queue. `usd_per_million`:
 requests, by the price of the source's machine on the mock, of the configured one elsewhere, empty
@@ -59,7 +60,8 @@ MEANINGS = """
 [ladder.csv ladder-latency.csv]
 setup | | setting | mock S3: device, preprocessing and network sleep as long as the source says;
   this box: no mock, no model
-rung | count | setting | 1 to 4: the steps of the source; 5: wallclock serve
+rung | count | setting | 1 to 4: the steps of the source; 5: wallclock serve; 6: a consumer of
+  sixty lines
 duty | 0 to 1 | setting | assumed utilization of the device at rung 1, which the source does not say
 requests_per_s | requests/s | measured | requests answered per second; in ladder.csv from a full
   queue
@@ -74,6 +76,7 @@ services | count | setting | processes of the service on one queue
 predicted_per_s | requests/s | measured | predicted requests per second
 source_per_s | requests/s | fact | the figure that the source gives
 speedup_vs_previous | x | measured | rate over that of the rung below
+speedup_vs_consumer | x | measured | rate of rung 5 over that of rung 6
 [ladder-redelivery.csv]
 setup | | setting | mock S3: device, preprocessing and network sleep as long as the source says
 rung | count | setting | the rung that pulls
@@ -102,12 +105,16 @@ knee | yes or no | status | the highest rate at which both hold
 late_ms | ms | measured | 99th percentile of how late requests were sent
 """
 TIMED = (
-    *(f"experiments.ladder.{name}" for name in ("bed", "mock_module", "parts", "rungs")),
+    "experiments.ladder.bed",
+    "experiments.ladder.consumer",
+    "experiments.ladder.mock_module",
+    "experiments.ladder.parts",
+    "experiments.ladder.rungs",
     "harness.testbed",
     "wallclock.predict",
     "wallclock.service",
 )
-_RUNGS = (1, 2, 3, 4, 5)
+_RUNGS = (1, 2, 3, 4, 5, 6)
 #: Of each of a rung's queues, as in the source.
 _QUEUE_SIZE = 300
 #: Warm-ups and passes are whole batches of rung 4, so that a pass begins and ends with one.
@@ -185,7 +192,7 @@ def _on_mock(
 ) -> Cell:
     """A rung on the mock: from a full queue, or with requests `offered` a second."""
     duty = options["duty"][0] if duty is None else duty
-    batch = options["batch"] if rung == 5 else predicted.BATCH
+    batch = options["batch"] if rung >= 5 else predicted.BATCH
     parts = predicted.parts(options["callback_ms"] / 1e3, duty)
     rate = offered or predicted.rate(rung, parts, batch=batch)
     seconds = options["latency" if offered else "full"]["seconds"]
@@ -208,7 +215,7 @@ def _on_mock(
 
 def _mock(plan: Plan, rung: int, parts: predicted.Parts, speed: float = 1) -> ModelSpec:
     """The mock's device, `speed` times as fast; the host's part of rungs 1 to 4 is in its step."""
-    step = parts.device if rung == 5 else parts.step
+    step = parts.device if rung >= 5 else parts.step
     return mock_model(plan, 1e3 * step.fixed_s / speed, 1e3 * step.per_image_s / speed)
 
 
@@ -217,7 +224,7 @@ def _mock_params(
 ) -> dict[str, object]:
     """Times of the mock outside its device, divided by `speed`, and what the rung is started as."""
     device = _mock(plan, rung, parts, speed)
-    preprocess_s = parts.preprocess_s + (parts.host_s if rung == 5 else 0.0)
+    preprocess_s = parts.preprocess_s + (parts.host_s if rung >= 5 else 0.0)
     preprocess_ms = 1e3 * preprocess_s / speed
     service = {
         **options["serve"],
@@ -242,9 +249,9 @@ def _mock_params(
 def _with_model(plan: Plan, options: Options, corpus: Slice, rung: int, repeat: int) -> Cell:
     """A rung with the configured model on the device; downloads and callbacks as on the mock."""
     chosen, device = options["model"], plan.settings.device
-    batch = options["batch"] if rung == 5 else predicted.BATCH
+    batch = options["batch"] if rung >= 5 else predicted.BATCH
     parts = predicted.parts(options["callback_ms"] / 1e3, options["duty"][0])
-    expected = (*predicted.PRINTED, chosen["rate"][device])[rung - 1]
+    expected = (*predicted.PRINTED, *[chosen["rate"][device]] * 2)[rung - 1]
     rate = min(expected, chosen["rate"][device])
     recipe = Recipe(f"model-rung-{rung}", batch_size=batch, device=device, dtype=chosen["dtype"])
     params = {
@@ -276,15 +283,15 @@ def _serve_model(plan: Plan, options: Options, recipe: Recipe) -> Mapping[str, o
 
 def _on_box(plan: Plan, options: Options, corpus: Slice, rung: int, repeat: int) -> Cell:
     """A rung without a mock or a model; all cores."""
-    rate = options["box_rate"][corpus.image_set] * (1 if rung == 5 else _BOX_SHARE)
-    batch = options["batch"] if rung == 5 else predicted.BATCH
+    rate = options["box_rate"][corpus.image_set] * (1 if rung >= 5 else _BOX_SHARE)
+    batch = options["batch"] if rung >= 5 else predicted.BATCH
     service = options["serve"] | {"model": "null", "batch": batch}
     params = {
         **_length(plan, rate, options["full"]["seconds"]),
         **_rung_params(plan, rung),
         "setup": BOX,
         "serve": service if rung == 5 else {},
-        "services": options["box_services"] if rung == 5 else 1,
+        "services": options["box_services"] if rung >= 5 else 1,
     }
     recipe = Recipe(f"box-rung-{rung}", batch_size=batch)
     new = cell(plan, "ladder", "ladder", recipe.name, recipe, corpus, repeat=repeat, params=params)

@@ -85,10 +85,10 @@ def parts(
 
 
 def rate(rung: int, request: Parts, workers: int = VCPUS, batch: int = BATCH) -> float:
-    """Requests per second of a rung (1 to 5), by the predictor of images.
+    """Requests per second of a rung, by the predictor of images.
 
-    Rung 5 does the host's part of the step in the threads that preprocess, as for a batch of one;
-    its downloads and callbacks are as many as it takes.
+    Rungs 5 and 6 do the host's part of the step in the threads that preprocess, as for a batch of
+    one; their downloads and callbacks are as many as it takes.
     """
     machine, step = Machine(workers), request.step
     costs = StageCosts(decode_s=request.preprocess_s)
@@ -99,7 +99,7 @@ def rate(rung: int, request: Parts, workers: int = VCPUS, batch: int = BATCH) ->
         supply = inf
     elif rung in (3, 4):
         setup = JobSetup(workers, batch if rung == 4 else 1, "dataloader")
-    elif rung == 5:
+    elif rung >= 5:
         costs = replace(costs, assemble_s=request.host_s)
         step = request.device
         supply = inf

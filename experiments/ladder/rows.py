@@ -24,7 +24,7 @@ COLUMNS = common.columns(
     "model weights dtype services workers batch_size n_images repeats",
     common.with_limits("requests_per_s"),
     "predicted_per_s error source_per_s",
-    "speedup_vs_previous usd_per_hour usd_per_million",
+    "speedup_vs_previous speedup_vs_consumer usd_per_hour usd_per_million",
     _COSTS,
 )
 LATENCY_COLUMNS = common.columns(
@@ -96,7 +96,7 @@ def _new_row(repeats: Records, columns: tuple[str, ...]) -> Row:
     row |= {"what": timed.label, "setup": params["setup"], "rung": params["rung"]}
     if params["setup"] == MOCK:
         row |= {"device": MOCK, "device_kind": "mock"}
-        row["duty"] = params["duty"] if params["rung"] == 5 else None
+        row["duty"] = params["duty"] if params["rung"] >= 5 else None
     return row
 
 
@@ -104,7 +104,7 @@ def _rung_row(repeats: Records) -> Row:
     timed = repeats[0].cell
     params, size = timed.params, timed.recipe.batch_size
     row = _new_row(repeats, COLUMNS)
-    row["batch_size"] = size if params["rung"] in (4, 5) else 1
+    row["batch_size"] = size if params["rung"] >= 4 else 1
     if params["setup"] != MODEL:
         row |= dict.fromkeys(("model", "weights", "dtype"))
     if params["setup"] != BOX:
@@ -222,15 +222,16 @@ def _alike(row: Row, other: Row) -> bool:
 
 
 def _compare(row: Row, rungs: dict[object, Row]) -> None:
-    """Add the gain over the rung below, and the prediction's error."""
+    """Add the gains over the rung below and over the sixty lines, and the prediction's error."""
     rate, rung = row["requests_per_s"], row["rung"]
     if not isinstance(rate, float) or not isinstance(rung, int):
         return
     if expected := row["predicted_per_s"]:
         row["error"] = expected / rate - 1
-    base = rungs.get(rung - 1, {}).get("requests_per_s")
-    if isinstance(base, float):
-        row["speedup_vs_previous"] = rate / base
+    for name, base in (("previous", rung - 1), ("consumer", 6)):
+        base_rate = rungs.get(base, {}).get("requests_per_s") if rung <= 5 else None
+        if isinstance(base_rate, float) and (name == "previous" or rung == 5):
+            row[f"speedup_vs_{name}"] = rate / base_rate
 
 
 def _mark(series: list[Row]) -> None:

@@ -43,7 +43,7 @@ from harness.spec import Recipe
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec
 
 #: Threads that pull, requests that a queue holds, images ahead for each worker.
-_PULLERS = 3
+PULLERS = 3
 QUEUE_SIZE = 300
 _AHEAD = 2
 #: Messages in a call, and how long it waits for the first.
@@ -91,7 +91,7 @@ class RungSettings:
     @property
     def batch_size(self) -> int:
         """Images of a step, at most."""
-        return self.batch if self.rung == 4 else 1
+        return self.batch if self.rung in (4, 6) else 1
 
 
 class WorkItem(NamedTuple):
@@ -106,7 +106,7 @@ class WorkItem(NamedTuple):
 class Network:
     """What the I/O threads call: boto3 for the queue, urllib3 for downloads and callbacks."""
 
-    def __init__(self, queue_url: str) -> None:
+    def __init__(self, queue_url: str, connections: int = DOWNLOADERS) -> None:
         import boto3
         import urllib3
         from botocore.config import Config
@@ -117,11 +117,11 @@ class Network:
             "sqs",
             region_name="us-east-1",
             endpoint_url=f"{at.scheme}://{at.netloc}",
-            config=Config(max_pool_connections=_PULLERS + CALLERS),
+            config=Config(max_pool_connections=max(PULLERS + CALLERS, connections)),
             **credentials,
         )
         self._url = queue_url
-        self._http = urllib3.PoolManager(maxsize=DOWNLOADERS, timeout=_TIMEOUT_S)
+        self._http = urllib3.PoolManager(maxsize=connections, timeout=_TIMEOUT_S)
 
     def pull(self) -> list[WorkItem]:
         """Up to ten messages; waits a second for the first."""
@@ -190,11 +190,15 @@ def preprocess(data: bytes, px: int, least_s: float) -> Pixels:
     began = time.perf_counter()
     with Image.open(BytesIO(data)) as image:
         resized = image.convert("RGB").resize((px, px), Image.Resampling.BILINEAR)
-    pixels: Pixels = np.asarray(resized, np.float32)
-    mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    pixels = (pixels / np.float32(255) - mean) / std
+    pixels = normalize(np.asarray(resized))
     sleep_until(began + least_s)
-    return pixels.transpose(2, 0, 1)
+    return pixels
+
+
+def normalize(pixels: npt.NDArray[np.uint8]) -> Pixels:
+    """(px, px, 3) → (3, px, px), by ImageNet's statistics."""
+    mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    return ((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1)
 
 
 def sleep_until(at: float) -> None:
@@ -231,7 +235,7 @@ def _answer(settings: RungSettings, network: Network, pool: Executor | None) -> 
     device = open_device(settings)
     buffers = Buffers(network, settings.queue_size)
     for count, turn in (
-        (_PULLERS, buffers.pull),
+        (PULLERS, buffers.pull),
         (DOWNLOADERS, buffers.download),
         (CALLERS, buffers.call_back),
     ):

@@ -86,7 +86,7 @@ SERVE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("rung", [1, 2, 3, 4, 5, 6])
 def test_every_request_is_answered_once(tmp_path: Path, rung: int) -> None:
     if rung == 5:
         pytest.importorskip("wallclock.service.worker")

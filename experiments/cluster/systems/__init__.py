@@ -2,12 +2,15 @@
 
 Each module is a job in a process of its own, `python -m experiments.cluster.systems.NAME TASK`,
 written and configured as the system's own documentation recommends. They take no part in an
-embedding job of this suite; they are there to be compared with. `make setup-cluster` installs them.
+embedding job of this suite; they are there to be compared with. Ray Data and Daft also run with
+`wallclock.decode` in place of their own decoders, which tells engine and decoder apart.
+`make setup-cluster` installs them.
 """
 
 from dataclasses import dataclass
 from importlib import util
 
+from experiments.cluster.systems._task import SCALED
 from harness import peers
 from wallclock.errors import Unavailable
 
@@ -46,5 +49,7 @@ SYSTEMS = {
     "ours-ray": System("ours", "wallclock on Ray Data", "ray", ("ray",)),
     "ray-images": System("ray_images", "Ray Data, read_images", "ray"),
     "ray-download": System("ray_download", "Ray Data, download()", "ray"),
+    "ray-scaled": System("ray_download", "Ray Data, our decode", "ray", (SCALED,)),
     "daft": System("daft_native", "Daft, native runner", "daft"),
+    "daft-scaled": System("daft_native", "Daft, our decode", "daft", (SCALED,)),
 }

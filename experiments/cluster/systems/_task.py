@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+#: The word after the task that makes another system decode by `wallclock.decode`.
+SCALED = "scaled"
+
 
 @dataclass(frozen=True)
 class Task:
@@ -45,6 +48,11 @@ def embed(images: Any, task: Task) -> npt.NDArray[np.float32]:
     dim = flat.shape[1] if task.pixels else task.dim
     start = (flat.shape[1] - dim) // 2
     return flat[:, start : start + dim].astype(np.float32)
+
+
+def is_scaled() -> bool:
+    """Whether this process's command line says so."""
+    return SCALED in sys.argv[2:]
 
 
 def run(job: Callable[[Task], Mapping[str, Any]]) -> None:

@@ -8,10 +8,12 @@ whole pictures are in memory, and lets the steps overlap.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.cluster.systems._task import Task, embed, run
+import wallclock
+from experiments.cluster.systems._task import Task, embed, is_scaled, run
+from wallclock.errors import ImageError
 
 #: Nothing is sent to the vendor.
 _QUIET = {"DO_NOT_TRACK": "true", "SCARF_NO_ANALYTICS": "true", "DAFT_PROGRESS_BAR": "0"}
@@ -32,17 +34,39 @@ def job(task: Task) -> Mapping[str, Any]:
 
     vector = DataType.fixed_size_list(DataType.float32(), dim)
     model = daft.func.batch(return_dtype=vector, batch_size=task.batch)(forward)
-    picture = col("path").download(on_error="null").decode_image(on_error="null", mode="RGB")
     fixed = DataType.image("RGB", task.px, task.px)
+    data = col("path").download(on_error="null")
+    if is_scaled():
+        shrink = daft.func.batch(return_dtype=fixed, batch_size=task.batch)(_decode(task.px))
+        picture = shrink(data)
+    else:
+        whole = data.decode_image(on_error="null", mode="RGB")
+        picture = whole.resize(task.px, task.px).cast(fixed)
     images = (
         daft.read_parquet(task.source)
         .into_batches(task.batch)
-        .with_column("image", picture.resize(task.px, task.px).cast(fixed))
+        .with_column("image", picture)
         .where(col("image").not_null())
     )
     vectors = images.select("id", model(col("image")).alias("vector"))
     vectors.write_parquet(task.out, write_mode="overwrite")
-    return {"library": f"daft {daft.__version__}", "settings": "native runner"}
+    how = "wallclock.decode" if is_scaled() else "decode_image, resize"
+    return {"library": f"daft {daft.__version__}", "settings": f"native runner, {how}"}
+
+
+def _decode(px: int) -> Callable[[Any], list[Any]]:
+    """From a series of files to their pictures; None for one that is damaged."""
+
+    def decode(files: Any) -> list[Any]:
+        pictures: list[Any] = []
+        for data in files.to_pylist():
+            try:
+                pictures.append(wallclock.decode(data, px))
+            except ImageError:
+                pictures.append(None)
+        return pictures
+
+    return decode
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+import wallclock
 from experiments.cluster.systems import _ray
-from experiments.cluster.systems._task import Task, embed, run
+from experiments.cluster.systems._task import Task, embed, is_scaled, run
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD
 
 _BLOCKS_PER_CPU = 4
@@ -26,6 +27,12 @@ def decode(row: dict[str, Any]) -> dict[str, Any]:
 
     with Image.open(io.BytesIO(row.pop("bytes"))) as image:
         row["image"] = np.asarray(image.convert("RGB"))
+    return row
+
+
+def decode_scaled(row: dict[str, Any], px: int) -> dict[str, Any]:
+    """Bytes → the picture at its final size, which `transform` leaves as it is."""
+    row["image"] = wallclock.decode(row.pop("bytes"), px)
     return row
 
 
@@ -65,10 +72,12 @@ def job(task: Task) -> Mapping[str, Any]:
         rows = pq.read_table(task.source).to_pylist()
         blocks = _BLOCKS_PER_CPU * task.cpus
         listed = ray.data.from_items(rows, override_num_blocks=blocks)
-        decoded = listed.with_column("bytes", download("path")).map(decode)
+        function = partial(decode_scaled, px=task.px) if is_scaled() else decode
+        decoded = listed.with_column("bytes", download("path")).map(function)
         transformed = decoded.map(partial(transform, px=task.px))
         _ray.write_vectors(transformed, _Model, task)
-        return _ray.report(ray, f"download(), map, one actor, {blocks} blocks")
+        how = "wallclock.decode" if is_scaled() else "Pillow"
+        return _ray.report(ray, f"download(), map, {how}, one actor, {blocks} blocks")
 
 
 if __name__ == "__main__":
