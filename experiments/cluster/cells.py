@@ -6,8 +6,8 @@ vectors. The model takes no time, so that what is compared is the loading. A rat
 steady part, `pass_s`. It lasts `least_s` for every system: a shorter pass is run again with as
 many images as that takes, so that faster systems get more of them (`n_images`). `startup_s` is
 what comes before, `job_s` all. `share_of_ours`: of `wallclock embed` on Ray.
-`cost_over_one_process`: what that loses of the rate of one process without Ray. Both are over all
-pairs of repeats.
+`cost_over_one_process`: what that loses of the rate of one process without Ray. Both are by pairs
+of repeats.
 
 `stored_kb_per_image`: what Ray kept in its object store; others have none. `psnr_db`, level and
 gate are those of `frontier`, of each system's own pictures. In a second pass one file in a hundred
@@ -34,7 +34,7 @@ from experiments.common import (
     cell,
     mock_model,
 )
-from experiments.frontier import levels
+from experiments.frontier import levels, pairs
 from experiments.sentences import MeasuredRows
 from harness.drawing.format import percent
 from harness.drawing.labels import SHORT_SETS
@@ -64,8 +64,8 @@ img_per_s | images/s | measured | rate between the first batch in the model and 
   median repeat
 img_per_s_per_core | images/s | measured | that rate per core
 share_of_ours | x | measured | rate over that of wallclock embed on Ray
-share_of_ours_min | x | measured | least over all pairs of repeats
-share_of_ours_max | x | measured | greatest over all pairs of repeats
+share_of_ours_min | x | measured | least of the pairs of repeats
+share_of_ours_max | x | measured | greatest of the pairs of repeats
 startup_s | s | measured | time before the first batch is in the model
 job_s | s | measured | the complete job
 stored_kb_per_image | kB | measured | kept in Ray's object store, per image
@@ -137,24 +137,26 @@ def _cell(
 
 def tables(records: Records) -> Tables:
     """A row for each system and image set."""
-    rows: list[Row] = []
-    mixed: dict[object, Record] = {}
+    jobs: dict[tuple[str, str], Records] = {}
+    mixed: dict[tuple[str, str], Record] = {}
     for repeats in common.groups(records).values():
-        first = repeats[0]
-        params = first.cell.params
-        if params["damaged"]:
-            mixed[params["system"], first.cell.images.image_set] = first
+        timed = repeats[0].cell
+        key = timed.images.image_set, timed.params["system"]
+        if timed.params["damaged"]:
+            mixed[key] = repeats[0]
         else:
-            row = common.new_row(repeats, COLUMNS) | {"system": params["system"]}
-            rows.append(common.complete(row | {"gate": "not checked"}, repeats, _measured))
-    for row in rows:
-        second = mixed.get((row["system"], row["image_set"]))
+            jobs[key] = repeats
+    rows = []
+    for (image_set, system), repeats in jobs.items():
+        row = common.new_row(repeats, COLUMNS) | {"system": system}
+        row = common.complete(row | {"gate": "not checked"}, repeats, _measured)
+        second = mixed.get((image_set, system))
         if second is not None and second.ok:
             row |= _mixed_columns(second.values)
-        others = {
-            other["system"]: other for other in rows if other["image_set"] == row["image_set"]
-        }
-        _compare(row, others)
+        row |= pairs.ratio_columns("share_of_ours", repeats, jobs.get((image_set, OURS), []))
+        if system == OURS:
+            row |= _cost(repeats, jobs.get((image_set, ONE_PROCESS), []))
+        rows.append(row)
     return {CSV: rows}
 
 
@@ -187,26 +189,18 @@ def _mixed_columns(values: Mapping[str, Any]) -> Row:
     return row
 
 
-def _compare(row: Row, others: Mapping[object, Row]) -> None:
-    """Add the share of our rate on Ray, and what Ray costs our job over one process."""
-    row |= _shares("share_of_ours", row, others.get(OURS, {}))
-    if row["system"] == OURS:
-        shares = _shares("", row, others.get(ONE_PROCESS, {}))
-        # The least that Ray costs is of the greatest share.
-        for end, opposite in (("", ""), ("_min", "_max"), ("_max", "_min")):
-            share = shares.get(opposite)
-            if isinstance(share, float):
-                row[f"cost_over_one_process{end}"] = 1 - share
-
-
-def _shares(name: str, row: Row, base: Row) -> Row:
-    """A row's rate over that of another one, and its range over all pairs of their repeats."""
-    shares: Row = {}
-    for end, opposite in (("", ""), ("_min", "_max"), ("_max", "_min")):
-        rate, over = row.get(f"img_per_s{end}"), base.get(f"img_per_s{opposite}")
-        if isinstance(rate, float) and isinstance(over, float):
-            shares[f"{name}{end}"] = rate / over
-    return shares
+def _cost(repeats: Records, base: Records) -> Row:
+    """What Ray costs our job over one process."""
+    share = pairs.ratio_columns("", repeats, base)
+    if not share:
+        return {}
+    least, greatest = share["_min"], share["_max"]
+    cost: Row = {"cost_over_one_process": 1 - share[""]}
+    if least is not None and greatest is not None:
+        # The least that it costs is of the greatest share.
+        cost["cost_over_one_process_min"] = 1 - greatest
+        cost["cost_over_one_process_max"] = 1 - least
+    return cost
 
 
 def sentence(rows: MeasuredRows) -> str:

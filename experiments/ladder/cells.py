@@ -75,8 +75,8 @@ usd_per_hour | $/h | setting | price of the machine
 services | count | setting | processes of the service on one queue
 predicted_per_s | requests/s | measured | predicted requests per second
 source_per_s | requests/s | fact | the figure that the source gives
-speedup_vs_previous | x | measured | rate over that of the rung below
-speedup_vs_consumer | x | measured | rate of rung 5 over that of rung 6
+speedup_vs_previous | x | measured | rate over that of the rung below, by pairs of repeats
+speedup_vs_consumer | x | measured | rate of rung 5 over that of rung 6, by pairs of repeats
 [ladder-redelivery.csv]
 setup | | setting | mock S3: device, preprocessing and network sleep as long as the source says
 rung | count | setting | the rung that pulls

@@ -1,7 +1,10 @@
 """The rows of the ladder's tables: from a full queue, at rates of arrivals, and redeliveries."""
 
+from collections.abc import Sequence
+
 from experiments import common
 from experiments.common import Record, Records, Row
+from experiments.frontier import pairs
 from experiments.ladder import parts as predicted
 from harness.measures import median
 
@@ -9,6 +12,8 @@ from harness.measures import median
 MOCK = "mock S3"
 MODEL = "model"
 BOX = "this box"
+#: The service and the consumer that it is compared with; the source's rungs are 1 to 4.
+SERVICE, CONSUMER = 5, 6
 
 _SHARED = common.columns("setup rung duty image_set corpus device device_kind cores")
 #: Of cores and of the GPU, in percent.
@@ -24,7 +29,9 @@ COLUMNS = common.columns(
     "model weights dtype services workers batch_size n_images repeats",
     common.with_limits("requests_per_s"),
     "predicted_per_s error source_per_s",
-    "speedup_vs_previous speedup_vs_consumer usd_per_hour usd_per_million",
+    pairs.columns("speedup_vs_previous"),
+    pairs.columns("speedup_vs_consumer"),
+    "usd_per_hour usd_per_million",
     _COSTS,
 )
 LATENCY_COLUMNS = common.columns(
@@ -49,14 +56,15 @@ _KEPT_UP = 0.95
 
 def rate_rows(records: Records) -> list[Row]:
     """A row for each rung in each setup, compared with the rung below."""
-    rows = [
-        common.complete(_rung_row(repeats), repeats, _measured)
+    full = [
+        repeats
         for repeats in common.groups(records, "ladder").values()
         if not repeats[0].cell.params["rate"]
     ]
-    for row in rows:
-        _compare(row, {other["rung"]: other for other in rows if _alike(other, row)})
-    return rows
+    return [
+        _compared(common.complete(_rung_row(repeats), repeats, _measured), repeats, full)
+        for repeats in full
+    ]
 
 
 def latency_rows(records: Records) -> list[Row]:
@@ -96,7 +104,7 @@ def _new_row(repeats: Records, columns: tuple[str, ...]) -> Row:
     row |= {"what": timed.label, "setup": params["setup"], "rung": params["rung"]}
     if params["setup"] == MOCK:
         row |= {"device": MOCK, "device_kind": "mock"}
-        row["duty"] = params["duty"] if params["rung"] >= 5 else None
+        row["duty"] = params["duty"] if params["rung"] >= SERVICE else None
     return row
 
 
@@ -215,23 +223,29 @@ def _seconds_a_completion(record: Record) -> float:
     return float(common.wall_s(record) / max(1, record.values["completed"]))
 
 
-def _alike(row: Row, other: Row) -> bool:
-    """Whether two rungs are compared: of one setup and image set; rung 5 by its first duty."""
-    same = all(row[name] == other[name] for name in ("setup", "image_set"))
-    return same and "-duty-" not in str(row["what"])
+def _compared(row: Row, repeats: Records, others: Sequence[Records]) -> Row:
+    """The row with the prediction's error, and the gains over the rung below and the sixty lines.
+
+    Compared are rungs of one setup and image set, of rung 5 each duty.
+    """
+    rung = repeats[0].cell.params["rung"]
+    bases = {
+        other[0].cell.params["rung"]: other
+        for other in reversed(others)  # of rung 5 the first duty
+        if _setting(other) == _setting(repeats)
+    }
+    if row["predicted_per_s"] and row["requests_per_s"]:
+        row["error"] = row["predicted_per_s"] / row["requests_per_s"] - 1
+    if rung <= SERVICE:
+        row |= pairs.ratio_columns("speedup_vs_previous", repeats, bases.get(rung - 1, []))
+    if rung == SERVICE:
+        row |= pairs.ratio_columns("speedup_vs_consumer", repeats, bases.get(CONSUMER, []))
+    return row
 
 
-def _compare(row: Row, rungs: dict[object, Row]) -> None:
-    """Add the gains over the rung below and over the sixty lines, and the prediction's error."""
-    rate, rung = row["requests_per_s"], row["rung"]
-    if not isinstance(rate, float) or not isinstance(rung, int):
-        return
-    if expected := row["predicted_per_s"]:
-        row["error"] = expected / rate - 1
-    for name, base in (("previous", rung - 1), ("consumer", 6)):
-        base_rate = rungs.get(base, {}).get("requests_per_s") if rung <= 5 else None
-        if isinstance(base_rate, float) and (name == "previous" or rung == 5):
-            row[f"speedup_vs_{name}"] = rate / base_rate
+def _setting(repeats: Records) -> tuple[str, str]:
+    timed = repeats[0].cell
+    return timed.params["setup"], timed.images.image_set
 
 
 def _mark(series: list[Row]) -> None:
