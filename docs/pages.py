@@ -38,6 +38,7 @@ BENCHMARKS: Mapping[str, str] = {
     "million.csv": "benchmarks.million",
     "peers.csv": "benchmarks.peers",
     "remote.csv": "benchmarks.remote",
+    "trace.csv": "benchmarks.trace",
     "examples.csv": "examples.measure",
 }
 #: Tables of commands, of a run and of a job: name → what writes them, and their columns.
