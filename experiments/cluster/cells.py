@@ -137,7 +137,7 @@ def _cell(
 
 def tables(records: Records) -> Tables:
     """A row for each system and image set."""
-    jobs: dict[tuple[str, str], Records] = {}
+    jobs: dict[tuple[str, str], list[Record]] = {}
     mixed: dict[tuple[str, str], Record] = {}
     for repeats in common.groups(records).values():
         timed = repeats[0].cell

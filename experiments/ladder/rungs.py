@@ -198,7 +198,8 @@ def preprocess(data: bytes, px: int, least_s: float) -> Pixels:
 def normalize(pixels: npt.NDArray[np.uint8]) -> Pixels:
     """(px, px, 3) → (3, px, px), by ImageNet's statistics."""
     mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    return ((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1)
+    normalized: Pixels = (pixels.astype(np.float32) / np.float32(255) - mean) / std
+    return normalized.transpose(2, 0, 1)
 
 
 def sleep_until(at: float) -> None:
