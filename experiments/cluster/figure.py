@@ -29,9 +29,9 @@ def draw(tables: Tables) -> Figure:
     rows = tables[cluster.CSV]
     measured = ok_rows(rows)
     sets = distinct(measured, "image_set")
-    figure = style.new_figure(1.4 + 0.3 * len(SYSTEMS))
-    panels = figure.subplots(1, len(sets), squeeze=False).ravel()
     names = [name for name in SYSTEMS if any(row["system"] == name for row in measured)]
+    figure = style.new_figure(1.4 + 0.3 * len(names))
+    panels = figure.subplots(1, len(sets), squeeze=False).ravel()
     for axes, name in zip(panels, sets, strict=True):
         _bars(axes, names, [row for row in measured if row["image_set"] == name])
         axes.set(xlabel="images per second and core", title=SETS[name].capitalize())

@@ -98,7 +98,7 @@ def test_grid_of_cluster(grid: Grid) -> None:
     cells = grid("cluster", "repeats=3", "corpus.image_set=small_256")
     jobs = [cell for cell in cells if cell.label.endswith("-job")]
     assert [cell.params["system"] for cell in jobs] == [*SYSTEMS] * 3
-    assert [cell.repeat for cell in jobs] == [0] * 5 + [1] * 5 + [2] * 5
+    assert [cell.repeat for cell in jobs] == [repeat for repeat in range(3) for _ in SYSTEMS]
     n = {cell.params["system"]: cell.params["n"] for cell in jobs}
     assert n["ours"] == n["ours-ray"] == n["daft"]
     assert {cell.params["least_s"] for cell in jobs} == {60}
