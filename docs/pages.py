@@ -94,7 +94,6 @@ LIBRARY: Mapping[str, Sequence[str]] = {
         "wallclock.job.verify.Verdict",
     ),
     "A service's module": ("wallclock.service.modules.Pixels",),
-    "Measure": ("StageProfiler",),
     "Errors": ("UserError", "wallclock.errors.ImageError", "wallclock.errors.Unavailable"),
 }
 #: Classes whose constructors are not public.

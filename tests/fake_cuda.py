@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.wallclock.test_clock import FakeClock
+from tests.harness.test_profiler import FakeClock
 
 MS = 1_000_000
 #: What memory of the fake device holds before anything was written to it.

@@ -1,6 +1,5 @@
 """The documents: commands run, links resolve, marked numbers match their files."""
 
-import ast
 import re
 import shlex
 import sys
@@ -104,10 +103,6 @@ def printed_by(name: str, folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_python_examples_run(tmp_path: Path) -> None:
     assert printed_by("README.md", tmp_path) == ["['a.jpg'] (1, 224, 224, 3)\n"]
-    (profiled,) = printed_by("docs/profiler.md", tmp_path)
-    seconds = ast.literal_eval(profiled)
-    assert list(seconds) == ["decode", "resize"]
-    assert min(seconds.values()) > 0
     loaded = printed_by("docs/loader.md", tmp_path)
     assert loaded[0] == ""
     assert "1 tensor([3])\n" in loaded

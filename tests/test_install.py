@@ -140,7 +140,6 @@ print(json.dumps(sizes))
     [
         ("import wallclock", set()),
         ("from wallclock import open_images", {"numpy", "PIL", "simplejpeg"}),
-        ("from wallclock import StageProfiler", set()),
     ],
 )
 def test_what_an_import_imports(

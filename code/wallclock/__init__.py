@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from wallclock.errors import VERSION
 
 if TYPE_CHECKING:
-    from wallclock.clock import StageProfiler as StageProfiler
     from wallclock.errors import UserError as UserError
     from wallclock.job import embed as embed
     from wallclock.loader.batch import Batch as Batch
@@ -35,7 +34,6 @@ __version__ = VERSION
 
 #: Module → its public names.
 _HOMES = {
-    "clock": ("StageProfiler",),
     "errors": ("UserError",),
     "job": ("embed",),
     "loader.batch": ("Batch", "Failure"),

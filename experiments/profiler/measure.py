@@ -14,11 +14,12 @@ from harness.engines import pipeline
 from harness.engines import serial as engine
 from harness.engines.pipeline import DeviceStages, LoadStages
 from harness.processes import gc_disabled, set_threads
+from harness.profiler import StageProfiler
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.serial import warm_up
 from harness.spec import Cell
-from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler
+from wallclock.clock import DEVICE_STAGES, STAGES
 
 #: Stages below this share of the wall time are too short for three clocks to agree on.
 _MIN_SHARE = 0.01

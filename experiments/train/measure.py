@@ -20,6 +20,7 @@ from harness.engines.inference import TimedInference
 from harness.engines.positions import CyclicPositions
 from harness.engines.writer import Writer
 from harness.processes import gc_disabled, set_threads
+from harness.profiler import StageProfiler
 from harness.protocols import protocol
 from harness.protocols.costs import timed_by_size
 from harness.protocols.loop import after, run_pass, steady
@@ -27,7 +28,6 @@ from harness.protocols.network import require_network
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell, Recipe
 from wallclock import machine
-from wallclock.clock import StageProfiler
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, Extras
 from wallclock.recipe import ModelSpec

@@ -17,7 +17,7 @@ from harness.sinks import npy
 from harness.spec import SINKS, Cell, Recipe, Slice
 from tests.conftest import FORKS
 from tests.harness.protocols.test_loading import MODEL, OURS, PAPER
-from tests.wallclock.test_clock import FakeClock
+from tests.harness.test_profiler import FakeClock
 from wallclock.errors import Unavailable
 from wallclock.recipe import ModelSpec
 

@@ -16,7 +16,7 @@ from experiments.onnx import measure as protocol
 from harness import runtimes
 from harness.protocols.network import timed
 from harness.spec import Cell, Recipe, Slice
-from tests.wallclock.test_clock import FakeClock
+from tests.harness.test_profiler import FakeClock
 from wallclock import machine
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import ModelSpec

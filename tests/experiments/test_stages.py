@@ -15,14 +15,15 @@ from experiments.layers.measure import layers
 from experiments.profiler import measure
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import null_stages
+from harness.profiler import StageProfiler
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell, Recipe
 from harness.table import read_table
 from tests import fake_cuda
 from tests.conftest import RunMain
 from tests.fixture_run import fixture_records
-from tests.wallclock.test_clock import FakeClock
-from wallclock.clock import STAGES, StageProfiler
+from tests.harness.test_profiler import FakeClock
+from wallclock.clock import STAGES
 from wallclock.errors import Unavailable
 from wallclock.recipe import ModelSpec
 

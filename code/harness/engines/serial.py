@@ -13,8 +13,8 @@ from harness.corpora.manifest import Item, Manifest
 from harness.engines.loader import Loader
 from harness.engines.pipeline import DeviceStages, LoadStages
 from harness.processes import set_threads
+from harness.profiler import StageProfiler
 from harness.spec import Recipe
-from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError, describe
 from wallclock.loader.batch import Batch, Failure
 from wallclock.loader.resizing import Arrays

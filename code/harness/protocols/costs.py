@@ -25,10 +25,11 @@ from harness.engines.dataloader import torch_loader
 from harness.engines.dataset import ImageDataset
 from harness.engines.pipeline import DeviceStages, device_stages, loaded_px
 from harness.processes import gc_disabled, set_threads
+from harness.profiler import StageProfiler
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import MOST_TIMES, Cell
-from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler
+from wallclock.clock import DEVICE_STAGES, LOADING_STAGES
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch, Extras, Marks
 from wallclock.machine import usable_cores

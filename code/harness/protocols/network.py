@@ -11,9 +11,9 @@ import numpy.typing as npt
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import load_stages
 from harness.processes import gc_disabled
+from harness.profiler import Clock
 from harness.protocols.protocol import Progress
 from harness.spec import Recipe
-from wallclock.clock import Clock
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import ModelSpec
 

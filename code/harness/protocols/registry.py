@@ -34,6 +34,7 @@ TIMED = (
     "harness.engines.writer",
     "harness.measures",
     "harness.processes",
+    "harness.profiler",
     "harness.protocols.fidelity",
     "harness.protocols.loop",
     "harness.protocols.protocol",

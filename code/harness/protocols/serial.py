@@ -18,10 +18,10 @@ from harness.engines import pipeline
 from harness.engines import serial as engine
 from harness.engines.pipeline import DeviceStages, LoadStages
 from harness.processes import gc_disabled, set_threads
+from harness.profiler import StageProfiler
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
-from wallclock.clock import StageProfiler
 
 
 def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:

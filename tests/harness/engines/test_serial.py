@@ -17,10 +17,10 @@ from harness.corpora.manifest import Item, Manifest
 from harness.engines import pipeline
 from harness.engines import serial as engine
 from harness.engines.pipeline import LoadStages
+from harness.profiler import StageProfiler
 from harness.protocols.protocol import no_progress
 from harness.spec import Recipe
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
-from wallclock.clock import StageProfiler
 from wallclock.errors import ImageError, UserError
 
 STAGES = ("read", "decode", "resize", "normalize")

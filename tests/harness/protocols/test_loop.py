@@ -11,7 +11,7 @@ from harness.engines.inference import OnHost
 from harness.engines.writer import Writer, WriteSpan
 from harness.protocols.loop import after, run_pass, steady
 from harness.protocols.protocol import no_progress
-from tests.wallclock.test_clock import FakeClock
+from tests.harness.test_profiler import FakeClock
 from wallclock.errors import UserError
 from wallclock.infer.network import Embedder
 from wallclock.loader.batch import Batch, Extras, Marks

@@ -19,7 +19,7 @@ LOOP = """
 import io, json, sys
 from pathlib import Path
 from PIL import Image, ImageOps
-from wallclock.clock import StageProfiler
+from harness.profiler import StageProfiler
 
 profiler = StageProfiler()
 for path in sorted(Path(sys.argv[1]).glob("*.*")):

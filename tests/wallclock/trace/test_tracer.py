@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.profiler import StageProfiler
 from tests.devices import Device
-from tests.wallclock.test_clock import NODES, FakeClock, Node
-from wallclock.clock import STAGES, StageProfiler
+from tests.harness.test_profiler import NODES, FakeClock, Node
+from wallclock.clock import STAGES
 from wallclock.trace.collect import collect
 from wallclock.trace.inside import layout
 from wallclock.trace.inside.counters import Counters

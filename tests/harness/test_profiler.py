@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.clock import STAGES, StageProfiler
+from harness.profiler import StageProfiler
+from wallclock.clock import STAGES
 
 
 @dataclass
