@@ -59,15 +59,12 @@ class PlaceImage(_Upright):
         self._squashes = preprocess.crop is None
         #: What resizes, read back.
         self.labels: dict[str, str] = self._resizer.labels
-        self._place = image_errors("resize", self.name, self._into)
+        #: Fills a row of the batch with an image as decoded, (h, w, c). Raises ImageError.
+        self.resize_into: ResizeInto = image_errors("resize", self.name, self._into)
 
     def as_destination(self, row: PixelArray) -> Any:
         """A row, uint8 (*canvas, c), as `resize_into` takes it."""
         return row, self._resizer.as_destination(row)
-
-    def resize_into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
-        """Fill a row of the batch with an image as decoded, (h, w, c). Raises ImageError."""
-        self._place(image, pixels, destination)
 
     def _into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
         row, direct = destination

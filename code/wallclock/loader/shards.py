@@ -122,10 +122,9 @@ def read_tar(
             if head.startswith(b"\xfd7zXZ"):
                 raise ValueError("it is packed by xz, which may take 4 GB to unpack: use gzip")
             packed = next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None)
-            descriptor = None if packed or is_url(name) else file.fileno()
+            seeks = not (packed or is_url(name))
             stream = import_module(packed).open(file) if packed else file
-            spans = name if lists and descriptor is not None else ""
-            members = TarMembers(stream, limits.max_bytes, descriptor, spans)
+            members = TarMembers(stream, limits.max_bytes, seeks, name if lists and seeks else "")
             samples = read_samples(name, members, skipped)
             if first:
                 next(islice(samples, first, first), None)

@@ -72,14 +72,14 @@ class TarMembers:
     """The members of a tar, in its order, with normalized paths; one at a time is in memory.
 
     `file`: gives as many bytes as it is asked for, until it ends. `most`: bytes of a member.
-    `descriptor`: of the file, where links to earlier members are read; None: nowhere. `spans`: the
-    path of the file, of which only headers and texts are read. (tarfile takes damage for the end,
-    and headers of any length.) Iterating raises TarError or ValueError: it is damaged.
+    `seeks`: whether what is passed over need not be read. `spans`: the path of the file, of which
+    only headers and texts are read. Links are not followed. (tarfile takes damage for the end, and
+    headers of any length.) Iterating raises TarError or ValueError: it is damaged.
     """
 
     file: BinaryIO
     most: int
-    descriptor: int | None
+    seeks: bool
     spans: str = ""
     _last: str = ""
     _at: int = 0
@@ -91,52 +91,27 @@ class TarMembers:
 
     def __iter__(self) -> Iterator[Member]:
         """Read it."""
-        places: dict[str, Span] | None = None
         for info in self._headers():
-            path, place = posixpath.normpath(info.name), Span(self.spans, self._at, info.size)
+            path = posixpath.normpath(info.name)
             content: bytes | Span | str | None = None if info.isdir() else "no regular file"
             if info.issym() or info.islnk():
-                folder = posixpath.dirname(path) if info.issym() else ""
-                target = posixpath.normpath(posixpath.join(folder, info.linkname))
-                what = f"a link to {printable(id_of(target))}"
-                content = f"{what}, which is not an earlier member of a local .tar"
-                if self.descriptor is not None:
-                    places = self._places() if places is None else places
-                    if target in places:
-                        place = places[target]
-                        content = place
-                        if not self._is_span(path):
-                            content = os.pread(self.descriptor, place.size, place.offset)
+                kind, option = "link", "--dereference"
+                if info.islnk():
+                    kind, option = "hard link", "--hard-dereference"
+                content = f"a {kind}, which is not followed; write the tar with {option}"
             elif _has_data(info):
                 why = ""
                 if info.issparse():
                     why = "a sparse file; write the tar without --sparse"
                 elif not 0 <= info.size <= self.most:
                     why = f"{info.size:,} bytes, over the limit of {self.most:,}"
-                is_span = self._is_span(path)
+                # Of such a member it is only said where it is.
+                is_span = bool(self.spans) and not path.lower().endswith(_TEXT_ENDS)
+                place = Span(self.spans, self._at, info.size)
                 data = self._read(info.size, 0 if why or is_span else self.most)
                 content = why or (place if is_span else data)
-            if places is not None and isinstance(content, bytes | Span):
-                places[path] = place
             self._last = path
             yield path, content
-
-    def _is_span(self, path: str) -> bool:
-        """Whether a member is not read, but what says where it is."""
-        return bool(self.spans) and not path.lower().endswith(_TEXT_ENDS)
-
-    def _places(self) -> dict[str, Span]:
-        """The place of each member so far: few tars have links, so none was noted."""
-        places, end, self._at = dict[str, Span](), self._at, self.file.seek(0)
-        for info in self._headers():
-            if self._at == end:  # behind the header of the first link
-                break
-            if _has_data(info):
-                if not info.issparse() and info.size <= self.most:
-                    span = Span(self.spans, self._at, info.size)
-                    places[posixpath.normpath(info.name)] = span
-                self._at = self.file.seek(self._at + info.size + -info.size % _BLOCK)
-        return places
 
     def _headers(self) -> Iterator[tarfile.TarInfo]:
         """The header of each member, before its data."""
@@ -159,7 +134,6 @@ class TarMembers:
             if any(key.startswith("GNU.sparse") for key in said):
                 info.sparse = b""
             info.name = said.get("GNU.sparse.name") or said.get("path") or info.name
-            info.linkname = said.get("linkpath", info.linkname)
             info.size = int(said.get("size", info.size))
             yield info
             said, n_said = {}, 0
@@ -172,7 +146,7 @@ class TarMembers:
         data = self.file.read(size) if 0 <= size <= most else b""
         left = size + -size % _BLOCK - len(data)
         self._at += len(data) + left
-        if self.descriptor is not None and left > _BLOCK:
+        if self.seeks and left > _BLOCK:
             self.file.seek(left - 1, os.SEEK_CUR)
             left = 1
         while left > 0:

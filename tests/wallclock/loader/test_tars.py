@@ -134,7 +134,7 @@ def test_a_header_is_as_tarfile_reads_it(
     header[148 : 148 + len(text)] = text
     if change:
         header[change[0]] = change[1]
-    members = iter(TarMembers(io.BytesIO(header + bytes(512)), 512, None))
+    members = iter(TarMembers(io.BytesIO(header + bytes(512)), 512, False))
     try:
         expected = tarfile.TarInfo.frombuf(bytes(header), "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -147,21 +147,15 @@ def test_a_header_is_as_tarfile_reads_it(
 
 
 def test_members_are_let_go(tmp_path: Path) -> None:
-    """A link is found all the same: the headers before it are read again."""
     path = tmp_path / "t.tar"
     names = [f"{at:090}" for at in range(3000)]
     with tarfile.open(path, "w") as tar:
-        for name in [*names, "a"]:
+        for name in names:
             member = tarfile.TarInfo(name)
             member.size = 4
             tar.addfile(member, io.BytesIO(b"data"))
-        for name, kind, target in (("b", tarfile.SYMTYPE, "a"), ("c", tarfile.LNKTYPE, "b")):
-            link = tarfile.TarInfo(name)
-            link.type, link.linkname = kind, target
-            tar.addfile(link)
-        tar.addfile(member, io.BytesIO(b"last"))
     with path.open("rb") as file:
-        members = iter(TarMembers(file, 1 << 20, file.fileno()))
+        members = iter(TarMembers(file, 1 << 20, True))
         tracemalloc.start()
         try:
             for name in names:
@@ -169,8 +163,7 @@ def test_members_are_let_go(tmp_path: Path) -> None:
             assert tracemalloc.get_traced_memory()[1] < 1 << 17
         finally:
             tracemalloc.stop()
-        rest = [content for _, content in members]
-    assert rest == [b"data", b"data", b"data", b"last"]
+        assert list(members) == []
 
 
 FILES = [making.jpeg(48, 40, seed) for seed in range(5)]
