@@ -18,6 +18,7 @@ from wallclock.loader.order import largest_batch
 from wallclock.loader.output import Output
 from wallclock.loader.prepare import BuildInPlace, in_place_stages, own_shape_stages
 from wallclock.loader.processes import ForkedLoader
+from wallclock.loader.resizing import unchanged
 from wallclock.loader.ring import being_filled
 from wallclock.loader.stream import EPOCH, StreamedBatches
 from wallclock.loader.threads import Buffers, Feed, LendingLoader, ThreadLoader, worker_count
@@ -215,7 +216,7 @@ def lender_of(options: LoaderOptions) -> Lender:
     if output.device == "cpu":
         return Leases(output.hold, output.convert)
     h2d = transfer.make(output.device).h2d
-    convert: Callable[[Any], Any] = _unchanged
+    convert: Callable[[Any], Any] = unchanged
     if output.dtype != "uint8" and options.loading.statistics is None:
         convert = _normalized_there(output)
     return DeviceCopies(transfer.StreamCopy(lambda rows: h2d(output.convert(rows)), convert))
@@ -227,7 +228,3 @@ def _normalized_there(output: Output) -> Callable[[Any], Any]:
     to_floats = normalize.on_device(output.mean, output.std, output.device)
     dtype = getattr(torch, output.dtype)
     return lambda images: to_floats(images).to(dtype).contiguous()
-
-
-def _unchanged(images: Any) -> Any:
-    return images

@@ -191,6 +191,6 @@ def _copy(image: Image, pixels: PixelArray, row: Arrays) -> None:
     row[...] = pixels
 
 
-def unchanged(row: Any) -> Any:
-    """The row."""
-    return row
+def unchanged(rows: Any) -> Any:
+    """The same rows."""
+    return rows
