@@ -20,6 +20,7 @@ from wallclock.errors import UserError
 from wallclock.loader.images import open_images
 from wallclock.machine import usable_cores
 from wallclock.progress import format_rate
+from wallclock.trace.words import percent
 
 #: The paper's rate of a T4 in FP32, as seconds an image.
 MODEL_S = 1 / 264
@@ -57,8 +58,8 @@ def demo() -> None:
                 print(bars[-1])
     small, _, photos, ours = bars
     verdict = (
-        f"The model works {small.shares['forward']:.0%} of the time on thumbnails and"
-        f" {photos.shares['forward']:.0%} on photos; otherwise it waits for images.\n"
+        f"The model works {percent(small.shares['forward'])} of the time on thumbnails and"
+        f" {percent(photos.shares['forward'])} on photos; otherwise it waits for images.\n"
         f"With open_images, photos load {ours.rate / photos.rate:.1f} times as fast."
     )
     print(f"\n░ waits for decode, ▒ for resize, █ the model\n\n{verdict}")
@@ -141,7 +142,7 @@ def page_of(bars: Sequence[Bar], verdict: str) -> str:
     for bar in bars:
         labels = parts = ""
         for name in _MARKS:
-            labels += f' <i class="swatch stage-{name}"></i>{name} {bar.shares[name]:.0%}'
+            labels += f' <i class="swatch stage-{name}"></i>{name} {percent(bar.shares[name])}'
             parts += f'<a class="stage-{name}" style="flex-grow:{bar.shares[name]}"></a>'
         page += f"<h3>{bar.title}: {format_rate(bar.rate)}</h3>{labels}"
         page += f'<div class="bar">{parts}</div>\n'
