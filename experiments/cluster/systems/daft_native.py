@@ -40,8 +40,8 @@ def job(task: Task) -> Mapping[str, Any]:
         shrink = daft.func.batch(return_dtype=fixed, batch_size=task.batch)(_decode(task.px))
         picture = shrink(data)
     else:
-        whole = data.decode_image(on_error="null", mode="RGB")
-        picture = whole.resize(task.px, task.px).cast(fixed)
+        decoded = data.decode_image(on_error="null", mode="RGB")
+        picture = decoded.resize(task.px, task.px).cast(fixed)
     images = (
         daft.read_parquet(task.source)
         .into_batches(task.batch)
