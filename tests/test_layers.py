@@ -52,6 +52,7 @@ GROUND = {
     "recipe",
     "summary",
     "tiff",
+    "words",
 }
 #: A traced program loads this package under another name: its modules import each other relatively.
 TRACED = ROOT / "code" / "wallclock" / "trace" / "inside"

@@ -20,7 +20,7 @@ from wallclock.errors import UserError
 from wallclock.loader.images import open_images
 from wallclock.machine import usable_cores
 from wallclock.progress import format_rate
-from wallclock.trace.words import percent
+from wallclock.words import percent
 
 #: The paper's rate of a T4 in FP32, as seconds an image.
 MODEL_S = 1 / 264

@@ -15,8 +15,8 @@ from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, Gain
 from wallclock.predict.pictures import Target
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Shares
-from wallclock.trace.words import times
 from wallclock.trace.work import job_of
+from wallclock.words import times
 
 #: Where the program reads → the same images as `items` of `open_images`.
 _ITEMS = {

@@ -16,7 +16,7 @@ from wallclock.trace.shares import Row, Shares, Table
 from wallclock.trace.sizes import Sizes, say_size, tabulate_sizes
 from wallclock.trace.trial import Trial
 from wallclock.trace.verdict import Verdict, find_verdict
-from wallclock.trace.words import count, digits, keep_together, percent, seconds
+from wallclock.words import count, digits, keep_together, percent, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from wallclock.trace.inside.model_trial import TRIED
 from wallclock.trace.inside.models import PARTED
 from wallclock.trace.record import MODEL, Use, by_function
 from wallclock.trace.shares import Row, Shares
-from wallclock.trace.words import digits, percent
+from wallclock.words import digits, percent
 
 #: Below this share of the main process's time a model is nothing to change.
 _LEAST_SHARE = 0.2

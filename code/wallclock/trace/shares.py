@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import chain
 
 from wallclock.trace.record import LOADING, Sampled, Spent, Thread, Trace, by_function, by_stage
-from wallclock.trace.words import count
+from wallclock.words import count
 
 #: What no traced function took, by samples: at work in the program's own code and in libraries
 #: that are not traced, or waiting there.
@@ -24,18 +24,8 @@ OTHER, OTHER_WAITS = "other Python", "other waits"
 WAITING = ("wait", "read", OTHER_WAITS)
 #: Packages that fetch: what they do outside of traced functions is `read`, too.
 _NETWORK = (
-    "requests",
-    "urllib",
-    "urllib3",
-    "http",
-    "httpx",
-    "httpcore",
-    "aiohttp",
-    "fsspec",
-    "boto3",
-    "botocore",
-    "s3fs",
-    "gcsfs",
+    *("requests", "urllib", "urllib3", "http", "httpx", "httpcore", "aiohttp"),
+    *("fsspec", "boto3", "botocore", "s3fs", "gcsfs"),
 )
 #: Of the cores' time, for other programs.
 _MOST_OTHERS = 0.1
@@ -60,6 +50,12 @@ class Row:
     user_function: str = ""
     call: str = ""
     waits: float = 0.0
+
+    @property
+    def fetches(self) -> bool:
+        """Whether it reads over a network."""
+        names = self.call, *(name for name, _ in self.functions[:1])
+        return self.stage == "read" and any(map(_is_of_network, names))
 
 
 @dataclass(frozen=True)
@@ -224,13 +220,12 @@ def _split(each: Sampled, unknown_waits: str) -> Mapping[str, float]:
     """Stage → seconds of a sample."""
     if each.stage:
         return {each.stage: each.seconds}
-    if is_of_network(each.call):
+    if _is_of_network(each.call):
         return {"read": each.seconds}
     return {OTHER: each.seconds - each.waited_s, unknown_waits: each.waited_s}
 
 
-def is_of_network(name: str) -> bool:
-    """Whether a function, as `module.name`, fetches over a network."""
+def _is_of_network(name: str) -> bool:
     return name.partition(".")[0] in _NETWORK
 
 

@@ -18,8 +18,8 @@ from wallclock.predict.advice import FIXES, Job, gain_of
 from wallclock.trace.fixes import errors_of, options_of, say_gain
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Shares
-from wallclock.trace.words import count, digits
 from wallclock.trace.work import job_of
+from wallclock.words import count, digits
 
 #: Files at most.
 _MOST_FILES = 128

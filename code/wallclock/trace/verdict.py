@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from wallclock.trace.fixes import Fixes, Predicted, say_gain
 from wallclock.trace.record import LOADING, MODEL
 from wallclock.trace.remedies import Help, change_of_writing
-from wallclock.trace.shares import OTHER, OTHER_WAITS, Row, Shares, is_of_network
+from wallclock.trace.shares import OTHER, OTHER_WAITS, Row, Shares
 from wallclock.trace.sizes import full_size_share, say_size, say_target, tabulate_sizes, target_of
-from wallclock.trace.words import digits, percent
 from wallclock.trace.work import job_of
+from wallclock.words import digits, percent
 
 #: Stage → the subject of a sentence.
 _SUBJECTS = {
@@ -101,7 +101,7 @@ def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Ve
         return Verdict(cause, f"{text}.")
     if row.stage == OTHER:
         cause = "python"
-    if row.stage == "read" and _fetches(row):
+    if row.fetches:
         cause = "fetching"
     sharing = _say_sharing(shares) if cause in ("waiting", "model") else ""
     if sharing:
@@ -148,7 +148,7 @@ def _change(shares: Shares, fixes: Fixes, row: Row) -> str:
     named = _fixes_for(fixes, row)
     gains = [f": {say_gain(each.gain)}" if fixes.are_known else "" for each in named]
     said = ", or ".join(f"{e.title}{gain}" for e, gain in zip(named, gains, strict=True))
-    if row.stage == "read" and _fetches(row):
+    if row.fetches:
         return f"fetch {_AT_ONCE} at a time{f', as by {said}' if said else ''}"
     if row.stage == OTHER and any(
         kind.format.startswith(("float", "bfloat")) and kind.source > kind.made
@@ -162,13 +162,8 @@ def _fixes_for(fixes: Fixes, row: Row) -> tuple[Predicted, ...]:
     """What shortens a stage: of fetching, what fetches ahead."""
     if row.stage not in LOADING:
         return ()
-    fetches = row.stage == "read" and _fetches(row)
+    fetches = row.fetches
     return tuple(e for e in fixes.to_write if not fetches or e.fix.name == "open_images")
-
-
-def _fetches(row: Row) -> bool:
-    """Whether a stage of reads is one of a network."""
-    return any(map(is_of_network, (row.call, *(name for name, _ in row.functions[:1]))))
 
 
 def _say_sharing(shares: Shares) -> str:
@@ -210,7 +205,7 @@ def _say_row(row: Row, whose: tuple[str, str]) -> str:
 def _subject(row: Row) -> str:
     if row.stage == OTHER and row.place:
         return "the program's own code"
-    return "fetching" if row.stage == "read" and _fetches(row) else _SUBJECTS[row.stage]
+    return "fetching" if row.fetches else _SUBJECTS[row.stage]
 
 
 def _where(row: Row) -> str:
@@ -223,7 +218,7 @@ def _where(row: Row) -> str:
 
 def _reason(shares: Shares, row: Row) -> str:
     """What stands behind the longest stage, from a colon on; empty where nothing is sure."""
-    if row.stage == "read" and not _fetches(row):
+    if row.stage == "read" and not row.fetches:
         return ": storage is the limit" if row.waits > _MOST else ""
     if row.stage not in ("decode", "resize") or not shares.trace.kinds("decode"):
         return ""

@@ -10,7 +10,7 @@ from wallclock import native
 from wallclock.predict.advice import Job
 from wallclock.predict.pictures import Decoded, Library, Resized
 from wallclock.trace.record import LOADING, MODEL, ImageKind, Trace, by_function
-from wallclock.trace.shares import OTHER, WAITING, Shares, is_of_network
+from wallclock.trace.shares import OTHER, WAITING, Shares
 from wallclock.trace.sizes import scale_of, target_of
 
 #: Stages of the loading threads whose wall seconds are multiplied by their share of the cores.
@@ -76,7 +76,7 @@ def _source(shares: Shares) -> str:
     names = [name for name, _ in row.functions] if row else []
     if "zipfile.ZipExtFile.read" in names:
         return "zip"
-    return "urls" if row and any(map(is_of_network, (row.call, *names[:1]))) else "files"
+    return "urls" if row and row.fetches else "files"
 
 
 def _split_main(shares: Shares, *, loads_beside: bool) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from wallclock.trace.fixes import geometry_of
 from wallclock.trace.record import ImageKind, Sampled, Trace, Use
 from wallclock.trace.shares import OTHER, OTHER_WAITS, Shares
 from wallclock.trace.sizes import full_size_share, scale_of, target_of
-from wallclock.trace.words import digits
+from wallclock.words import digits
 
 
 def test_a_thread_that_only_sends_does_not_dilute_the_workers() -> None:

@@ -1,4 +1,4 @@
-"""How numbers read in the page of a trace, on the terminal and in HTML."""
+"""How numbers read in reports, on the terminal and in HTML."""
 
 import re
 
