@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from wallclock.errors import SourceError, first_line, reason_of
-from wallclock.job import apart
 from wallclock.job.texts import CHUNK, chunks
 from wallclock.loader.items import IMAGE_KEYS
 
@@ -38,8 +38,10 @@ _MOST_LINE, _MOST_JSON = 1 << 20, 1 << 29
 _TEXT = re.compile(r"(dictionary<values=)?(large_)?(string|binary)(_view)?\b(?!\[)|null$")
 #: A line that is no path.
 _OBJECT = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
-#: The column that says why a row is damaged.
-_DAMAGE = "\0damage"
+#: The column that says why a row is damaged; one without values, where images were left out.
+_DAMAGE, _IMAGES = "\0damage", "\0images"
+#: Rows that a byte of a Parquet or Arrow file stands for at most.
+_ROWS_A_BYTE = 4
 
 
 class Listed(NamedTuple):
@@ -63,7 +65,7 @@ def read_list(src: str, name: str, file: BinaryIO, limit: int | None) -> Listed:
     """
     extension = os.path.splitext(name)[1].lower()
     try:
-        return _listed(_read(extension, file, limit)[:limit])
+        return _listed(_read(extension, file)[:limit])
     except UnicodeDecodeError as error:
         where = f"byte 0x{error.object[error.start]:02x} is not {error.encoding.upper()}"
         raise SourceError(f"{src}: {where}, perhaps Windows-1252; save it as UTF-8") from error
@@ -71,15 +73,16 @@ def read_list(src: str, name: str, file: BinaryIO, limit: int | None) -> Listed:
         raise SourceError(f"{src} cannot be read as a list: {reason_of(error)}") from error
 
 
-def _read(extension: str, file: BinaryIO, limit: int | None) -> Any:
-    """The table in a file; further rows may follow the limit."""
+def _read(extension: str, file: BinaryIO) -> Any:
+    """The table in a file."""
     head = file.read(_HEAD)
     file.seek(0)
     if head.startswith(b"PAR1") or extension in _PARQUET:
-        return apart.read_table(file, apart.PARQUET, limit, _DATA)
-    if head.startswith(b"ARROW1") or extension in _ARROW:
-        kind = apart.ARROW if head.startswith(b"ARROW1") else apart.STREAM
-        return apart.read_table(file, kind, limit, _DATA)
+        return _without_images(pq.ParquetFile(file, page_checksum_verification=True), file)
+    if head.startswith(b"ARROW1"):
+        return _without_images(pa.ipc.open_file(file), file)
+    if extension in _ARROW:
+        return _without_images(pa.ipc.open_stream(file), file)
     if extension not in _FORMATS:
         known = ", ".join(_FORMATS[:-1])
         raise ValueError(f"{extension} is none of its formats, which are {known}")
@@ -89,6 +92,36 @@ def _read(extension: str, file: BinaryIO, limit: int | None) -> Any:
         rows, most = _rows(_lines(file, head), extension in _TABLES), CHUNK
     tables = [table_of(some) for some in chunks(rows, most)]
     return pa.concat_tables(tables or [pa.table({"path": []})], promote_options="permissive")
+
+
+def _without_images(reader: Any, file: BinaryIO) -> Any:
+    """The table of a Parquet or Arrow file; in the place of its images the column `_IMAGES`."""
+    is_parquet = isinstance(reader, pq.ParquetFile)
+    schema = reader.schema_arrow if is_parquet else reader.schema
+    names = [field.name for field in schema if not _has_images(field)]
+    size = os.fstat(file.fileno()).st_size
+    if is_parquet:
+        batches = reader.iter_batches(columns=names)
+    elif hasattr(reader, "get_batch"):
+        batches = map(reader.get_batch, range(reader.num_record_batches))
+    else:
+        batches = reader
+    n_rows, parts = 0, []
+    for batch in batches:
+        n_rows += len(batch)
+        if n_rows > _ROWS_A_BYTE * size:
+            raise ValueError(f"more than {_ROWS_A_BYTE * size:,} rows in {size:,} bytes")
+        parts.append(batch.select(names))
+    table = pa.Table.from_batches(parts, pa.schema([schema.field(name) for name in names]))
+    if not is_parquet:  # Arrow trusts what it reads
+        table.validate(full=True)
+    return table.append_column(_IMAGES, pa.nulls(n_rows)) if len(names) < len(schema) else table
+
+
+def _has_images(field: Any) -> bool:
+    kind = field.type
+    is_struct = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+    return field.name.strip().lower() in _DATA and (is_struct or "binary" in str(kind))
 
 
 # --- text ---------------------------------------------------------------------------------------
@@ -226,9 +259,9 @@ def _listed(table: Any) -> Listed:
     place = next((name for name in WHERE if name in at), None)
     if not names and 0 in damage:
         raise ValueError(damage[0])
-    if apart.IMAGES in names:
+    if _IMAGES in names:
         ids = _as_text(table, at["id"]) if "id" in at else pa.nulls(len(table), pa.string())
-        others = [at[name] for name in at if name not in ("id", apart.IMAGES)]
+        others = [at[name] for name in at if name not in ("id", _IMAGES)]
         return Listed(ids, None, _others(table, others), {})
     if place is None:
         has = f"no column of {', '.join(WHERE)}; it has {names}"

@@ -4,21 +4,20 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from tests import making
 from tests.fake_ray import FakeRay
 from wallclock.errors import NotReachedError, UserError
 from wallclock.fetch.sources import SourceReader
-from wallclock.job import apart, embed
+from wallclock.job import embed
 from wallclock.job.dataset import Dataset, open_existing
 from wallclock.job.part import Part
 from wallclock.job.runner import cluster
@@ -177,16 +176,6 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
         return fake
 
     return start
-
-
-@pytest.fixture
-def read_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables from outside are read without a process for each."""
-
-    def read_table(file: BinaryIO, kind: str, limit: int | None, images: Sequence[str]) -> pa.Table:
-        return apart._read(kind, pa.OSFile(f"/dev/fd/{file.fileno()}"), images)[:limit]
-
-    monkeypatch.setattr(apart, "read_table", read_table)
 
 
 @pytest.fixture

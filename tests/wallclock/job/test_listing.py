@@ -249,7 +249,7 @@ CARRIED = {"label": pa.int64(), "split": pa.string(), "tags": pa.list_(pa.string
 
 
 @pytest.fixture
-def make(images: Path, tmp_path: Path, read_in_this_process: None) -> Make:
+def make(images: Path, tmp_path: Path) -> Make:
     """A Parquet list of the first images of the folder, with these columns beside."""
 
     def write(name: str = "list.parquet", **more: Any) -> Path:

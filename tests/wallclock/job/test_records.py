@@ -84,8 +84,6 @@ SETTINGS: dict[str, Any] = {**QUICK, "batch": 4, "shard": 8}
 
 @pytest.fixture(params=SOURCES)
 def src(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param in ("parquets", "stream"):  # one kind in a process of its own is enough
-        request.getfixturevalue("read_in_this_process")
     return SOURCES[request.param](tmp_path)
 
 
@@ -173,7 +171,6 @@ def test_what_is_behind_the_damage_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tars", "packed", "parquets"])
-@pytest.mark.usefixtures("read_in_this_process")
 def test_a_shard_that_was_cut_since_fails(kind: str, tmp_path: Path) -> None:
     """Of images that are not there any more, each is a failure with a reason."""
     items = list_items(SOURCES[kind](tmp_path))
@@ -226,7 +223,6 @@ def test_ids_that_shards_share_have_their_names(tmp_path: Path) -> None:
         list_items(str(tmp_path / "s-0.tar"))
 
 
-@pytest.mark.usefixtures("read_in_this_process")
 def test_a_table_without_ids_counts_its_rows(tmp_path: Path) -> None:
     for number in range(2):
         pq.write_table(pa.table({"jpg": [IMAGES["00"], IMAGES["01"]]}), tmp_path / f"{number}.pq")
@@ -243,7 +239,6 @@ def test_labels_of_several_kinds_are_texts(tmp_path: Path) -> None:
     assert items.carried["label"].to_pylist() == ["7", "cat"]
 
 
-@pytest.mark.usefixtures("read_in_this_process")
 def test_what_is_no_shard_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "0.tar").write_bytes(WHOLE)
     pq.write_table(pa.table({"path": ["a.jpg"]}), tmp_path / "0.parquet")
@@ -267,7 +262,6 @@ def endpoint(s3: str, tmp_path: Path) -> str:
     return s3
 
 
-@pytest.mark.usefixtures("read_in_this_process")
 @pytest.mark.parametrize("names", ["s-{0..2}.tar", "t-{0..1}.parquet"])
 def test_shards_behind_urls(
     names: str, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -147,7 +147,6 @@ def test_ids_that_would_become_one(tmp_path: Path) -> None:
         (pa.array([1.5, float("inf")]), [1.5, float("inf")]),
     ],
 )
-@pytest.mark.usefixtures("read_in_this_process")
 def test_columns_that_are_carried_along(column: Any, kept: list[Any], tmp_path: Path) -> None:
     field = pa.field("other", column.type, metadata={"from": "http://u:S3CRET@h/"})
     schema = pa.schema([("path", pa.string()), field])
