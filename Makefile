@@ -122,7 +122,7 @@ check: $(READY) ## rebuild the reference runs, compare byte for byte
 	@$(PY) -m paper check
 
 frontier: $(READY) ## throughput against fidelity of every loader | IMAGES=dir/: also a folder of yours [REPEATS=7] [SYSTEMS=ours,pil]
-	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") \
+	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folders=['$(IMAGES)']") \
 	  $(if $(SYSTEMS),"experiment.frontier.systems=[$(SYSTEMS)]") $(ARGS)
 
 ladder: $(READY) ## a queue-driven service, rung by rung | REPEATS=1: in half the time

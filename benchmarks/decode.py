@@ -14,7 +14,7 @@ progressive files in half the time, because glibc gives less back to the system.
 thread counts. The choices run in turn, round by round; a row has the milliseconds per image of the
 median round, the fastest and the slowest.
 
-    python -m benchmarks.decode [--folder DIR] [--rounds N]
+    python -m benchmarks.decode [--folder DIR] [--rounds N] | --write DIR
 """
 
 import argparse
@@ -97,7 +97,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, help="photos of your own, in addition")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--write", type=Path, help="write pictures there for `make frontier`")
     choices = parser.parse_args()
+    if choices.write:
+        write(choices.write)
+        return
     _PROCESSES.set_forkserver_preload(_IMPORTED)
     works = (*decodes(), *photos(choices.folder), *scales_between(), *resizes())
     save("decode", [row for work in works for row in measure(work, choices.rounds)])
@@ -171,6 +175,19 @@ def encode(image: Image.Image, quality: int, process: str, sampling: str) -> byt
     else:
         image.save(file, "JPEG", subsampling=subsampling, **options)
     return file.getvalue()
+
+
+def write(folder: Path) -> None:
+    """Write JPEGs for `make frontier`: progressive originals, and 12-megapixel baseline ones."""
+    kinds = (
+        ("progressive-originals", "original", "progressive", 96),
+        ("12-megapixel", "12 MP, quality 90", "baseline", 48),
+    )
+    for name, images, process, n in kinds:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for index in range(n):
+            data = encode(*picture(images, index), process, "4:2:0")
+            (folder / name / f"{index:03}.jpg").write_bytes(data)
 
 
 def _reason(run: _Run, data: bytes) -> str:

@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 from experiments import common
 from experiments.common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
@@ -45,7 +46,7 @@ SENTENCE_RANK = 2
 QUICK = True
 CSV = "frontier.csv"
 COLUMNS = common.columns(
-    "system variant library settings preprocess image_set subset corpus weights",
+    "system variant library settings preprocess image_set folder subset corpus weights",
     "device device_kind cores batch_size n_images n_unique repeats wall_s wall_s_min wall_s_max",
     "img_per_s img_per_s_min img_per_s_max",
     "next",
@@ -66,6 +67,7 @@ MEANINGS = """
 system | | setting | the loader
 variant | | setting | the variant and setup that the first round chose
 preprocess | | setting | geometry of the pixels: squash, or the text of a crop
+folder | | setting | the name of a folder of images
 subset | | setting | all, baseline or progressive files of a folder
 next | | status | the next fastest system that is faithful
 next_close | | status | the next fastest that is at least close
@@ -76,7 +78,7 @@ speedup_vs_paper | x | measured | rate over that of the paper's recipe
 speedup_of_ours | x | measured | rate of wallclock over that of this row, by pairs of repeats
 other_variants | | status | rates of the other variants in the first round
 finish_line | | setting | where the clock stops: host memory, or on the device
-progressive_share | 0 to 1 | fact | progressive JPEGs in the folder
+progressive_share | 0 to 1 | fact | progressive JPEGs among the images
 """
 
 #: Level → the column that names the next fastest row that reaches it.
@@ -177,11 +179,16 @@ def _grid(plan: Plan, options: Options) -> list[Cell]:
     if plan.settings.corpus.kind == "folder":
         # Its first images need not be like the others: names are sorted.
         counts = dict.fromkeys(counts, options["folder_images"])
-    corpora = list(plan.slices(counts).values())
-    if options["folder"]:
+    path = plan.settings.corpus.path
+    corpora = [(corpus, path) for corpus in plan.slices(counts).values()]
+    for path in options["folders"]:
         n = options["folder_images"]
-        corpora.append(plan.folder_slice(options["folder"], n, sample=True))
-    images = [(corpus, subset) for corpus in corpora for subset in _subsets(plan, corpus, options)]
+        corpora.append((plan.folder_slice(path, n, sample=True), path))
+    images = [
+        (corpus, Path(path).name, subset)
+        for corpus, path in corpora
+        for subset in _subsets(plan, corpus, options)
+    ]
     fidelity = dict(options["fidelity"])
     if plan.settings.loader_seconds < _NETWORK_FROM_S:
         fidelity["vectors"] = 0
@@ -190,7 +197,7 @@ def _grid(plan: Plan, options: Options) -> list[Cell]:
         shared["finish"] = "device"
     new = partial(cell, plan, "frontier", "loading")
     grid = []
-    for corpus, subset in images:
+    for corpus, folder, subset in images:
         for name, variant, setup in _systems(plan, options):
             words = _setup_words(variant, setup)
             parts = (name, words, corpus.kind, corpus.image_set, subset)
@@ -200,6 +207,7 @@ def _grid(plan: Plan, options: Options) -> list[Cell]:
             recipe = recipe_of(plan, options, name, workers)
             params = {**shared, "system": name, "variant": variant, "setup": words}
             params |= {"allocator": setup["allocator"], "subset": subset}
+            params |= {"folder": folder} if folder else {}
             params["installed"] = third_party.installed(name)
             grid.append(new(label, replace(recipe, batch_size=size), corpus, params=params))
     return grid
@@ -350,6 +358,7 @@ def _best(setups: Mapping[str, _Setup]) -> list[str]:
 def _setup_row(variant: str, repeats: Records) -> Row:
     row = common.new_row(repeats, COLUMNS) | {"gate": "not checked", "variant": variant}
     params = repeats[0].cell.params
+    row |= {"folder": params.get("folder", "")}
     row |= {name: params[name] for name in ("system", "subset")}
     row["finish_line"] = params.get("finish", "host")
     return pairs.note_disturbance(common.complete(row, repeats, _measured), repeats)
@@ -381,7 +390,7 @@ def sentence(rows: MeasuredRows) -> str:
     prepared = f"ours prepares {rate(ours)}{sizes(ours)} on {ours['cores']} cores"
     if ours["calm_repeats"] == 0:
         return f"{prepared}; other programs disturbed every repeat, so that no ratio counts"
-    where = {name: ours[name] for name in ("image_set", "corpus", "subset", "device")}
+    where = {name: ours[name] for name in ("image_set", "folder", "corpus", "subset", "device")}
     rivals = {row["system"] for row in rows[CSV] if not row["system"].endswith("-crop")} - {"ours"}
     versus = []
     for level, column in NEXT.items():

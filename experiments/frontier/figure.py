@@ -39,9 +39,9 @@ def draw(tables: Tables) -> Figure:
     # A folder's baseline and progressive JPEGs alone are in the table.
     rows = [row for row in rows if row["subset"] in ("", "all")]
     measured = [row for row in ok_rows(rows) if row["img_per_s"] and row["psnr_db"]]
-    panels: dict[tuple[str, str], list[Row]] = {}
+    panels: dict[str, list[Row]] = {}
     for row in measured:
-        panels.setdefault((row["corpus"], row["image_set"]), []).append(row)
+        panels.setdefault(_title(row), []).append(row)
     if not panels:
         raise NothingToDrawError(f"no row in {frontier.CSV} has both a rate and a PSNR")
     sets = list(panels)
@@ -56,7 +56,7 @@ def draw(tables: Tables) -> Figure:
     halves = grid.reshape(-1, 2)
     for (rates, fidelity), name in zip(halves, sets, strict=False):
         _draw_set(rates, fidelity, sorted(panels[name], key=_rate, reverse=True))
-        rates.set_title(_title(*name))
+        rates.set_title(name)
     for axes in halves[len(sets) :].ravel():
         axes.set_axis_off()
     # Each system loads as many images as it can in the time: a range is enough. No network runs.
@@ -65,12 +65,16 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-def _title(corpus: str, image_set: str) -> str:
-    return "A folder's photos" if corpus == "folder" else SETS[image_set].capitalize()
+def _title(row: Row) -> str:
+    if row["corpus"] != "folder":
+        return SETS[row["image_set"]].capitalize()
+    return f"The folder “{row['folder']}”" if row["folder"] else "A folder's photos"
 
 
 def _short_title(row: Row) -> str:
-    return "the folder's photos" if row["corpus"] == "folder" else SHORT_SETS[row["image_set"]]
+    if row["corpus"] != "folder":
+        return SHORT_SETS[row["image_set"]]
+    return f"“{row['folder']}”" if row["folder"] else "the folder's photos"
 
 
 def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:

@@ -52,11 +52,15 @@ def draw(tables: Tables) -> Figure:
 
 
 def _panels(measured: Sequence[Row]) -> list[list[Row]]:
-    """Photos of a folder, or else generated originals; then thumbnails. Each with our own row."""
+    """Photos of the first folder, or else generated originals; then thumbnails.
+
+    Each has a row of ours.
+    """
     # Only our loader was measured with the model's crop.
     squashed = [row for row in measured if row["system"] != "ours-crop"]
     everything = [row for row in squashed if row["subset"] == "all"]
-    photos = [row for row in everything if row["corpus"] == "folder"]
+    folders = [row for row in everything if row["corpus"] == "folder"]
+    photos = [row for row in folders if row["folder"] == folders[0]["folder"]]
     generated = [row for row in everything if row["corpus"] != "folder"]
     large = photos or [row for row in generated if row["image_set"] == "original"]
     small = [row for row in generated if row["image_set"] == "small_256"]

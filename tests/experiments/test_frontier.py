@@ -79,7 +79,7 @@ def mixed(tmp_path: Path) -> Plan:
     mine.mkdir()
     for seed in range(4):
         (mine / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed, progressive=seed % 2 == 0))
-    folder = f"experiment.frontier.folder='{mine}'"
+    folder = f"experiment.frontier.folders=['{mine}']"
     return made.plan(base, "experiment=[frontier]", "repeats=3", folder)
 
 
