@@ -41,7 +41,6 @@ GROUND = {
     "isobmff",
     "jpeg",
     "machine",
-    "metrics",
     "native",
     "options",
     "orientation",

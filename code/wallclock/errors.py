@@ -24,7 +24,7 @@ R = TypeVar("R")
 _OBJECT = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")
 #: The name of this project's wheel. The import name `wallclock` is another project's on PyPI.
 DISTRIBUTION = "wallclock-images"
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
