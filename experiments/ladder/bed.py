@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from experiments.ladder import consumer, rungs
-from harness import provenance
+from experiments.ladder import rungs
+from harness import peers, provenance
 from harness.corpora.manifest import Manifest
 from harness.processes import ProcessTree
 from harness.spec import Cell
@@ -36,6 +36,8 @@ POLL_S = 0.2
 #: Without progress for so long, the service is stuck; it may take longer until it has a model.
 STUCK_S, START_S = 60.0, 300.0
 STOP_S = 15.0
+#: Of the rungs that are neither the source's nor the service.
+_MODULES = {6: "consumer", 7: "model_server"}
 
 
 class Servers:
@@ -241,6 +243,8 @@ def shared(settings: Mapping[str, Any], n_services: int, cores: int) -> dict[str
 def _command(cell: Cell, queue_url: str, n_services: int) -> list[str]:
     params = cell.params
     recipe, model = cell.recipe, cell.model
+    if params["rung"] == 7:
+        peers.import_or_unavailable("litserve")
     if params["rung"] == 5:
         settings = shared(params["serve"], n_services, usable_cores())
         words = [f"{name}={value}" for name, value in settings.items()]
@@ -259,5 +263,5 @@ def _command(cell: Cell, queue_url: str, n_services: int) -> list[str]:
         recipe=asdict(recipe) if has_network else None,
         model=asdict(model) if has_network else None,
     )
-    module = consumer if params["rung"] == 6 else rungs
-    return [sys.executable, "-m", module.__name__, json.dumps(asdict(rung))]
+    module = _MODULES.get(params["rung"], "rungs")
+    return [sys.executable, "-m", f"experiments.ladder.{module}", json.dumps(asdict(rung))]

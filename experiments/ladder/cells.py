@@ -9,8 +9,9 @@ decoder, and once for each `duty`, which the source leaves open. `setup=model`: 
 on the configured device, preprocessing as long as it takes here, downloads and callbacks as slow as
 the mock's; every rung in the same precision. `setup=this box`: no mock and no model, decoding and
 resizing alone; of rung 5 `services` processes on one queue, because the event loop of one cannot
-use more than a core; each has its share of the cores as `workers`, which is 0 there. Rung 6 is no
-step of the source's: a consumer of sixty lines (`consumer.py`), with rung 5's batches.
+use more than a core; each has its share of the cores as `workers`, which is 0 there. Rungs 6 and 7
+are no steps of the source's: a consumer of sixty lines (`consumer.py`), and with the model also
+LitServe behind a consumer (`model_server.py`), both with rung 5's batches.
 
 `ladder.csv`: from a full queue, so that a latency would be that of the queue. `usd_per_million`:
 requests, by the price of the source's machine on the mock, of the configured one elsewhere, empty
@@ -44,6 +45,7 @@ from experiments.ladder.rows import (
     redelivery_rows,
 )
 from experiments.sentences import MeasuredRows, TableRow
+from harness import peers
 from harness.drawing.format import digits, factor
 from harness.measures import median
 from harness.spec import Slice
@@ -61,7 +63,7 @@ MEANINGS = """
 setup | | setting | mock S3: device, preprocessing and network sleep as long as the source says;
   this box: no mock, no model
 rung | count | setting | 1 to 4: the steps of the source; 5: wallclock serve; 6: a consumer of
-  sixty lines
+  sixty lines; 7: LitServe behind a consumer
 duty | 0 to 1 | setting | assumed utilization of the device at rung 1, which the source does not say
 requests_per_s | requests/s | measured | requests answered per second; in ladder.csv from a full
   queue
@@ -76,7 +78,7 @@ services | count | setting | processes of the service on one queue
 predicted_per_s | requests/s | measured | predicted requests per second
 source_per_s | requests/s | fact | the figure that the source gives
 speedup_vs_previous | x | measured | rate over that of the rung below, by pairs of repeats
-speedup_vs_consumer | x | measured | rate of rung 5 over that of rung 6, by pairs of repeats
+service_speedup | x | measured | rate of rung 5 over that of this rung, 6 or 7, by pairs of repeats
 [ladder-redelivery.csv]
 setup | | setting | mock S3: device, preprocessing and network sleep as long as the source says
 rung | count | setting | the rung that pulls
@@ -108,6 +110,7 @@ TIMED = (
     "experiments.ladder.bed",
     "experiments.ladder.consumer",
     "experiments.ladder.mock_module",
+    "experiments.ladder.model_server",
     "experiments.ladder.parts",
     "experiments.ladder.rungs",
     "harness.testbed",
@@ -251,7 +254,7 @@ def _with_model(plan: Plan, options: Options, corpus: Slice, rung: int, repeat: 
     chosen, device = options["model"], plan.settings.device
     batch = options["batch"] if rung >= 5 else predicted.BATCH
     parts = predicted.parts(options["callback_ms"] / 1e3, options["duty"][0])
-    expected = (*predicted.PRINTED, *[chosen["rate"][device]] * 2)[rung - 1]
+    expected = (*predicted.PRINTED, *[chosen["rate"][device]] * 3)[rung - 1]
     rate = min(expected, chosen["rate"][device])
     recipe = Recipe(f"model-rung-{rung}", batch_size=batch, device=device, dtype=chosen["dtype"])
     params = {
@@ -262,6 +265,8 @@ def _with_model(plan: Plan, options: Options, corpus: Slice, rung: int, repeat: 
         "callback_ms": options["callback_ms"],
         "serve": _serve_model(plan, options, recipe) if rung == 5 else {},
     }
+    if rung == 7:
+        params["installed"] = peers.installed(["litserve"])
     return cell(plan, "ladder", "ladder", recipe.name, recipe, corpus, repeat=repeat, params=params)
 
 

@@ -33,6 +33,8 @@ from harness.engines.third_party.dataloader_scaled import load_function
 _IO_THREADS = 32
 #: Messages at work, in batches.
 _BATCHES = 4
+#: `load`: decodes and resizes, with a buffer that it uses again.
+_per_thread = local()
 
 
 def main(settings: RungSettings) -> None:
@@ -40,7 +42,7 @@ def main(settings: RungSettings) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     network, device = Network(settings.queue_url, 2 * _IO_THREADS), open_device(settings)
     downloads, callbacks = ThreadPoolExecutor(_IO_THREADS), ThreadPoolExecutor(_IO_THREADS)
-    cores, per_thread = ThreadPoolExecutor(settings.workers), local()
+    cores = ThreadPoolExecutor(settings.workers)
     at_work = Semaphore(_BATCHES * settings.batch_size)
     downloaded: Queue[tuple[WorkItem, Future[Pixels]]] = Queue()
 
@@ -52,17 +54,7 @@ def main(settings: RungSettings) -> None:
 
     def download(request: WorkItem) -> None:
         data = network.download(request)
-        downloaded.put((request, cores.submit(preprocess, data)))
-
-    def preprocess(data: bytes) -> Pixels:
-        began = perf_counter()
-        if not hasattr(per_thread, "load"):
-            per_thread.load = load_function(settings.px, "exact")
-        pixels = np.empty((settings.px, settings.px, 3), np.uint8)
-        per_thread.load(data, pixels)
-        normalized = normalize(pixels)
-        sleep_until(began + settings.preprocess_ms / 1e3)
-        return normalized
+        downloaded.put((request, cores.submit(preprocess, data, settings)))
 
     def call_back(request: WorkItem, result: Any) -> None:
         network.call_back(request, result)
@@ -82,6 +74,18 @@ def main(settings: RungSettings) -> None:
         results = device.step([future.result() for future in futures])
         for request, result in zip(requests, results, strict=True):
             callbacks.submit(call_back, request, result)
+
+
+def preprocess(data: bytes, settings: RungSettings) -> Pixels:
+    """The image, normalized, (3, px, px)."""
+    began = perf_counter()
+    if not hasattr(_per_thread, "load"):
+        _per_thread.load = load_function(settings.px, "exact")
+    pixels = np.empty((settings.px, settings.px, 3), np.uint8)
+    _per_thread.load(data, pixels)
+    normalized = normalize(pixels)
+    sleep_until(began + settings.preprocess_ms / 1e3)
+    return normalized
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ _NAMES = {
     4: "4  batches of 8",
     5: "5  wallclock serve",
     6: "    a consumer of sixty lines",
+    7: "    LitServe behind a consumer",
 }
 #: Rung → colour and marker of its latencies; of rung 5 a marker for each duty, in their order.
 _SERIES = {2: ("#AAAFB6", "D"), 3: ("#E69F00", "s"), 4: ("#00568C", "^"), 5: ("#D55E00", "oPX")}

@@ -12,8 +12,8 @@ from harness.measures import median
 MOCK = "mock S3"
 MODEL = "model"
 BOX = "this box"
-#: The service and the consumer that it is compared with; the source's rungs are 1 to 4.
-SERVICE, CONSUMER = 5, 6
+#: The service; those below it are the source's, those above it are compared with it.
+SERVICE = 5
 
 _SHARED = common.columns("setup rung duty image_set corpus device device_kind cores")
 #: Of cores and of the GPU, in percent.
@@ -30,7 +30,7 @@ COLUMNS = common.columns(
     common.with_limits("requests_per_s"),
     "predicted_per_s error source_per_s",
     pairs.columns("speedup_vs_previous"),
-    pairs.columns("speedup_vs_consumer"),
+    pairs.columns("service_speedup"),
     "usd_per_hour usd_per_million",
     _COSTS,
 )
@@ -224,7 +224,7 @@ def _seconds_a_completion(record: Record) -> float:
 
 
 def _compared(row: Row, repeats: Records, others: Sequence[Records]) -> Row:
-    """The row with the prediction's error, and the gains over the rung below and the sixty lines.
+    """The row with the prediction's error; its gain over the rung below, or the service's over it.
 
     Compared are rungs of one setup and image set, of rung 5 each duty.
     """
@@ -238,8 +238,8 @@ def _compared(row: Row, repeats: Records, others: Sequence[Records]) -> Row:
         row["error"] = row["predicted_per_s"] / row["requests_per_s"] - 1
     if rung <= SERVICE:
         row |= pairs.ratio_columns("speedup_vs_previous", repeats, bases.get(rung - 1, []))
-    if rung == SERVICE:
-        row |= pairs.ratio_columns("speedup_vs_consumer", repeats, bases.get(CONSUMER, []))
+    else:
+        row |= pairs.ratio_columns("service_speedup", bases.get(SERVICE, []), repeats)
     return row
 
 

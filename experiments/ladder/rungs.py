@@ -91,7 +91,7 @@ class RungSettings:
     @property
     def batch_size(self) -> int:
         """Images of a step, at most."""
-        return self.batch if self.rung in (4, 6) else 1
+        return self.batch if self.rung in (4, 6, 7) else 1
 
 
 class WorkItem(NamedTuple):

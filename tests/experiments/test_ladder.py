@@ -41,7 +41,7 @@ def test_grid(grid: Grid) -> None:
         for setup in (ladder.MOCK, ladder.MODEL, ladder.BOX)
     )
     assert [cell.params["rung"] for cell in mock] == [1, 2, 3, 4, 5, 6, 5, 5]
-    assert [cell.params["rung"] for cell in model] == [1, 2, 3, 4, 5, 6]
+    assert [cell.params["rung"] for cell in model] == [1, 2, 3, 4, 5, 6, 7]
     assert [cell.params["rung"] for cell in box] == [1, 2, 3, 4, 5, 6]
     assert [*mock, *model, *box] == full
     step, device = mock[3].model, mock[4].model
@@ -67,7 +67,7 @@ def test_rungs_with_the_model(grid: Grid) -> None:
     service = model[4].params["serve"]
     assert service["model"] == "facebook/dinov2-small"
     assert service.items() >= {"weights": "random", "device": "cpu", "dtype": "fp32"}.items()
-    assert [cell.params["n"] for cell in model] == [64, 160, 160, 160, 160, 160]
+    assert [cell.params["n"] for cell in model] == [64, 160, 160, 160, 160, 160, 160]
 
 
 def test_redelivery_is_longer_than_the_timeout(grid: Grid) -> None:
