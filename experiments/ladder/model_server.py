@@ -91,7 +91,7 @@ def consume(settings: RungSettings, server: "subprocess.Popen[bytes]", url: str)
     n = _BATCHES * _WORKERS * settings.batch_size
     network, http = Network(settings.queue_url, n), urllib3.PoolManager(maxsize=n)
     _wait_until_ready(server, http, url)
-    pulled: Queue[WorkItem] = Queue(n)
+    pulled: Queue[WorkItem] = Queue(1)  # no more wait for a thread than a pull brings
     failures: Queue[Exception] = Queue()
 
     def pull() -> None:
