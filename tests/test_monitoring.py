@@ -38,7 +38,6 @@ def service_metrics() -> set[str]:
     metrics = Metrics()
     queue = Queue("http://127.0.0.1:1/0/work", 30)
     intake = Intake(queue, Bound(30, 1, 1), metrics, ServiceSettings())
-    intake.export(metrics)
     downloads, callbacks = Downloader(ServiceSettings()), CallbackSender(ServiceSettings())
     ServicePipeline(Toy(), intake, downloads, callbacks, ServiceSettings(), metrics)
     return {sample.name for family in metrics.registry.collect() for sample in family.samples}

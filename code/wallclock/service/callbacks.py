@@ -11,11 +11,9 @@ import os
 import re
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 from urllib.parse import urlsplit
 
-from wallclock.fetch.retries import TransientError, status_error
+from wallclock.fetch.retries import PermanentError, TransientError, status_error
 from wallclock.fetch.urls import sendable
 from wallclock.outside import printable
 from wallclock.service.client import PORTS, HttpClient
@@ -34,25 +32,22 @@ _TARGET = re.compile(r"/(?!/)[!\"$-\[\]-~]*")
 class CallbackSender(HttpClient):
     """POSTs, signed if `WALLCLOCK_CALLBACK_SECRET` is set. `clock`: Unix seconds, of signatures."""
 
-    stage = "callback"
-
-    def __init__(
-        self, settings: ServiceSettings, *, clock: Callable[[], float] = time.time, **options: Any
-    ) -> None:
+    def __init__(self, settings: ServiceSettings, clock: Callable[[], float] = time.time) -> None:
         allow_private = settings.allow_private or settings.private_callbacks
-        super().__init__(settings, settings.callbacks, allow_private, **options)
+        super().__init__(settings, settings.callbacks, allow_private)
         self._clock = clock
         self._secret = os.environ.get(SECRET, "")
 
     async def send(self, url: str, key: str, body: bytes) -> None:
-        """POST JSON until it is accepted (2xx). Raises ItemError, in one line why it was not."""
-        await self._try(partial(self._post, url, key, body))
-
-    async def _post(self, url: str, key: str, body: bytes) -> None:
+        """POST JSON once. Raises RequestError, in one line why it was not accepted (2xx)."""
         # "Expect:" asks for no provisional answer, for which long bodies would wait.
         headers = ["Content-Type: application/json", f"Idempotency-Key: {key}", "Expect:"]
         if self._secret:
-            headers.append(f"{SIGNATURE}: {sign(self._secret, url, body, int(self._clock()))}")
+            try:
+                signature = sign(self._secret, url, body, int(self._clock()))
+            except ValueError as error:
+                raise PermanentError("not a URL") from error
+            headers.append(f"{SIGNATURE}: {signature}")
         answer = await self._request(url, *headers, body=body, max_bytes=_DRAINED_BYTES)
         if 300 <= answer.status < 400:
             raise TransientError(f"HTTP {answer.status}: redirects are not followed")

@@ -9,7 +9,7 @@ however the host was spelled.
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from wallclock.fetch.addresses import is_public
@@ -25,7 +25,6 @@ from wallclock.fetch.transfers import Transfers
 from wallclock.service.interface import ItemError
 from wallclock.service.settings import ServiceSettings
 
-T = TypeVar("T")
 _MAX_LENGTH = 8192
 #: Those of the schemes that are requested.
 PORTS = {"http": 80, "https": 443}
@@ -66,25 +65,16 @@ def _refusal(address: str) -> str:
 class HttpClient:
     """A pool of connections, as an async context manager; any number of tasks may share it.
 
-    `allow_private`: whether any address and port may be requested. `pause`: between two tries, in
-    seconds; a true result: try no more.
+    `allow_private`: whether any address and port may be requested.
     """
 
-    stage: ClassVar[str]
-
-    def __init__(
-        self,
-        settings: ServiceSettings,
-        connections: int,
-        allow_private: bool,
-        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, settings: ServiceSettings, connections: int, allow_private: bool) -> None:
         self._settings = settings
         ports = frozenset[int]() if allow_private else settings.allowed_ports()
         self._check = partial(check, ports=ports)
         # Where any address may be requested, even so, no proxy is asked.
         self._judge = (lambda _: "") if allow_private else _refusal
-        self._connections, self._pause = connections, pause
+        self._connections = connections
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -93,21 +83,6 @@ class HttpClient:
 
     async def __aexit__(self, *_: object) -> None:
         self._transfers.close()
-
-    async def _try(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The call's result, after as many tries as there may be. Raises ItemError."""
-        attempt = 0
-        while True:
-            try:
-                return await call()
-            except ValueError as error:
-                raise ItemError(self.stage, "not a URL", permanent=True) from error
-            except RequestError as error:
-                attempt += 1
-                is_final = isinstance(error, PermanentError)
-                is_last = is_final or attempt >= self._settings.attempts
-                if is_last or await self._pause(pause_s(attempt - 1, error)):
-                    raise ItemError(self.stage, str(error), is_final) from error
 
     async def _request(self, url: str, *headers: str, **options: Any) -> Answer:
         settings = self._settings
@@ -136,16 +111,27 @@ class HttpClient:
 
 
 class Downloader(HttpClient):
-    """GETs of images from the URLs of messages; see `HttpClient`."""
+    """GETs of images from the URLs of messages. `pause`: waits between two tries, in seconds."""
 
-    stage = "download"
-
-    def __init__(self, settings: ServiceSettings, **options: Any) -> None:
-        super().__init__(settings, settings.downloads, settings.allow_private, **options)
+    def __init__(
+        self, settings: ServiceSettings, pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+    ) -> None:
+        super().__init__(settings, settings.downloads, settings.allow_private)
+        self._pause = pause
 
     async def get(self, url: str) -> bytes:
         """The bytes behind a URL, whole. Raises ItemError, in one line why not."""
-        return await self._try(partial(self._get, url))
+        attempt = 0
+        while True:
+            try:
+                return await self._get(url)
+            except RequestError as error:
+                attempt += 1
+                is_final = isinstance(error, PermanentError)
+                if is_final or attempt >= self._settings.attempts:
+                    raise ItemError("download", str(error), is_final) from error
+                seconds = pause_s(attempt - 1, error)
+            await self._pause(seconds)
 
     async def _get(self, url: str) -> bytes:
         most, redirects = self._settings.max_bytes, self._settings.max_redirects

@@ -3,9 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
+from math import inf
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from wallclock.service.sqs import TEN, Grouped, Queue, QueueError, QueueRefusal
 #: Tries of a change that redelivery makes up for in any case.
 _TRIES = 3
 NO_ARRAY = np.empty(0, np.uint8)
+T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
@@ -34,9 +38,9 @@ class Item:
     result: bytes = b""
     #: When it came into the buffer that it waits in, and when its first callback was tried.
     waits_since_s: float = 0
-    #: Whether it may still join the next batch.
-    coming: bool = True
-    called_back_s: float | None = None
+    called_back_s: float = 0
+    #: Tries of its callback that have failed.
+    n_callbacks: int = 0
     #: Why there is no result: `result` says so to the requester.
     failure: ItemError | None = None
 
@@ -65,11 +69,8 @@ class Intake:
         self._burials = Grouped(self._bury)
         self._n_returning = 0
         self._receiving: set[asyncio.Future[int]] = set()
-
-    def export(self, metrics: Metrics) -> None:
-        """What a scrape reads."""
         metrics.read("held_messages", "Messages that are held.", {"": lambda: len(self.leases)})
-        metrics.read("held_limit", "Messages that may be held now.", {"": self._bound})
+        metrics.read("held_limit", "Messages that may be held now.", {"": bound})
         text = "By how much the most urgent extension is late."
         metrics.read("heartbeat_lag_seconds", text, {"": self.leases.lag_s})
 
@@ -78,8 +79,8 @@ class Intake:
     async def pull(self, accept: Callable[[Item], None], pressed: Callable[[], bool]) -> None:
         """Receive messages until `stop`; several of these may run.
 
-        `accept` takes an item, which must end in `delivered`, `duplicate` or `failed`; `pressed`:
-        whether the buffers hold so many bytes that nothing should be pulled.
+        `accept` takes an item, which must end in `delivered` or `failed`; `pressed`: whether the
+        buffers hold so many bytes that nothing should be pulled.
         """
         failures = 0
         while await self._room(pressed):
@@ -90,12 +91,12 @@ class Intake:
             try:
                 # The call goes on if this is cancelled: what it brings is to be returned.
                 n_messages = await asyncio.shield(call)
-                failures = 0
             except QueueError:
-                failures, n_messages = failures + 1, 0
-            if failures:
+                failures += 1
                 await self._sleep(backoff_s(failures))
-            elif not n_messages and not self._wait_s:
+                continue
+            failures = 0
+            if not n_messages and not self._wait_s:
                 await self._sleep(min(0.25, self.leases.visibility_s / 10))
 
     async def _receive(self, accept: Callable[[Item], None]) -> int:
@@ -125,20 +126,18 @@ class Intake:
     def _take(self, message: Message, asked_s: float, accept: Callable[[Item], None]) -> None:
         if message.n_received > 1:
             self._metrics.redelivered.inc()
-        kind, lease = self.leases.receive(message, asked_s)
-        if kind == "held":
+        lease = self.leases.receive(message, asked_s)
+        if lease is None:
             return
-        if kind == "settled":
-            self.duplicate(lease)
-        elif self._stopped.is_set():
+        if self._stopped.is_set():
             self._return(lease)
+            return
+        try:
+            request = Request.parse(message.id, message.body)
+        except ItemError as error:
+            self.failed(lease, error, message.id)
         else:
-            try:
-                request = Request.parse(message.id, message.body)
-            except ItemError as error:
-                self.failed(lease, error, message.id)
-            else:
-                accept(Item(lease, request, self._clock()))
+            accept(Item(lease, request, self._clock()))
 
     def stop(self) -> None:
         """Pull no more; what a receive on its way still brings is returned."""
@@ -164,14 +163,17 @@ class Intake:
         except QueueError:
             return  # they are due again, until they expire
         for lease, (handle, _), outcome in zip(leases, changes, outcomes, strict=True):
+            if lease.lost or handle != lease.message.handle:
+                continue  # it was received again meanwhile, with a newer handle
             if outcome:
-                self.leases.extended(lease, handle, asked_s)
-            elif outcome is False and self.leases.refused(lease, handle):
+                self.leases.renew(lease, asked_s)
+            elif outcome is False:
+                self.leases.give_up(lease)
                 self._lost(lease, "the queue refused an extension")
 
     def _lost(self, lease: Lease, reason: str) -> None:
         self._released.set()
-        if not self.leases.is_settled(lease):
+        if not lease.settled:
             self._metrics.outcome["lost"].inc()
             event(logging.WARNING, "lease lost", lease.message.id, reason=reason)
 
@@ -182,13 +184,8 @@ class Intake:
         self._settle(item.lease, "delivered")
         self._metrics.stage["total"].observe(self._clock() - item.received_s)
 
-    def duplicate(self, lease: Lease) -> None:
-        """It was settled by another delivery: delete the message, without a callback."""
-        self._metrics.outcome["duplicate"].inc()
-        self._deletes.add(lease)
-
     def _settle(self, lease: Lease, outcome: str) -> None:
-        self.leases.settled(lease)
+        lease.settled = True
         self._bound.finished()
         self._metrics.outcome[outcome].inc()
         self._deletes.add(lease)
@@ -223,39 +220,26 @@ class Intake:
         self._changes.add((lease, seconds))
 
     async def _delete(self, leases: list[Lease]) -> None:
-        attempt = 0
-        while leases:
-            try:
-                outcomes = await self._queue.delete([lease.message.handle for lease in leases])
-            except QueueError as error:
-                outcomes = [error.outcome] * len(leases)
-            for lease, outcome in zip(leases, outcomes, strict=True):
-                if outcome is not None:
-                    self.leases.release(lease)
+        def call(left: list[Lease]) -> Awaitable[list[bool | None]]:
+            return self._queue.delete([lease.message.handle for lease in left])
+
+        def release(lease: Lease) -> None:
+            self.leases.release(lease)
             self._released.set()
-            answers = zip(leases, outcomes, strict=True)
-            leases = [lease for lease, outcome in answers if outcome is None]
-            if leases:
-                await asyncio.sleep(backoff_s(attempt))
-                attempt += 1
+
+        await _until_answered(leases, call, release, inf)
 
     async def _change(self, changes: list[tuple[Lease, int]]) -> None:
-        for attempt in range(_TRIES):
-            try:
-                handles = [(lease.message.handle, seconds) for lease, seconds in changes]
-                outcomes = await self._queue.hide(handles)
-            except QueueError as error:
-                outcomes = [error.outcome] * len(changes)
+        def call(left: list[tuple[Lease, int]]) -> Awaitable[list[bool | None]]:
+            return self._queue.hide([(lease.message.handle, seconds) for lease, seconds in left])
+
+        def note(_: tuple[Lease, int]) -> None:
             # What is refused is not ours any more: another has it, or it is visible already.
-            answers = zip(changes, outcomes, strict=True)
-            left = [change for change, outcome in answers if outcome is None]
-            self._n_returning -= len(changes) - len(left)
-            changes = left
-            if not changes:
-                return
-            await asyncio.sleep(backoff_s(attempt))
+            self._n_returning -= 1
+
+        left = await _until_answered(changes, call, note, _TRIES)
         if not self._stopped.is_set():
-            self._n_returning -= len(changes)  # it comes back by itself, a little later
+            self._n_returning -= len(left)  # it comes back by itself, a little later
 
     async def _bury(self, dead: list[tuple[Lease, ItemError]]) -> None:
         await asyncio.gather(*(self._dead_letter(lease, error) for lease, error in dead))
@@ -289,7 +273,7 @@ class Intake:
             async with asyncio.timeout(limit_s):
                 await asyncio.gather(*self._receiving, return_exceptions=True)
         for lease in self.leases.all():
-            if not self.leases.is_settled(lease):
+            if not lease.settled:
                 self._metrics.outcome["returned"].inc()
                 self._return(lease)
         groups = (self._changes, self._deletes, self._burials)
@@ -299,3 +283,26 @@ class Intake:
         for group in (*groups, self._extensions):
             group.close()
         return len(self.leases) + self._n_returning
+
+
+async def _until_answered(
+    entries: list[T],
+    call: Callable[[list[T]], Awaitable[list[bool | None]]],
+    done: Callable[[T], None],
+    tries: float,
+) -> list[T]:
+    """Make a batch call until every entry was accepted or refused; those that were not."""
+    for attempt in count():
+        try:
+            outcomes = await call(entries)
+        except QueueError as error:
+            outcomes = [error.outcome] * len(entries)
+        answers = [*zip(entries, outcomes, strict=True)]
+        for entry, outcome in answers:
+            if outcome is not None:
+                done(entry)
+        entries = [entry for entry, outcome in answers if outcome is None]
+        if not entries or attempt + 1 >= tries:
+            break
+        await asyncio.sleep(backoff_s(attempt))
+    return entries

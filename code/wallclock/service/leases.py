@@ -8,7 +8,7 @@ than the queue's, whatever time the queue's clock shows.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 #: Messages are extended when this share of the visibility timeout has passed.
 _EXTENDED_AFTER = 1 / 3
@@ -37,44 +37,37 @@ class Lease:
     extend_at_s: float
     #: The message may be another's by now, or was returned: nothing more is done for it.
     lost: bool = False
+    #: Its result, or its dead letter, was delivered.
+    settled: bool = False
 
 
 class Leases:
-    """The messages that are held, by id, for `visibility_s`; and the ids that were settled last."""
+    """The messages that are held, by id, for `visibility_s`."""
 
-    def __init__(
-        self,
-        visibility_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        remembered: int = 100_000,
-    ) -> None:
+    def __init__(self, visibility_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.visibility_s = visibility_s
-        self._clock, self._remembered = clock, remembered
+        self._clock = clock
         self._held: dict[str, Lease] = {}
-        self._settled: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def receive(
-        self, message: Message, asked_s: float
-    ) -> tuple[Literal["new", "held", "settled"], Lease]:
+    def receive(self, message: Message, asked_s: float) -> Lease | None:
         """Take a delivery of a call that was sent at `asked_s`.
 
-        `held`: it was delivered again though it is held; the lease goes on with the newer receipt
-        handle. `settled`: its result was delivered and it was not deleted in time.
+        None: it was delivered again though it is held; its lease has the newer receipt handle.
         """
         lease = self._held.get(message.id)
-        if lease is None:
-            lease = self._held[message.id] = Lease(message, 0, 0)
-            kind: Literal["new", "settled"] = "settled" if message.id in self._settled else "new"
-            self._renew(lease, asked_s)
-            return kind, lease
-        lease.message = message
-        self._renew(lease, asked_s)
-        return "held", lease
+        if lease:
+            lease.message = message
+            self.renew(lease, asked_s)
+            return None
+        lease = self._held[message.id] = Lease(message, 0, 0)
+        self.renew(lease, asked_s)
+        return lease
 
-    def _renew(self, lease: Lease, asked_s: float) -> None:
+    def renew(self, lease: Lease, asked_s: float) -> None:
+        """The queue hides its message from a call on that was sent at `asked_s`."""
         lease.deadline_s = asked_s + self.visibility_s
         lease.extend_at_s = asked_s + self.visibility_s * _EXTENDED_AFTER
 
@@ -90,19 +83,6 @@ class Leases:
         """By how much the most urgent extension is late."""
         first = min((lease.deadline_s for lease in self._held.values()), default=float("inf"))
         return max(0.0, self._clock() - first + self.visibility_s * (1 - _EXTENDED_AFTER))
-
-    def extended(self, lease: Lease, handle: str, asked_s: float) -> None:
-        """The queue has accepted an extension that was sent at `asked_s` with this handle."""
-        if handle == lease.message.handle:
-            self._renew(lease, asked_s)
-
-    def refused(self, lease: Lease, handle: str) -> bool:
-        """The queue has refused an extension for good: whether that loses the lease."""
-        # It does not if the message was received again meanwhile, with a newer handle.
-        if handle != lease.message.handle or self._held.get(lease.message.id) is not lease:
-            return False
-        self.give_up(lease)
-        return True
 
     def expire(self) -> list[Lease]:
         """Lose those whose time is over: what is done for them now, redelivery does again."""
@@ -120,16 +100,6 @@ class Leases:
     def usable(self, lease: Lease) -> bool:
         """Whether work on it is worth going on with: no one else can have the message."""
         return not lease.lost and self._clock() < lease.deadline_s
-
-    def settled(self, lease: Lease) -> None:
-        """Its result, or its dead letter, was delivered: another delivery of it is a duplicate."""
-        self._settled[lease.message.id] = None
-        if len(self._settled) > self._remembered:
-            del self._settled[next(iter(self._settled))]
-
-    def is_settled(self, lease: Lease) -> bool:
-        """Whether `settled` was called for the message, for this delivery of it or another."""
-        return lease.message.id in self._settled
 
     def release(self, lease: Lease) -> None:
         """Hold it no longer; nothing happens if it is not held."""

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 _SECONDS = tuple(float(f"{digit}e{power}") for power in range(-4, 2) for digit in (1, 2.5, 5))
 _STAGES = ("download", "preprocess", "process", "callback", "total")
 BUFFERS = ("downloads", "images", "batch", "results")
-#: What becomes of a message. duplicate: it was settled before; lost: redelivery has it.
-_OUTCOMES = ("delivered", "retried", "dead_lettered", "returned", "duplicate", "lost")
+#: What becomes of a message. lost: redelivery has it.
+_OUTCOMES = ("delivered", "retried", "dead_lettered", "returned", "lost")
 
 
 class Metrics:
@@ -40,8 +40,6 @@ class Metrics:
         self.redelivered: Counter = Counter("redeliveries", text, **of)
         text = "Calls that the queue has refused for good; the log says which and why."
         self.refusals: Counter = Counter("refusals", text, **of)
-        text = "JPEGs that the native module left to libjpeg-turbo."
-        self.fallbacks: Counter = Counter("fallbacks", text, **of)
 
     def read(self, name: str, text: str, values: Mapping[str, Callable[[], float]]) -> None:
         """Gauges by buffer that a scrape reads; `""` for one without a label."""

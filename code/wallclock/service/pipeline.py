@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,8 +19,7 @@ import numpy as np
 import orjson
 
 from wallclock.errors import ImageError, reason_of
-from wallclock.fetch.retries import JITTER
-from wallclock.service.batching import BatchPolicy
+from wallclock.fetch.retries import JITTER, PermanentError, RequestError, pause_s
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.client import Downloader
 from wallclock.service.intake import NO_ARRAY, Intake, Item
@@ -29,7 +27,6 @@ from wallclock.service.interface import ItemError, Module, takes_parameters
 from wallclock.service.logs import event
 from wallclock.service.metrics import BUFFERS, Metrics
 from wallclock.service.settings import ServiceSettings
-from wallclock.stages.decode.native import fallbacks
 
 #: Images that one hop to a thread prepares: a hop costs as much as a small decode, so that less
 #: than `_SMALL_S` of work is not divided; of large ones none waits for others above `_CHUNK_S`.
@@ -37,8 +34,8 @@ _CHUNK = 8
 _SMALL_S, _CHUNK_S = 0.002, 0.005
 #: Batches that wait, prepared, for the device.
 _BATCHES_AHEAD = 2
-#: Seconds between tries of a callback: as long as it has failed already, from and to these.
-_PAUSE_S = (1.0, 30.0)
+#: Seconds between two tries of a callback, at most: about as long as it has failed already.
+_LONGEST_PAUSE_S = 30.0
 
 _Outcome: TypeAlias = "np.ndarray | ItemError"
 
@@ -61,17 +58,14 @@ class ServicePipeline:
         self._settings = settings
         self._downloads, self._callbacks = downloads, callbacks
         self._metrics, self._clock = metrics, clock
-        self._policy = BatchPolicy(settings.batch, settings.max_wait_s)
         self._n_workers = settings.n_workers  # read once: it asks the operating system
         self._workers = ThreadPoolExecutor(self._n_workers, "preprocess")
         self._device = ThreadPoolExecutor(1, "process")
         ahead = {"batch": _BATCHES_AHEAD * settings.batch}
         self._buffers = {name: asyncio.Queue[Item](ahead.get(name, 0)) for name in BUFFERS}
-        # Items that have not reached the last buffer before `process`; bytes in all buffers.
-        self._n_coming, self._n_bytes = 0, 0
+        self._n_bytes = 0  # in all buffers
         self._relieved = asyncio.Event()
         self._image_s = _CHUNK_S  # of one in `preprocess`, a running mean
-        self._busy_since_s = float("inf")  # when the batch in `process` started
         # Failed callbacks that wait for their next try; none once the service stops.
         self._postponed: dict[Item, tuple[asyncio.TimerHandle, ItemError]] = {}
         self._stopping = False
@@ -93,17 +87,11 @@ class ServicePipeline:
 
     def accept(self, item: Item) -> None:
         """Start the work on an item."""
-        self._n_coming += 1
         self._put("downloads", item)
 
     def pressed(self) -> bool:
         """Whether the buffers hold as many bytes as they may."""
         return self._n_bytes >= self._settings.buffer_mb * 1_000_000
-
-    def stalled(self) -> str:
-        """What is wrong with the device, whose messages heartbeats would hold for hours."""
-        seconds = self._clock() - self._busy_since_s
-        return f"a batch takes {seconds:.0f} s" if seconds > self._settings.stall_s else ""
 
     def stop(self) -> None:
         """Try no failed callback again: what holds it up may last longer than the stop may."""
@@ -152,12 +140,10 @@ class ServicePipeline:
                 self._store(item, array=outcome)
                 item.waits_since_s = self._clock()
                 await self._buffers["batch"].put(item)
-                self._arrived(item)
 
     def _prepare(self, items: Sequence[Item]) -> list[tuple[_Outcome, float]]:
         """In a worker's thread."""
         prepared: list[tuple[_Outcome, float]] = []
-        counted = fallbacks()
         for item in items:
             began_s = self._clock()
             outcome: _Outcome
@@ -166,22 +152,18 @@ class ServicePipeline:
             except Exception as error:  # noqa: BLE001 - whatever it is, this item's alone
                 outcome = _item_error("preprocess", error)
             prepared.append((outcome, self._clock() - began_s))
-        self._metrics.fallbacks.inc(fallbacks() - counted)
         return prepared
 
     async def _process(self) -> None:
-        loop, waiting = asyncio.get_running_loop(), deque[Item]()
+        loop = asyncio.get_running_loop()
         while True:
-            n = await self._collect(waiting)
-            batch = [item for item in (waiting.popleft() for _ in range(n)) if self._wanted(item)]
+            batch = await self._collect()
             if not batch:
                 continue
-            self._busy_since_s = self._clock()
-            outcomes, seconds = await loop.run_in_executor(self._device, self._timed, batch)
-            self._busy_since_s = float("inf")
-            self._policy.observe(len(batch), seconds)
+            began_s = self._clock()
+            outcomes = await loop.run_in_executor(self._device, self._run, batch)
+            self._metrics.stage["process"].observe(self._clock() - began_s)
             self._metrics.batch.observe(len(batch))
-            self._metrics.stage["process"].observe(seconds)
             for item, outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, ItemError):
                     self._fail(item, outcome)
@@ -190,27 +172,17 @@ class ServicePipeline:
                     item.result = outcome
                     self._put("results", item)
 
-    async def _collect(self, waiting: deque[Item]) -> int:
-        """Wait until a batch should start; the number of its items."""
-        while True:
-            if not waiting:
-                waiting += await self._take("batch", self._policy.size)
-                continue
-            waited_s = self._clock() - waiting[0].waits_since_s
-            missing = self._policy.size - len(waiting)
-            if missing > 0 and not self._buffers["batch"].empty():
-                waiting += await self._take("batch", missing)
-            elif n := self._policy.take(len(waiting), waited_s, self._n_coming > 0):
-                return n
-            else:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._policy.max_wait_s - waited_s):
-                        waiting += await self._take("batch", missing)
-
-    def _timed(self, items: Sequence[Item]) -> tuple[list[bytes | ItemError], float]:
-        """In the thread of `process`: the event loop may take notice of its end much later."""
-        began_s = self._clock()
-        return self._run(items), self._clock() - began_s
+    async def _collect(self) -> list[Item]:
+        """What waits, up to `batch` items; fewer wait for others, the first for `max_wait_s`."""
+        most = self._settings.batch
+        if not (items := await self._take("batch", most)):
+            return []
+        waited_s = self._clock() - items[0].waits_since_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.max_wait_s - waited_s):
+                while len(items) < most:
+                    items += await self._take("batch", most - len(items))
+        return [item for item in items if self._wanted(item)]
 
     def _run(self, items: Sequence[Item]) -> list[bytes | ItemError]:
         try:
@@ -237,33 +209,33 @@ class ServicePipeline:
     async def _call_back(self) -> None:
         while True:
             for item in await self._take("results"):
-                if self._intake.leases.is_settled(item.lease):
-                    self._intake.duplicate(item.lease)
-                    continue
                 began_s = self._clock()
                 item.called_back_s = item.called_back_s or began_s
                 key = item.lease.message.id
                 try:
                     await self._callbacks.send(item.request.callback_url, key, item.result)
-                except ItemError as error:
+                except RequestError as error:
                     self._call_back_later(item, error)
+                    continue
+                self._metrics.stage["callback"].observe(self._clock() - began_s)
+                if item.failure:
+                    self._intake.failed(item.lease, item.failure, item.request.id)
                 else:
-                    self._metrics.stage["callback"].observe(self._clock() - began_s)
-                    if item.failure:
-                        self._intake.failed(item.lease, item.failure, item.request.id)
-                    else:
-                        self._intake.delivered(item)
+                    self._intake.delivered(item)
 
-    def _call_back_later(self, item: Item, error: ItemError) -> None:
+    def _call_back_later(self, item: Item, error: RequestError) -> None:
         """Keep the result: to compute it again is dearer than to hold its message."""
-        failed_for_s = self._clock() - (item.called_back_s or 0)
-        impatient = self._stopping or failed_for_s >= self._settings.callback_patience_s
-        if error.permanent or impatient:
-            self._fail_callback(item, error)
+        failed_for_s = self._clock() - item.called_back_s
+        is_final = isinstance(error, PermanentError)
+        failure = ItemError("callback", str(error), is_final)
+        if is_final or self._stopping or failed_for_s >= self._settings.callback_patience_s:
+            self._fail_callback(item, failure)
             return
-        pause_s = JITTER.uniform(0.5, 1) * min(max(failed_for_s, _PAUSE_S[0]), _PAUSE_S[1])
-        timer = asyncio.get_running_loop().call_later(pause_s, self._call_back_again, item)
-        self._postponed[item] = timer, error
+        least_s = JITTER.uniform(0.5, 1) * min(failed_for_s, _LONGEST_PAUSE_S)
+        seconds = max(least_s, pause_s(item.n_callbacks, error))
+        item.n_callbacks += 1
+        timer = asyncio.get_running_loop().call_later(seconds, self._call_back_again, item)
+        self._postponed[item] = timer, failure
 
     def _call_back_again(self, item: Item) -> None:
         del self._postponed[item]
@@ -297,12 +269,7 @@ class ServicePipeline:
         if self._intake.leases.usable(item.lease):
             return True
         self._store(item)
-        self._arrived(item)
         return False
-
-    def _arrived(self, item: Item) -> None:
-        self._n_coming -= item.coming
-        item.coming = False
 
     def _store(self, item: Item, image: bytes = b"", array: np.ndarray = NO_ARRAY) -> None:
         """Replace what is kept of an item's image, and count the bytes."""
@@ -314,7 +281,6 @@ class ServicePipeline:
 
     def _fail(self, item: Item, error: ItemError) -> None:
         self._store(item)
-        self._arrived(item)
         if self._settings.notify_failures and self._intake.is_final(item.lease, error):
             # A copy: the frames of the error's traceback may have the image.
             item.failure = ItemError(error.stage, error.reason, error.permanent)

@@ -53,7 +53,6 @@ class ServiceSettings:
         False
     )
     grace_s: Annotated[_Seconds, Help("seconds to finish work after SIGTERM")] = 30.0
-    stall_s: Annotated[_Seconds, Help("seconds in one batch after which /health fails")] = 300.0
     host: Annotated[str, Help("address of /health, /ready and /metrics")] = "127.0.0.1"
     port: Annotated[
         int, Range(0, 65_535), Help("port of /health, /ready and /metrics; 0: none")
@@ -67,7 +66,7 @@ class ServiceSettings:
     connect_s: Annotated[_SecondsOfTry, Help("seconds to connect, per try")] = 5.0
     read_s: Annotated[_SecondsOfTry, Help("seconds of silence or under 1 kB/s, per try")] = 10.0
     total_s: Annotated[_SecondsOfTry, Help("seconds per try, redirects included")] = 30.0
-    attempts: Annotated[int, Range(1, 100), Help("tries, backing off in between")] = 4
+    attempts: Annotated[int, Range(1, 100), Help("tries of a download, backing off in between")] = 4
     max_bytes: Annotated[int, Range(1, 1 << 31), Help("largest image in bytes")] = 50_000_000
     max_redirects: Annotated[int, Range(0, 20), Help("redirects followed per image")] = 3
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -59,23 +59,21 @@ class Worker:
             least = settings.batch + settings.downloads + TEN * settings.pulls
             bound = Bound(visibility_s, least, settings.max_held)
             intake = Intake(queue, bound, metrics, settings)
-            callbacks = CallbackSender(settings, pause=self._pause)
             pipeline = ServicePipeline(
                 self._module,
                 intake,
                 await stack.enter_async_context(Downloader(settings)),
-                await stack.enter_async_context(callbacks),
+                await stack.enter_async_context(CallbackSender(settings)),
                 settings,
                 metrics,
             )
             stack.callback(pipeline.close)
-            intake.export(metrics)
             await stack.enter_async_context(
                 _answering(
                     settings.host,
                     settings.port,
                     metrics.registry,
-                    {"/health": pipeline.stalled, "/ready": self._not_ready},
+                    {"/health": lambda: "", "/ready": self._not_ready},
                 )
             )
             event(logging.INFO, "started", queue=queue.url, visibility_s=visibility_s)
@@ -116,12 +114,6 @@ class Worker:
         if not is_burial:
             self.refused = True
             self._stopping.set()
-
-    async def _pause(self, seconds: float) -> bool:
-        """Wait before a callback is tried again; whether to give up, as the service stops."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        return self._stopping.is_set()
 
     def _not_ready(self) -> str:
         """Why no messages are taken; empty if they are."""

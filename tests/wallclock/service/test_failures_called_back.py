@@ -12,7 +12,6 @@ from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
 from tests.wallclock.service.local_bed import LocalBed, body
 from tests.wallclock.service.toy import POISON
-from wallclock.service import pipeline
 from wallclock.service.callbacks import SECRET, SIGNATURE, verify_signature
 
 NOTIFY = "notify_failures=true"
@@ -60,11 +59,8 @@ def test_every_requester_hears_what_became_of_its_image(
     assert bed.calls.counts["genuine"] == bed.calls.counts["accepted"] == 4
 
 
-def test_message_is_held_until_its_failure_is_delivered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_message_is_held_until_its_failure_is_delivered(tmp_path: Path) -> None:
     """A receiver that is down: no dead letter, the image is not requested again."""
-    monkeypatch.setattr(pipeline, "_PAUSE_S", (0.05, 0.1))
 
     async def serve() -> LocalBed:
         bed = LocalBed(tmp_path)
@@ -78,7 +74,7 @@ def test_message_is_held_until_its_failure_is_delivered(
             bed.calls.faults = Faults()
 
         mending = asyncio.create_task(mend())
-        await bed.run([body("short")], NOTIFY, "attempts=1", until=2)
+        await bed.run([body("short")], NOTIFY, until=2)
         await mending
         assert await bed.counts("work") == (0, 0)
         return bed
@@ -98,8 +94,7 @@ def test_failure_that_cannot_be_delivered(
 
     async def serve() -> tuple[LocalBed, dict[str, tuple[str, str]]]:
         bed = LocalBed(tmp_path)
-        words = ("attempts=1", "callback_patience_s=0")
-        await bed.run([text], NOTIFY, *words, until=1)
+        await bed.run([text], NOTIFY, "callback_patience_s=0", until=1)
         assert await bed.counts("work") == (0, 0)
         return bed, await bed.dead_letters()
 

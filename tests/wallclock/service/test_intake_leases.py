@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wallclock.service.test_batching import Clock
 from tests.wallclock.service.test_intake import BODY, Case
 from wallclock.service import intake
 from wallclock.service.intake import Item
 from wallclock.service.interface import ItemError
-from wallclock.service.leases import Leases, Message
+from wallclock.service.leases import Bound, Leases, Message
 from wallclock.service.sqs import QueueRefusal
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def test_a_deadline_counts_from_before_the_receive() -> None:
@@ -137,7 +143,8 @@ def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
     clock = Clock()
     leases = Leases(30, clock)
     clock.now += 2
-    _, lease = leases.receive(Message("a", "a1", ""), 100)
+    lease = leases.receive(Message("a", "a1", ""), 100)
+    assert lease is not None
     clock.now = 109
     assert (leases.due(), leases.lag_s()) == ([], 0)
     clock.now = 111
@@ -146,7 +153,7 @@ def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
     assert leases.due() == []  # asked; no answer
     clock.now = 116
     assert leases.due() == [lease]
-    leases.extended(lease, "a1", 116)
+    leases.renew(lease, 116)
     clock.now = 145
     assert (leases.usable(lease), leases.expire()) == (True, [])
     assert leases.due() == [lease]
@@ -173,9 +180,49 @@ def test_never_held_beyond_the_queue_s_own_deadline(steps: list[str]) -> None:
             if handle == f"h{n}" and visible_s > clock.now:
                 visible_s = clock.now + 9
                 for lease in ours:
-                    leases.extended(lease, handle, at)
+                    leases.renew(lease, at)
         elif step == "wait":
             clock.now += 1
             leases.expire()
         for lease in leases.all():
             assert not leases.usable(lease) or lease.deadline_s <= visible_s
+
+
+def finish(bound: Bound, clock: Clock, n: int, seconds: float) -> None:
+    """So many messages leave, evenly over these seconds."""
+    for _ in range(n):
+        clock.now += seconds / n
+        bound.finished()
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "rate", "expected"),
+    [
+        (50, 2000, 0, 50),  # no rate yet
+        (50, 2000, 1, 50),  # 30 are fewer than one batch and all connections need
+        (50, 2000, 2, 60),
+        (50, 2000, 40, 1200),
+        (50, 2000, 67, 2000),
+        (500, 200, 0, 200),  # never more than the settings allow
+        (500, 200, 1, 200),
+    ],
+)
+def test_bound_is_visibility_times_rate_between_its_limits(
+    least: int, most: int, rate: int, expected: int
+) -> None:
+    bound = Bound(30, least, most, Clock())
+    bound.rate = rate
+    assert bound() == expected
+
+
+def test_rate_is_a_mean_of_windows_of_a_second_each_half_as_heavy_as_the_next() -> None:
+    clock = Clock()
+    bound = Bound(30, 20, 2000, clock)
+    finish(bound, clock, 7, 0.875)
+    assert bound.rate == 0  # the window is not over
+    finish(bound, clock, 1, 0.125)
+    assert bound.rate == pytest.approx(8)
+    finish(bound, clock, 16, 1)
+    assert bound.rate == pytest.approx((8 + 16) / 2)
+    finish(bound, clock, 1, 2)  # nothing left for two seconds
+    assert bound.rate == pytest.approx((12 + 0.5) / 2)

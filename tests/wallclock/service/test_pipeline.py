@@ -1,6 +1,7 @@
 """The stages between a queue in memory and downloads and callbacks that the test answers."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +11,15 @@ import numpy as np
 import orjson
 import pytest
 
-from tests import making
 from tests.wallclock.service.local_bed import LocalBed, body
 from tests.wallclock.service.test_intake import BODY, Case
 from tests.wallclock.service.toy import Toy
-from wallclock import native
 from wallclock.errors import ImageError
+from wallclock.fetch.retries import PermanentError, RequestError, TransientError
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.client import Downloader
 from wallclock.service.interface import ItemError, Module, Request
 from wallclock.service.leases import Message
-from wallclock.service.modules import Embedding
 from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import ServiceSettings
 
@@ -78,29 +77,6 @@ def serve(
 
     asyncio.run(session())
     pipeline.close()
-
-
-def test_what_another_delivery_has_settled_is_not_called_back() -> None:
-    """The lease ends during the callback, and the message is delivered to this process again."""
-    case, requests = Case(), Requests()
-    pipeline = pipeline_of(case, requests, Toy(), callbacks=1)
-
-    async def deliver_again() -> None:
-        case.now = 30
-        case.intake.leases.expire()
-        case.intake._take(Message("a", "a2", BODY, 2), case.now, pipeline.accept)
-        while not pipeline._buffers["results"].qsize():
-            await asyncio.sleep(0.001)
-
-    requests.during["send"] = deliver_again
-
-    def is_settled() -> bool:
-        return case.count("delivered") + case.count("duplicate") == 2
-
-    serve(case, pipeline, is_settled, Message("a", "a1", BODY))
-    assert [key for key, _ in requests.sent] == ["a"]
-    assert ("delete", "a2") in case.queue.calls
-    assert (case.count("delivered"), case.count("duplicate")) == (1, 1)
 
 
 def test_two_messages_of_one_name_have_two_keys() -> None:
@@ -207,41 +183,41 @@ def test_bytes_of_an_image_count_until_it_is_done_with() -> None:
     assert pipeline._n_bytes == 0
 
 
-@pytest.mark.skipif(native.find() is None, reason=f"native: {native.described()}")
-def test_fallbacks_are_counted() -> None:
-    """Here a JPEG without its end."""
-    case, requests = Case(), Requests()
-    requests.image = making.jpeg()[:-2]
-    pipeline = pipeline_of(case, requests, Embedding(model="null"))
-    serve(case, pipeline, lambda: case.count("dead_lettered") == 1, Message("a", "a", BODY))
-    assert case.metrics.registry.get_sample_value("wallclock_service_fallbacks_total") == 1
+@pytest.mark.parametrize(("max_wait_s", "is_full"), [(3600, True), (0, False)])
+def test_a_batch_is_what_waits_or_comes_in_time(max_wait_s: float, is_full: bool) -> None:
+    """Up to `batch` rows. What comes while one is in `process` waits for the next."""
+    case, requests, sizes = Case(), Requests(), list[int]()
 
-
-def test_a_batch_does_not_wait_for_an_image_that_has_failed() -> None:
-    case, requests = Case(), Requests()
-    pipeline = pipeline_of(case, requests, Refusing("a"), max_wait_s=3600)
-    for _ in range(3):
-        pipeline._policy.observe(1, 1.0)
-    assert pipeline._policy.size == 2
-    messages = [Message(name, name, BODY) for name in "ab"]
-    serve(case, pipeline, lambda: len(requests.sent) == 1, *messages)
-
-
-def test_a_batch_that_does_not_end_is_told() -> None:
-    case, requests, told = Case(visibility_s=3600), Requests(), list[str]()
-
-    class Slow(Toy):
+    class Noting(Toy):
         def process(self, batch: np.ndarray) -> Sequence[Any]:
-            for seconds in (299, 2):
-                case.now += seconds
-                told.append(pipeline.stalled())
+            while not sizes and pipeline._buffers["batch"].qsize() < 6 - len(batch):
+                time.sleep(0.001)
+            sizes.append(len(batch))
             return super().process(batch)
 
-    pipeline = pipeline_of(case, requests, Slow(), stall_s=300)
-    assert pipeline.stalled() == ""
-    serve(case, pipeline, lambda: len(requests.sent) == 1, Message("a", "a1", BODY))
-    assert told == ["", "a batch takes 301 s"]
-    assert pipeline.stalled() == ""
+    pipeline = pipeline_of(case, requests, Noting(), batch=3, max_wait_s=max_wait_s)
+    messages = [Message(name, name, BODY) for name in "abcdef"]
+    serve(case, pipeline, lambda: len(requests.sent) == 6, *messages)
+    assert (sizes[0] == 3, sizes[1]) == (is_full, 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "sent"),
+    [(TransientError("HTTP 503", 503), "delivered", 2), (PermanentError("HTTP 400"), "", 1)],
+)
+def test_a_callback_is_sent_again_unless_it_is_refused(
+    error: RequestError, outcome: str, sent: int
+) -> None:
+    """With the same key. A refused one ends as a dead letter."""
+    case, requests = Case(), Requests()
+
+    async def fail() -> None:
+        raise error
+
+    requests.during["send"] = fail
+    pipeline, end = pipeline_of(case, requests, Toy()), outcome or "dead_lettered"
+    serve(case, pipeline, lambda: case.count(end) == 1, Message("a", "a1", BODY))
+    assert [key for key, _ in requests.sent] == ["a"] * sent
 
 
 def test_a_stop_pulls_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,8 @@ PATIENT = ("grace_s=3600", "callback_patience_s=3600")
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("?error_rate=1", ["attempts=1"]),  # its result waits in a pause
-        ("?error_rate=1", ["attempts=100"]),  # so does its request
-        ("?latency_s=3600", ["read_s=0.5", "attempts=100"]),  # it hangs
+        ("?error_rate=1", []),  # its result waits in a pause
+        ("?latency_s=3600", ["read_s=0.5"]),  # it hangs
     ],
 )
 def test_callback_that_fails_is_not_tried_again(
