@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from wallclock import isobmff, tiff
 from wallclock.errors import ImageError
+from wallclock.isobmff import Size
 
 #: What is read, in words.
 KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000 or HEIC"
@@ -23,9 +24,6 @@ _LEAST_CHUNK = 1024
 _WEBP_CHUNKS = 8
 #: Components of the JPEG 2000 files that Pillow reads.
 _MOST_COMPONENTS = 4
-#: Width and height in pixels.
-Size = tuple[int, int]
-
 # A text may begin with BM: a bitmap also has a header of one of these sizes.
 _MAGIC = re.compile(
     rb"(?P<jpeg>\xff\xd8\xff)|(?P<png>\x89PNG\r\n\x1a\n)|(?P<gif>GIF8[79]a)|(?P<webp>RIFF.{4}WEBP)"
@@ -82,10 +80,6 @@ class Header:
     sampling: str = ""
     orientation: int = 1
     passes: int = field(default=1, compare=False)
-
-    def scan_is_all(self, components: bytes) -> bool:
-        """Whether a first scan of so many components, a byte, is the only one of this frame."""
-        return self.process in ("baseline", "extended") and components == bytes((self.components,))
 
     @property
     def plain_jpeg(self) -> bool:
@@ -198,12 +192,9 @@ def _tiff(data: bytes, most: int) -> Iterator[Size]:
         raise ImageError("decode", "Pillow reads no big-endian BigTIFF; convert it to TIFF")
     wanted = (tiff.WIDTH, tiff.LENGTH, tiff.TILE_WIDTH, tiff.TILE_LENGTH)
     about = (tiff.NEW_SUBFILE_TYPE, tiff.DNG_VERSION)
-    try:
-        tags = tiff.read_tags(data, (*wanted, *about), most)
-    except tiff.NotTiffError:
+    tags = tiff.read_tags(data, (*wanted, *about), most)
+    if tags is None:
         return
-    except OverflowError as error:
-        raise ImageError("decode", f"a TIFF with {error}") from error
     # Of a camera's raw file the first page is a thumbnail, and not what the user means.
     subfile = tags.get(tiff.NEW_SUBFILE_TYPE)
     is_preview = isinstance(subfile, int) and subfile & 1
@@ -220,11 +211,11 @@ def _jp2(data: bytes, most: int) -> Iterator[Size]:
     if data[:1] == b"\xff":
         yield _codestream(data, 0, most)
         return
-    for kind, start, end in isobmff.limited(isobmff.boxes(data, 0, len(data)), most):
+    for kind, start, end in isobmff.boxes(data, 0, len(data), most):
         if kind == b"jp2c":
             yield _codestream(data, start, most)
         elif kind == b"jp2h":
-            for inner, at, _ in isobmff.limited(isobmff.boxes(data, start, end), most):
+            for inner, at, _ in isobmff.boxes(data, start, end, most):
                 if inner == b"ihdr":
                     height, width = struct.unpack_from(">II", data, at)
                     yield width, height
@@ -240,28 +231,6 @@ def _codestream(data: bytes, at: int, most: int) -> Size:
     return right - left, bottom - top
 
 
-def _avif(data: bytes, most: int) -> Iterator[Size]:
-    """Also of the frames that are decoded: of every item, and the first of every track."""
-    yield from isobmff.item_sizes(data, most)
-    for start in isobmff.limited(isobmff.first_streams(data, most), most):
-        try:
-            size = isobmff.av1_frame_size(data, start)
-        except IndexError:  # outside the data
-            continue
-        if size is not None:
-            yield size
-
-
-def _heic(data: bytes, most: int) -> Iterator[Size]:
-    """Also of grids, which are made as large as their own item says."""
-    yield from isobmff.item_sizes(data, most)
-    try:
-        yield from isobmff.grid_sizes(data, most)
-    except (struct.error, IndexError) as error:
-        # A decoder may be content with what is left.
-        raise ImageError("decode", "a HEIC that ends within its description") from error
-
-
 _SIZES: dict[str, Callable[[bytes, int], Iterator[Size]]] = {
     "png": _png,
     "webp": _webp,
@@ -269,6 +238,6 @@ _SIZES: dict[str, Callable[[bytes, int], Iterator[Size]]] = {
     "bmp": _bmp,
     "tiff": _tiff,
     "jp2": _jp2,
-    "avif": _avif,
-    "heic": _heic,
+    "avif": isobmff.avif_sizes,
+    "heic": isobmff.heic_sizes,
 }

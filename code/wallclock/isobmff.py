@@ -10,13 +10,15 @@ picture, and a decoder takes their memory before libavif compares the two.
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from wallclock.errors import ImageError
 
 T = TypeVar("T")
 #: Width and height in pixels.
 Size = tuple[int, int]
+#: Where a box holds what it holds: start and end.
+Span = tuple[int, int]
 
 #: These begin with a version and flags.
 _FULL_BOXES = frozenset({b"meta", b"ispe", b"iloc", b"stco", b"co64", b"iinf", b"iref"})
@@ -27,17 +29,15 @@ _MADE = frozenset({_GRID, _SAME, _OVERLAY})
 _SEQUENCE_HEADER, _MOST_UNITS = 1, 16
 
 
-class _Place(NamedTuple):
-    """Where an item's first extent begins; `method`: 0 in the file, 1 in `idat`, 2 in an item."""
+def boxes(data: bytes, at: int, end: int, most: int) -> Iterator[tuple[bytes, int, int]]:
+    """The boxes of an ISO file between two positions: kind, start and end of what each holds.
 
-    item: int
-    method: int
-    offset: int
-    extents: int
+    Raises ImageError: they are more than `most`.
+    """
+    return limited(_boxes(data, at, end), most)
 
 
-def boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """The boxes of an ISO file between two positions: kind, start and end of what each holds."""
+def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     while at + 8 <= end:
         size, kind = struct.unpack_from(">I4s", data, at)
         start = at + 8
@@ -59,24 +59,45 @@ def limited(parts: Iterable[T], most: int) -> Iterator[T]:
         yield part
 
 
-def item_sizes(data: bytes, most: int) -> Iterator[Size]:
+def avif_sizes(data: bytes, most: int) -> Iterator[Size]:
+    """Of every item, and of the frames that are decoded: of items, and the first of every track."""
+    yield from _item_sizes(data, most)
+    for start in limited(_first_streams(data, most), most):
+        try:
+            size = av1_frame_size(data, start)
+        except IndexError:  # outside the data
+            continue
+        if size is not None:
+            yield size
+
+
+def heic_sizes(data: bytes, most: int) -> Iterator[Size]:
+    """Of every item, and of grids, which are made as large as their own item says."""
+    yield from _item_sizes(data, most)
+    try:
+        yield from _grid_sizes(data, most)
+    except (struct.error, IndexError) as error:
+        # A decoder may be content with what is left.
+        raise ImageError("decode", "a HEIC that ends within its description") from error
+
+
+def _item_sizes(data: bytes, most: int) -> Iterator[Size]:
     """What `ispe` says of pictures, their tiles, thumbnails and alpha planes."""
-    for start, _ in _at_path(data, (b"meta", b"iprp", b"ipco", b"ispe"), most):
+    for start, _ in _spans(data, most, b"meta", b"iprp", b"ipco", b"ispe"):
         yield struct.unpack_from(">II", data, start)
 
 
-def first_streams(data: bytes, most: int) -> Iterator[int]:
+def _first_streams(data: bytes, most: int) -> Iterator[int]:
     """Where items and the first samples of tracks begin."""
-    payloads = _payloads(data, most)
-    for place in _places(data, most):
-        yield from _positions(place, payloads)
+    for _, positions, _ in _places(data, most):
+        yield from positions
     tables = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
     for kind, word in ((b"stco", ">I"), (b"co64", ">Q")):
-        for start, _ in _at_path(data, (*tables, kind), most):
+        for start, _ in _spans(data, most, *tables, kind):
             yield struct.unpack_from(word, data, start + 4)[0]
 
 
-def grid_sizes(data: bytes, most: int) -> Iterator[Size]:
+def _grid_sizes(data: bytes, most: int) -> Iterator[Size]:
     """Of each grid its own size, and that of its tiles side by side, all of which are decoded.
 
     Raises:
@@ -92,48 +113,45 @@ def grid_sizes(data: bytes, most: int) -> Iterator[Size]:
         of_parts = {kinds.get(part) for part in parts.get(item, ())}
         if of_parts & _MADE and (kind == _GRID or (kind == _SAME and _SAME in of_parts)):
             raise ImageError("decode", "a HEIC of grids within grids; convert it")
-    payloads = _payloads(data, most)
-    for place in _places(data, most):
-        if kinds.get(place.item) == _GRID:
-            if place.method > 1 or place.extents != 1:
-                raise ImageError("decode", "a HEIC whose grid is described in pieces; convert it")
-            tiles = [sizes.get(part, (0, 0)) for part in parts.get(place.item, ())]
-            width = max((tile[0] for tile in tiles), default=0)
-            height = max((tile[1] for tile in tiles), default=0)
-            for at in _positions(place, payloads):
-                flags, rows, columns = data[at + 1], data[at + 2] + 1, data[at + 3] + 1
-                yield struct.unpack_from(">II" if flags & 1 else ">HH", data, at + 4)
-                yield columns * width, rows * height
+    for item, positions, is_whole in _places(data, most):
+        if kinds.get(item) != _GRID:
+            continue
+        if not is_whole:
+            raise ImageError("decode", "a HEIC whose grid is described in pieces; convert it")
+        tiles = [(0, 0), *(sizes.get(part, (0, 0)) for part in parts.get(item, ()))]
+        width, height = map(max, zip(*tiles, strict=True))
+        for at in positions:
+            flags, rows, columns = data[at + 1], data[at + 2] + 1, data[at + 3] + 1
+            yield struct.unpack_from(">II" if flags & 1 else ">HH", data, at + 4)
+            yield columns * width, rows * height
 
 
 def _item_kinds(data: bytes, most: int) -> dict[int, bytes]:
     """Item → its kind, as `hvc1` or `grid`."""
     kinds: dict[int, bytes] = {}
-    for start, end in _at_path(data, (b"meta", b"iinf"), most):
+    for start, end in _spans(data, most, b"meta", b"iinf"):
         first = start + (4 if data[start - 4] else 2)  # behind the number of entries
-        for kind, at, _ in limited(boxes(data, first, end), most):
-            if kind == b"infe":
-                wide = data[at] > 2
-                item, _, name = struct.unpack_from(">IH4s" if wide else ">HH4s", data, at + 4)
-                kinds[item] = name
+        for at, _ in _spans(data, most, b"infe", within=(first, end)):
+            is_wide = data[at] > 2
+            item, _, name = struct.unpack_from(">IH4s" if is_wide else ">HH4s", data, at + 4)
+            kinds[item] = name
     return kinds
 
 
 def _sizes_by_item(data: bytes, most: int) -> dict[int, Size]:
     """Item → the larger one of the sizes that are said of it."""
     sizes: dict[int, Size] = {}
-    for start, end in _at_path(data, (b"meta", b"iprp"), most):
-        properties: list[Size | None] = []
-        for first, last in _spans(data, start, end, b"ipco", most):
-            for kind, at, _ in limited(boxes(data, first, last), most):
+    for within in _spans(data, most, b"meta", b"iprp"):
+        properties: list[Size] = []
+        for span in _spans(data, most, b"ipco", within=within):
+            for kind, at, _ in boxes(data, *span, most):
                 is_size = kind == b"ispe"
-                properties.append(struct.unpack_from(">II", data, at + 4) if is_size else None)
-        for at, _ in _spans(data, start, end, b"ipma", most):
+                properties.append(struct.unpack_from(">II", data, at + 4) if is_size else (0, 0))
+        for at, _ in _spans(data, most, b"ipma", within=within):
             for item, number in _associations(data, at, most):
-                said = properties[number - 1] if 0 < number <= len(properties) else None
-                before = sizes.get(item, (0, 0))
-                if said is not None:
-                    sizes[item] = max(before[0], said[0]), max(before[1], said[1])
+                if 0 < number <= len(properties):
+                    (width, height), before = properties[number - 1], sizes.get(item, (0, 0))
+                    sizes[item] = max(before[0], width), max(before[1], height)
     return sizes
 
 
@@ -153,55 +171,40 @@ def _associations(data: bytes, at: int, most: int) -> Iterator[tuple[int, int]]:
 
 def _parts_by_item(data: bytes, most: int) -> dict[int, set[int]]:
     parts: dict[int, set[int]] = {}
-    for start, end in _at_path(data, (b"meta", b"iref"), most):
+    for start, end in _spans(data, most, b"meta", b"iref"):
         word, size = ("I", 4) if data[start - 4] else ("H", 2)
-        for kind, at, _ in limited(boxes(data, start, end), most):
-            if kind == b"dimg":
-                item, count = struct.unpack_from(f">{word}H", data, at)
-                named = struct.unpack_from(f">{count}{word}", data, at + size + 2)
-                parts.setdefault(item, set()).update(named)
+        for at, _ in _spans(data, most, b"dimg", within=(start, end)):
+            item, count = struct.unpack_from(f">{word}H", data, at)
+            named = struct.unpack_from(f">{count}{word}", data, at + size + 2)
+            parts.setdefault(item, set()).update(named)
     return parts
 
 
-def _spans(data: bytes, at: int, end: int, wanted: bytes, most: int) -> list[tuple[int, int]]:
-    """Where the boxes of a kind hold what they hold, versions and flags too."""
-    inside = limited(boxes(data, at, end), most)
-    return [(start, stop) for kind, start, stop in inside if kind == wanted]
-
-
-def _at_path(data: bytes, path: tuple[bytes, ...], most: int) -> list[tuple[int, int]]:
-    """Where the boxes at the end of a path of kinds hold what they hold: starts and ends."""
-    spans = [(0, len(data))]
+def _spans(data: bytes, most: int, *path: bytes, within: Span | None = None) -> list[Span]:
+    """The boxes at the end of a path of kinds; a full box without its version and flags."""
+    spans = [within or (0, len(data))]
     for wanted in path:
         skipped = 4 if wanted in _FULL_BOXES else 0
-        inner = (box for span in spans for box in boxes(data, *span))
-        spans = [
-            (start + skipped, end) for kind, start, end in limited(inner, most) if kind == wanted
-        ]
+        inner = limited((box for span in spans for box in _boxes(data, *span)), most)
+        spans = [(start + skipped, end) for kind, start, end in inner if kind == wanted]
     return spans
 
 
-def _payloads(data: bytes, most: int) -> list[int]:
-    """Where `idat` begins; a file has one at most."""
-    return [start for start, _ in _at_path(data, (b"meta", b"idat"), most)]
+def _places(data: bytes, most: int) -> Iterator[tuple[int, list[int], bool]]:
+    """Each item, where in the file it begins, and whether it is said in one piece."""
+    payloads = [start for start, _ in _spans(data, most, b"meta", b"idat")]
+    for start, _ in _spans(data, most, b"meta", b"iloc"):
+        for item, method, offset, extents in limited(_extents(data, start), most):
+            # Method 0: in the file; 1: in `idat`; 2: in another item.
+            positions = [at + offset for at in payloads] if method == 1 else [offset]
+            yield item, positions, method < 2 and extents == 1
 
 
-def _positions(place: _Place, payloads: list[int]) -> list[int]:
-    """Where in the file it is: in each of the payloads, where it lies in one."""
-    if place.method == 1:
-        return [start + place.offset for start in payloads]
-    return [place.offset]
-
-
-def _places(data: bytes, most: int) -> Iterator[_Place]:
-    for start, _ in _at_path(data, (b"meta", b"iloc"), most):
-        yield from limited(_places_of(data, start), most)
-
-
-def _places_of(data: bytes, at: int) -> Iterator[_Place]:
-    """Of an `iloc`: where each item's first extent begins."""
+def _extents(data: bytes, at: int) -> Iterator[tuple[int, int, int, int]]:
+    """Of an `iloc`: each item, its method, where its first extent begins, and how many it has."""
     version, sizes = data[at - 4], int.from_bytes(data[at : at + 2], "big")
     n_offset, n_length, n_base, n_index = (sizes >> shift & 15 for shift in (12, 8, 4, 0))
+    n_index = n_index if version else 0
     of_id = 4 if version == 2 else 2
     (count,) = struct.unpack_from(">I" if version == 2 else ">H", data, at + 2)
     at += 2 + of_id
@@ -214,13 +217,12 @@ def _places_of(data: bytes, at: int) -> Iterator[_Place]:
         base = int.from_bytes(data[at + 2 : at + 2 + n_base], "big")
         at += 2 + n_base
         (extents,) = struct.unpack_from(">H", data, at)
-        first = at + 2 + (n_index if version else 0)
-        offset = base + int.from_bytes(data[first : first + n_offset], "big")
-        yield _Place(item, method, offset, extents)
-        at += 2 + extents * ((n_index if version else 0) + n_offset + n_length)
+        first = at + 2 + n_index
+        yield item, method, base + int.from_bytes(data[first : first + n_offset], "big"), extents
+        at += 2 + extents * (n_index + n_offset + n_length)
 
 
-def av1_frame_size(data: bytes, start: int) -> tuple[int, int] | None:
+def av1_frame_size(data: bytes, start: int) -> Size | None:
     """Width and height of the frames of the AV1 stream at `start`; None: no sequence header there.
 
     AV1 Bitstream & Decoding Process Specification, 5.3.1 (header of a unit), 4.10.5 (leb128) and
@@ -236,7 +238,7 @@ def av1_frame_size(data: bytes, start: int) -> tuple[int, int] | None:
         start += 1 + (header >> 2 & 1)
         if header >> 3 & 15 == _SEQUENCE_HEADER:
             # A size of one byte: the header has few.
-            return _in_header(_Bits(data, start + (header >> 1 & 1)))
+            return _in_header(data, start + (header >> 1 & 1))
         if not header & 2:
             return None
         size, shift = 0, 0
@@ -247,32 +249,30 @@ def av1_frame_size(data: bytes, start: int) -> tuple[int, int] | None:
     raise ImageError("decode", f"AV1 with {_MOST_UNITS} units before its sequence header")
 
 
-class _Bits:
-    def __init__(self, data: bytes, start: int) -> None:
-        self._data, self._at = data, 8 * start
+def _in_header(data: bytes, start: int) -> Size:
+    at = 8 * start
 
-    def read(self, n: int) -> int:
+    def read(n: int) -> int:
         """The next `n` bits, the first of them the highest."""
+        nonlocal at
+        at += n
         value = 0
-        for at in range(self._at, self._at + n):
-            value = value << 1 | self._data[at >> 3] >> 7 - (at & 7) & 1
-        self._at += n
+        for position in range(at - n, at):
+            value = value << 1 | data[position >> 3] >> 7 - (position & 7) & 1
         return value
 
-
-def _in_header(bits: _Bits) -> tuple[int, int]:
-    _profile, _still = bits.read(3), bits.read(1)
-    if bits.read(1):  # a reduced header
-        bits.read(5)
+    read(4)  # a profile, and whether it is a still picture
+    if read(1):  # a reduced header
+        read(5)
     else:
-        if bits.read(1):
+        if read(1):
             raise ImageError("decode", "AV1 with timing information")
-        has_delay = bits.read(1)
-        for _ in range(bits.read(5) + 1):
-            bits.read(12)
-            if bits.read(5) > 7:
-                bits.read(1)
-            if has_delay and bits.read(1):
-                bits.read(4)
-    width_bits, height_bits = bits.read(4) + 1, bits.read(4) + 1
-    return bits.read(width_bits) + 1, bits.read(height_bits) + 1
+        has_delay = read(1)
+        for _ in range(read(5) + 1):
+            read(12)
+            if read(5) > 7:
+                read(1)
+            if has_delay and read(1):
+                read(4)
+    width_bits, height_bits = read(4) + 1, read(4) + 1
+    return read(width_bits) + 1, read(height_bits) + 1

@@ -33,37 +33,22 @@ def orientation_of(data: bytes) -> int:
     Several EXIF segments count as one that was cut up; where EXIF says nothing, XMP does, as in
     Pillow. Where Pillow would raise, the image is taken as it is stored. Never raises.
     """
-    payloads = _app1(data)
-    if not payloads:
-        return UPRIGHT
-    exif = [payload for payload in payloads if payload.startswith(_EXIF)]
-    xmp = [payload for payload in payloads if payload.startswith(_XMP)]
-    whole = b"".join([*exif[:1], *(payload[len(_EXIF) :] for payload in exif[1:])])
-    return _judge(whole, xmp[-1] if xmp else b"")
-
-
-def _app1(data: bytes) -> list[bytes]:
-    """The payloads of all APP1 segments before the first scan."""
-    payloads: list[bytes] = []
+    payloads = []
     for marker, _, start, end in islice(jpeg.segments(data), _MOST_SEGMENTS):
         if marker == jpeg.SOS:
             break
         if marker == _APP1:
             payloads.append(data[start + 2 : end])
-    return payloads
-
-
-def _judge(exif: bytes, xmp: bytes) -> int:
-    for _ in range(2):
-        exif = exif.removeprefix(_EXIF)
-    if exif:
-        try:
-            tags = tiff.read_tags(exif, (tiff.ORIENTATION,), _MOST_TAGS, exif=True)
-        except tiff.NotTiffError:
+    exif = [payload for payload in payloads if payload.startswith(_EXIF)]
+    xmp = [payload for payload in payloads if payload.startswith(_XMP)]
+    joined = b"".join(payload[len(_EXIF) :] for payload in exif).removeprefix(_EXIF)
+    if joined:
+        tags = tiff.read_tags(joined, (tiff.ORIENTATION,), _MOST_TAGS, exif=True)
+        if tags is None:
             return UPRIGHT
         if tiff.ORIENTATION in tags:
             return valid(tags[tiff.ORIENTATION])
-    match = _IN_XMP.search(xmp)
+    match = _IN_XMP.search(xmp[-1]) if xmp else None
     return valid(int(match[1])) if match else UPRIGHT
 
 

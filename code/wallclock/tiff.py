@@ -6,11 +6,12 @@ compared. Nothing is decoded, and no more memory is taken than the values need.
 
 import struct
 from collections.abc import Container
-from fractions import Fraction
 from typing import TypeAlias
 
+from wallclock.errors import ImageError
+
 #: The first number of a tag; None: it is text or bytes.
-Value: TypeAlias = int | float | Fraction | None
+Value: TypeAlias = int | float | None
 
 NEW_SUBFILE_TYPE, WIDTH, LENGTH = 254, 256, 257
 ORIENTATION, TILE_WIDTH, TILE_LENGTH, DNG_VERSION = 274, 322, 323, 50706
@@ -26,27 +27,21 @@ _BIG = b"II+\0"
 _MOST_VALUES = 4 * 65_535
 
 
-class NotTiffError(ValueError):
-    """The data does not begin as a TIFF does, or ends within its first bytes."""
-
-
 def read_tags(
     data: bytes, wanted: Container[int], most: int, *, exif: bool = False
-) -> dict[int, Value]:
-    """Read the first number of each wanted tag that the first directory has.
+) -> dict[int, Value] | None:
+    """The first number of each wanted tag that the first directory has; None: it is no TIFF.
 
     Entries behind one whose value lies outside the data are not read, nor are more than `most`.
     `exif`: the data is of an EXIF segment, in which Pillow reads no BigTIFF.
 
-    Raises:
-        NotTiffError: it begins otherwise.
-        OverflowError: the directory claims more than `most` entries, or a tag of a TIFF more than
-            `_MOST_VALUES` values.
+    Raises ImageError: the directory claims more than `most` entries, or a tag of a TIFF more than
+    `_MOST_VALUES` values.
     """
     head = data[:4]
     big = head == _BIG and not exif
     if not (big or head in _CLASSIC) or len(data) < (16 if big else 8):
-        raise NotTiffError(head.hex(" "))
+        return None
     order = "<" if head[:2] == b"II" else ">"
     word, count_of = ("Q", "Q") if big else ("I", "H")
     (offset,) = struct.unpack_from(f"{order}{word}", data, 8 if big else 4)
@@ -57,7 +52,7 @@ def read_tags(
         return values
     (count,) = struct.unpack_from(f"{order}{count_of}", data, offset)
     if count > most:
-        raise OverflowError(f"{count:,} tags, over the limit of {most:,}")
+        raise ImageError("decode", f"a TIFF with {count:,} tags, over the limit of {most:,}")
     seen: set[int] = set()
     outside = 0
     for start in range(at, min(at + count * entry.size, len(data) - entry.size + 1), entry.size):
@@ -65,8 +60,8 @@ def read_tags(
         if tag in seen or kind not in _TYPES or not n:
             continue
         if n > _MOST_VALUES and _TYPES[kind][1] and not exif:
-            limit = f"over the limit of {_MOST_VALUES:,}"
-            raise OverflowError(f"{n:,} values of tag {tag}, {limit}")
+            claim = f"a TIFF with {n:,} values of tag {tag}"
+            raise ImageError("decode", f"{claim}, over the limit of {_MOST_VALUES:,}")
         one_size = _TYPES[kind][0]
         size = n * one_size
         if size > len(field):
@@ -93,4 +88,4 @@ def _number(order: str, kind: int, field: bytes) -> Value:
     if len(numbers) == 1:
         number: int | float = numbers[0]
         return number
-    return Fraction(*numbers) if numbers[1] else None
+    return numbers[0] / numbers[1] if numbers[1] else None
