@@ -49,10 +49,6 @@ _OF_VERIFY = (
 _USUAL = ("model", "preprocess", "normalize", "batch", "device", "dtype", "workers", "prune")
 
 
-def _asks_for_help(words: Sequence[str]) -> bool:
-    return "--help" in words or "-h" in words
-
-
 @dataclass(frozen=True)
 class Command:
     """A command of `wallclock`. The functions take the words after its name."""
@@ -64,15 +60,7 @@ class Command:
     #: What a signal's line says of the work.
     stopped: str
     #: Whether the words ask for help.
-    wants_help: Callable[[Sequence[str]], bool] = _asks_for_help
-
-
-class _Stopped(BaseException):
-    """SIGTERM or Ctrl-C arrived."""
-
-    def __init__(self, number: int) -> None:
-        self.status = 128 + number
-        super().__init__(number)
+    wants_help: Callable[[Sequence[str]], bool] = lambda words: "--help" in words or "-h" in words
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,9 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"wallclock {__version__}")
         return 0
     try:
-        if name == "--completion":
-            print(_completion(rest))
-            return 0
         check_name(name, COMMANDS, "command")
         command = COMMANDS[name]
         if command.wants_help(rest):
@@ -109,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: Command, words: Sequence[str]) -> int:
-    """The command's exit status, also of one that a signal ends."""
+    """The command's exit status; SIGTERM and Ctrl-C raise SystemExit."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_stop, command.stopped))
     try:
@@ -117,8 +102,6 @@ def _run(command: Command, words: Sequence[str]) -> int:
         warnings.filterwarnings("ignore", module="PIL")
         collect_rarely()
         return command.run(words)
-    except _Stopped as stopped:
-        return stopped.status
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "start new thread" not in str(error):
             raise
@@ -138,10 +121,7 @@ def _stop(stopped: str, number: int, frame: FrameType | None) -> None:
     timer.daemon = True
     with suppress(RuntimeError):
         timer.start()
-    raise _Stopped(number)
-
-
-# --- commands -----------------------------------------------------------------------------------
+    raise SystemExit(128 + number)
 
 
 def embed_parser(words: Sequence[str] = ()) -> Parser:
@@ -232,18 +212,6 @@ def _doctor(words: Sequence[str]) -> int:
     findings = [*doctor.examine()]
     print(doctor.render(findings))
     return int(any(finding.stops for finding in findings))
-
-
-def _completion(words: Sequence[str]) -> str:
-    """The script that completes commands and options in a shell: bash, zsh or tcsh."""
-    shtab = import_extra("shtab", "wallclock --completion", "completion")
-    shell = check_name(words[0] if words else "", shtab.SUPPORTED_SHELLS, "shell")
-    every = ArgumentParser(prog="wallclock")
-    commands = every.add_subparsers()
-    for name, command in COMMANDS.items():
-        parser = command.parser(())  # what has no help is not completed
-        commands.add_parser(name, parents=[parser], help=parser.usage, add_help=False)
-    return str(shtab.complete(every, shell))
 
 
 COMMANDS = {

@@ -164,15 +164,6 @@ def test_overview(words: list[str], capsys: Capture) -> None:
         assert line.startswith(f"wallclock {name}")
 
 
-def test_completion(capsys: Capture) -> None:
-    pytest.importorskip("shtab")
-    assert main(["--completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    assert all(word in script for word in (*COMMANDS, "--max-failures", "--json"))
-    assert main(["--completion", "fsh"]) == 2
-    assert "did you mean" in capsys.readouterr().err
-
-
 def test_a_type_checker_knows_the_settings() -> None:
     typed, fields = get_type_hints(EmbedOptions), get_type_hints(JobSettings)
     assert typed == fields, "add it to EmbedOptions in wallclock/job/__init__.py"
