@@ -11,12 +11,10 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
-from functools import lru_cache, partial
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache, partial
 from operator import attrgetter
-from typing import Any, Protocol
-
-import simplejpeg
+from typing import Any
 
 from wallclock import budget, jpeg
 from wallclock.errors import ImageError, reason_of
@@ -25,8 +23,9 @@ from wallclock.formats import Header as Header
 from wallclock.formats import is_plain_jpeg as is_plain_jpeg
 from wallclock.orientation import UPRIGHT, orientation_of
 from wallclock.recipe import Limits
+from wallclock.stages import decode
 from wallclock.stages.augment import Augmentation
-from wallclock.stages.decode import DECODERS, Picture
+from wallclock.stages.decode import DECODERS, Decode, Picture
 from wallclock.stages.decode.pil import (
     admit_pixels,
     load_stored,
@@ -44,44 +43,45 @@ _one_large = threading.Lock()
 _PNG_EXIF = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 
-class Image(Protocol):
-    """An image before it is decoded, as the stages see it: of a corpus's list, or inspected."""
+class Image:
+    """An image before it is decoded, as the stages see it: of a corpus's list, or inspected.
 
-    @property
-    def id(self) -> str:
-        """What the user calls it."""
+    `width`, `height`: in pixels, as it is stored, whatever its EXIF `orientation`, which is 1 where
+    it was not asked for. `augmentation`: what was drawn for this request of it.
+    """
 
-    @property
-    def width(self) -> int:
-        """In pixels, as it is stored, whatever the orientation; likewise `height`."""
-
-    @property
-    def height(self) -> int:
-        """In pixels."""
+    __slots__ = ()
+    id: str
+    width: int
+    height: int
+    format: str
+    components: int
+    sampling: str
+    orientation: int = UPRIGHT
+    augmentation: Augmentation | None = None
 
     @property
     def plain_jpeg(self) -> bool:
         """See `is_plain_jpeg`."""
+        return is_plain_jpeg(self.format, self.components, self.sampling)
 
     @property
     def pixels(self) -> int:
         """Width times height."""
-
-    @property
-    def orientation(self) -> int:
-        """EXIF orientation, 1 to 8, of the stored pixels; 1 where it was not asked for."""
+        return self.width * self.height
 
     @property
     def current_size(self) -> tuple[int, int] | None:
         """Width and height if they are known to be of the bytes that are decoded."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class ImageInfo:
+class ImageInfo(Image):
     """What a worker learnt of an image: its length, what its header says, perhaps its sha256.
 
     `components` counts colour channels; `sampling` is a JPEG's chroma subsampling, `other` for one
-    that not every decoder reads. `augmentation`: what was drawn for this request of it.
+    that not every decoder reads.
     """
 
     id: str
@@ -99,16 +99,6 @@ class ImageInfo:
     def __reduce__(self) -> tuple[type["ImageInfo"], tuple[Any, ...]]:
         # By default a dataclass with slots looks up its fields, in Python and at either end.
         return ImageInfo, _values_of(self)
-
-    @property
-    def plain_jpeg(self) -> bool:
-        """See `is_plain_jpeg`."""
-        return is_plain_jpeg(self.format, self.components, self.sampling)
-
-    @property
-    def pixels(self) -> int:
-        """Width times height."""
-        return self.width * self.height
 
     @property
     def current_size(self) -> tuple[int, int]:
@@ -130,8 +120,7 @@ def check_body(data: bytes, header: Header, *, decodes: bool = True) -> None:
     """Decode what follows the header, or, of what is no plain JPEG, open it; raise `ImageError`."""
     # libjpeg-turbo's own interface refuses subsamplings that libjpeg decodes.
     if header.format == "jpeg" and header.sampling != "other":
-        with _failures("jpeg"):
-            jpeg.read_bare(_decode_eighth, data)
+        _decode_eighth()(data, 8, (header.width, header.height))
     admit_pixels(header.width * header.height)
     with _failures(header.format), quiet, open_image(data, header.format) as image:
         _compare_sizes(image, header.width, header.height)
@@ -140,10 +129,10 @@ def check_body(data: bytes, header: Header, *, decodes: bool = True) -> None:
                 load_stored(image)
 
 
-def _decode_eighth(data: bytes) -> None:
-    # The smallest image that libjpeg-turbo makes: all entropy-coded data is still decoded, and
-    # `strict` turns each of its warnings into an error.
-    simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
+@cache
+def _decode_eighth() -> Decode:
+    """A strict decoder; at 1/8, too, it reads all entropy-coded data."""
+    return decode.make("simplejpeg", scales=True, mode="L")
 
 
 def _compare_sizes(image: Any, width: int, height: int) -> None:
@@ -174,14 +163,6 @@ def read_header(
     _check_size(header.width, header.height, limits)
     budget.check_jpeg(header, len(data), limits)
     return header
-
-
-def _header_of_picture(picture: Picture, limits: Limits, rotate: bool) -> Header:
-    with _failures("image"):
-        width, height = picture.size()
-        _check_size(width, height, limits)
-        orientation = picture.orientation() if rotate else UPRIGHT
-        return Header("", width, height, orientation=orientation)
 
 
 def _check_size(width: int, height: int, limits: Limits) -> None:
@@ -244,7 +225,6 @@ def sha256(data: bytes) -> bytes:
     return digest.digest()
 
 
-@dataclass(frozen=True)
 class Inspector:
     """Judges the bytes of one image before they are decoded.
 
@@ -253,31 +233,33 @@ class Inspector:
     whether its sha256 and its orientation are noted.
     """
 
-    limits: Limits
-    decoder: str
-    draw: Callable[[int, int, int], Augmentation] | None = None
-    hashes: bool = False
-    rotate: bool = False
-    _strict: bool = field(init=False, repr=False)
-    _header: Callable[[tuple[int, ...], int], Header | None] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        decoder = DECODERS.get(self.decoder)
-        object.__setattr__(self, "_strict", decoder is not None and decoder.strict)
-        header = lru_cache(1024)(partial(_header_within, self.limits))
-        object.__setattr__(self, "_header", header)
-        admit_pixels(self.limits.max_pixels)
+    def __init__(
+        self,
+        limits: Limits,
+        decoder: str,
+        draw: Callable[[int, int, int], Augmentation] | None = None,
+        *,
+        hashes: bool = False,
+        rotate: bool = False,
+    ) -> None:
+        self._limits, self._draw, self._hashes, self._rotate = limits, draw, hashes, rotate
+        self._strict = decoder in DECODERS and DECODERS[decoder].strict
+        self._header = lru_cache(1024)(partial(_header_within, limits))
+        admit_pixels(limits.max_pixels)
 
     def __call__(self, position: int, name: str, data: bytes | Picture) -> ImageInfo:
         """What the bytes of the image with this id are. Raises ImageError: no image, or damaged."""
         if isinstance(data, Picture):
-            header = _header_of_picture(data, self.limits, self.rotate)
-            return self._note(position, name, 0, header, header.orientation, "")
-        header = read_header(data, self.limits, to_the_end=not self._strict, rotate=self.rotate)
+            with _failures("image"):
+                width, height = data.size()
+                _check_size(width, height, self._limits)
+                orientation = data.orientation() if self._rotate else UPRIGHT
+            return self._note(position, name, 0, Header("", width, height), orientation, "")
+        header = read_header(data, self._limits, to_the_end=not self._strict, rotate=self._rotate)
         orientation = header.orientation
-        if self.rotate and header.format == "jpeg":
+        if self._rotate and header.format == "jpeg":
             orientation = orientation_of(data)
-        digest = sha256(data).hex() if self.hashes else ""
+        digest = sha256(data).hex() if self._hashes else ""
         if header.format == "jpeg" and not (header.plain_jpeg and self._strict):
             # What is not plain is decoded by Pillow afterwards, which would then do it twice.
             check_body(data, header, decodes=False)
@@ -298,29 +280,20 @@ class Inspector:
         """
         n_bytes, orientation = found[1], found[8]
         header = self._header(found[3:], n_bytes.bit_length())
-        if header is None or (self.rotate and not orientation and header.format == "png"):
+        if header is None or (self._rotate and not orientation and header.format == "png"):
             return None
-        if self.rotate and not orientation:
+        if self._rotate and not orientation:
             orientation = orientation_of(read(number))
-        digest = sha256(read(number)).hex() if self.hashes else ""
+        digest = sha256(read(number)).hex() if self._hashes else ""
         return self._note(position, name, n_bytes, header, orientation or UPRIGHT, digest)
 
     def _note(
         self, position: int, name: str, n_bytes: int, header: Header, orientation: int, digest: str
     ) -> ImageInfo:
-        return ImageInfo(
-            name,
-            n_bytes,
-            header.width,
-            header.height,
-            digest,
-            header.format,
-            header.process,
-            header.components,
-            header.sampling,
-            self.draw(header.width, header.height, position) if self.draw else None,
-            orientation,
-        )
+        width, height = header.width, header.height
+        drawn = self._draw(width, height, position) if self._draw else None
+        coding = header.format, header.process, header.components, header.sampling
+        return ImageInfo(name, n_bytes, width, height, digest, *coding, drawn, orientation)
 
 
 def _header_within(limits: Limits, found: tuple[int, ...], bits: int) -> Header | None:

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from wallclock.errors import ImageError
 from wallclock.formats import Header
@@ -22,17 +22,8 @@ ANY_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 #: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
 _READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
 _READABLE_SOF |= {0xC9: "arithmetic", 0xCA: "arithmetic"}
-#: Sampling factors of Y, Cb and Cr in a frame header; of four components, where all are whole.
-_SAMPLINGS: dict[tuple[int, ...], str] = {(0x11,) * 4: "4:4:4"} | {
-    (luma, 0x11, 0x11): name
-    for luma, name in {
-        0x11: "4:4:4",
-        0x21: "4:2:2",
-        0x22: "4:2:0",
-        0x12: "4:4:0",
-        0x41: "4:1:1",
-    }.items()
-}
+#: Sampling factors of Y in a frame header, where those of Cb and Cr are 1.
+_SAMPLINGS = {0x11: "4:4:4", 0x21: "4:2:2", 0x22: "4:2:0", 0x12: "4:4:0", 0x41: "4:1:1"}
 _METADATA = frozenset((*range(0xE0, 0xF0), 0xFE))
 #: Of them, those that say how to convert colours: what libjpeg wants them to begin with, and their
 #: least bytes.
@@ -80,15 +71,21 @@ def bare(data: bytes) -> bytes:
     return b"".join(kept)
 
 
-def read_bare(read: Callable[[bytes], T], data: bytes, strip: Callable[[bytes], bytes] = bare) -> T:
+def read_bare(
+    read: Callable[..., T],
+    data: bytes,
+    *args: Any,
+    strip: Callable[[bytes], bytes] = bare,
+    **options: Any,
+) -> T:
     """`read` a file; where it raises, without its metadata, of which nothing is applied here."""
     try:
-        return read(data)
+        return read(data, *args, **options)
     except Exception:
         stripped = strip(data)
         if stripped == data:
             raise
-        return read(stripped)
+        return read(stripped, *args, **options)
 
 
 def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Header:
@@ -116,7 +113,8 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
             scans, passes = scans + 1, passes + sum(components)
             if scans > limits.max_scans:
                 raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
-            if not to_the_end and header and header.scan_is_all(components):
+            is_sequential = header is not None and header.process in ("baseline", "extended")
+            if header and is_sequential and not to_the_end and [*components] == [header.components]:
                 return header
         behind = end
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
@@ -127,7 +125,7 @@ def header_of(found: tuple[int, ...], limits: Limits) -> Header | None:
     width, height, sof, components, luma, _, segments, scans, passes = found
     if segments > limits.max_segments or scans > limits.max_scans:
         return None
-    sampling = "gray" if components == 1 else _SAMPLINGS[luma, 0x11, 0x11]
+    sampling = "gray" if components == 1 else _SAMPLINGS[luma]
     process = _READABLE_SOF[sof]
     return Header("jpeg", width, height, components, process, scans, sampling, passes=passes)
 
@@ -148,7 +146,9 @@ def _frame(payload: bytes, sof: int) -> Header:
         raise ImageError("decode", f"JPEG with {components} components")
     if len(payload) < 6 + 3 * components:
         raise ImageError("decode", "JPEG frame header is too short")
-    factors = tuple(payload[7 : 6 + 3 * components : 3])
-    sampling = "gray" if components == 1 else _SAMPLINGS.get(factors, "other")
+    luma, *others = payload[7 : 6 + 3 * components : 3]
+    sampling = "gray" if components == 1 else "other"
+    if {*others} == {0x11} and (components == 3 or luma == 0x11):
+        sampling = _SAMPLINGS.get(luma, "other")
     process = _READABLE_SOF[sof]
     return Header("jpeg", width, height, components, process, sampling=sampling, passes=components)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import Field, astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from harness.digests import digest_of, sha256_bytes
 from harness.measures import median
 from harness.spec import Slice
-from wallclock.check import Header, is_plain_jpeg
+from wallclock.check import Header, Image
 from wallclock.errors import ImageError, UserError
 from wallclock.files import write_bytes, write_text
 
@@ -25,7 +25,7 @@ VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)  # a process holds one an image
-class Item:
+class Item(Image):
     """One image: its file, its header, and why it cannot be used if it cannot.
 
     `path` is relative to the manifest's root. `components` counts colour channels; `sampling` is a
@@ -52,21 +52,6 @@ class Item:
     def valid(self) -> bool:
         """Whether the image passed validation."""
         return not self.failed_stage
-
-    #: A listed size is what the file had, not what the bytes that are decoded have.
-    current_size: ClassVar[None] = None
-    #: The experiments take pixels as they are stored.
-    orientation: ClassVar[int] = 1
-
-    @property
-    def plain_jpeg(self) -> bool:
-        """See `is_plain_jpeg`."""
-        return is_plain_jpeg(self.format, self.components, self.sampling)
-
-    @property
-    def pixels(self) -> int:
-        """Width times height."""
-        return self.width * self.height
 
     def with_header(self, header: Header) -> "Item":
         """The same row with what the file's header says."""

@@ -1,6 +1,6 @@
 """JPEG decoders that are compared with the product's own: each states all in its own file.
 
-Importing this package registers them (`wallclock.stages.decode.register`). A library is imported
+Importing this package adds them to `wallclock.stages.decode.DECODERS`. A library is imported
 when its decoder is made.
 """
 
@@ -26,7 +26,8 @@ def _register(name: str) -> None:
     decoder: decode.Decoder = import_module(f"{__name__}.{name}").DECODER
     if decoder.name != name:
         raise TypeError(f"{__name__}.{name}: its decoder must be called {name}, not {decoder.name}")
-    decode.register(decoder)
+    if decode.DECODERS.setdefault(name, decoder) is not decoder:
+        raise ValueError(f"two decoders are called {name}")
 
 
 for _name in NAMES:

@@ -19,7 +19,7 @@ from harness.spec import Recipe
 from wallclock.errors import ImageError
 from wallclock.loader.batch import Batch, Extras, Marks
 from wallclock.recipe import ModelSpec
-from wallclock.stages.augment import Augmentation, augmentation_of
+from wallclock.stages.augment import Augmentation
 
 #: Stages of one image inside a worker, in order.
 IMAGE_STAGES = ("read", "decode", "resize", "normalize")
@@ -65,7 +65,7 @@ class ImageDataset(Dataset[Batch]):
             batch.ids.append(item.id)
             loaded.append(position % n)
             images.append(image)
-            augmentation = augmentation_of(item)
+            augmentation = item.augmentation
             if augmentation:
                 augmentations.append(augmentation)
             times += marks

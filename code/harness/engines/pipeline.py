@@ -23,7 +23,7 @@ from wallclock.loader.resizing import Arrays, PlaceImage
 from wallclock.loader.threads import Feed
 from wallclock.recipe import ModelSpec
 from wallclock.stages import augment, normalize, resize
-from wallclock.stages.augment import Augmentation, augmentation_of
+from wallclock.stages.augment import Augmentation
 from wallclock.stages.decode import PixelArray
 from wallclock.stages.pixels import Vectors
 
@@ -160,7 +160,7 @@ def _resize_stage(
     resizer = resize.make(recipe.resizer, recipe.interpolation, px)
 
     def resize_image(item: Item, pixels: PixelArray) -> PixelArray:
-        augmentation = augmentation_of(item) if loading.crops else None
+        augmentation = item.augmentation if loading.crops else None
         if augmentation:
             cropped = augment.crop(pixels, augmentation)
             return augment.finish(resizer.resize(cropped), augmentation)

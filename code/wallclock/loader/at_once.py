@@ -20,7 +20,7 @@ from wallclock.loader.resizing import Arrays, RowWriter
 from wallclock.loader.ring import Chunk
 from wallclock.orientation import UPRIGHT, oriented_size, stored_placement
 from wallclock.preprocess import Preprocess
-from wallclock.stages.augment import Augmentation, augmentation_of, in_pixels
+from wallclock.stages.augment import Augmentation, in_pixels
 from wallclock.stages.decode.native import PNG, count_fallback
 from wallclock.stages.pixels import PixelArray
 
@@ -73,7 +73,7 @@ class Ways:
 
     def __call__(self, image: Image) -> Way | None:
         """None: it is not for the native module."""
-        if self._crops and (drawn := augmentation_of(image)) is not None:
+        if self._crops and (drawn := image.augmentation) is not None:
             return self._make(image, drawn)
         kind = image.height, image.width, image.orientation, image.plain_jpeg
         try:

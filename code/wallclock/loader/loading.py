@@ -8,7 +8,6 @@ from wallclock.errors import UserError
 from wallclock.orientation import UPRIGHT, oriented_size
 from wallclock.preprocess import Preprocess, denominator_for, preprocess_of, size_pair
 from wallclock.recipe import FAST, Recipe, Statistics
-from wallclock.stages.augment import augmentation_of
 
 #: Pixels that a decode at reduced scale leaves along each side, at least, per pixel of the result.
 #: A resize that keeps the aspect ratio shows more of what the scale loses than a squash: with 1.25
@@ -81,7 +80,7 @@ class ChooseScale:
         """8, 4, 2 or 1."""
         turn = image.orientation if self._geometry.rotate else UPRIGHT
         height, width = oriented_size(image.height, image.width, turn)
-        if self._crops and (drawn := augmentation_of(image)):
+        if self._crops and (drawn := image.augmentation):
             height, width = round(height * drawn.height), round(width * drawn.width)
         rows, columns = self._geometry.resized(height, width)
         return denominator_for(height, width, self._margin * rows, self._margin * columns)

@@ -15,7 +15,6 @@ from wallclock.orientation import orient, oriented_size, stored_placement
 from wallclock.preprocess import Placement, Preprocess, Size
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import augment, decode, normalize, resize
-from wallclock.stages.augment import augmentation_of
 from wallclock.stages.pixels import PixelArray
 
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
@@ -70,7 +69,7 @@ class PlaceImage(_Upright):
         row, direct = destination
         orientation = self._orientation(image)
         if self._squashes and orientation == 1:
-            drawn = augmentation_of(image) if self._crops else None
+            drawn = image.augmentation if self._crops else None
             # A crop has no size in the file that would bound it.
             full = (image.height, image.width) if drawn is None or drawn.is_whole else None
             self._resizer.resize_into(direct, pixels, full)
@@ -170,7 +169,7 @@ class RowWriter:
         self._finish(image, self._lay(image, pixels), row)
 
     def _finish(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        drawn = augmentation_of(image) if self.crops else None
+        drawn = image.augmentation if self.crops else None
         self._store(image, self._jitter(pixels, drawn) if drawn else pixels, row)
 
     def _normalization(self, dtype: np.dtype[Any]) -> Any:
@@ -181,7 +180,7 @@ class RowWriter:
         return native.find().Normalization(levels, *self._statistics)
 
     def _crop_and_write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
-        drawn = augmentation_of(image) if self.crops else None
+        drawn = image.augmentation if self.crops else None
         cropped = augment.crop(pixels, drawn) if drawn else pixels
         self._resize_into(image, cropped, self._destination)
         self._finish(image, self._scratch, row)

@@ -29,7 +29,6 @@ from wallclock.loader.prepare import BuildInPlace, InPlaceStages, one_large, unl
 from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 from wallclock.machine import usable_cores
 from wallclock.recipe import Recipe
-from wallclock.stages.augment import augmentation_of
 from wallclock.stages.decode import webp
 from wallclock.stages.decode.native import fallbacks
 
@@ -235,8 +234,8 @@ class ThreadLoader(LendingLoader):
         buffer = self._ring.buffers[chunks[0].buffer]
         count, n = compact(buffer, chunks), self._feed.n
         items = [chunk.items[offset] for chunk in chunks for offset in chunk.kept]
-        are_drawn = bool(items) and augmentation_of(items[0]) is not None
-        drawn = [made for made in map(augmentation_of, items) if made] if are_drawn else ()
+        are_drawn = bool(items) and items[0].augmentation is not None
+        drawn = [item.augmentation for item in items if item.augmentation] if are_drawn else ()
         extras = Extras(
             marks=[Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.marks) for chunk in chunks],
             labels={**self._labels, **webp.label()},

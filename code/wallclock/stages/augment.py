@@ -136,11 +136,6 @@ class Augmentation(NamedTuple):
         return not self.brightness == self.contrast == self.saturation == 1
 
 
-def augmentation_of(image: Any) -> Augmentation | None:
-    """What was drawn for this request of the image; None: nothing."""
-    return getattr(image, "augmentation", None)
-
-
 def draw(
     width: int, height: int, seed: int, epoch: int, index: int, limits: Augment = Augment()
 ) -> Augmentation:

@@ -35,6 +35,14 @@ def at_address(address: int, shape: tuple[int, ...], owner: Any) -> PixelArray:
     return np.asarray(_Memory(interface, owner))
 
 
+def as_array(image: Any) -> PixelArray:
+    """The pixels of Pillow's image, (h, w, c), also of one channel."""
+    import numpy as np
+
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
 def as_stored(pixels: PixelArray) -> PixelArray:
     """The same pixels as torch takes them: writeable; 4 channels where they are 4 bytes apart."""
     import numpy as np

@@ -21,7 +21,7 @@ from wallclock import native
 from wallclock.errors import ImageError, Unavailable, check_name
 from wallclock.preprocess import Placement, Size
 from wallclock.recipe import INTERPOLATIONS
-from wallclock.stages.pixels import PixelArray, as_stored
+from wallclock.stages.pixels import PixelArray, as_array, as_stored
 
 #: Interpolations of the native module.
 NATIVE = ("bilinear", "bicubic")
@@ -36,13 +36,9 @@ class Resizer:
     name = ""
 
     def __init__(self, interpolation: str, size: Size) -> None:
-        self.interpolation = interpolation
-        self._size = size
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """What resizes, read back."""
-        return {"resizer": self.name, "interpolation": self.interpolation}
+        self.interpolation, self._size = interpolation, size
+        #: What resizes, read back.
+        self.labels = {"resizer": self.name, "interpolation": interpolation}
 
     def resize(self, pixels: PixelArray, full: Full = None) -> PixelArray:
         """Uint8 (h, w, c) → uint8 (*size, c); raises `ImageError`."""
@@ -72,11 +68,6 @@ def extent(size: tuple[int, ...], full: tuple[int, int]) -> tuple[float, float]:
     raise ImageError("resize", f"{width} × {height} px were decoded {listed}")
 
 
-def channels_first(pixels: PixelArray) -> PixelArray:
-    """Shape (1, c, h, w) over the memory of (h, w, c); by numpy: torch's calls release the GIL."""
-    return pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2)
-
-
 def make(name: str, interpolation: str, size: int | Size) -> Resizer:
     """The resizer to a height and a width, or to a square. Raises UserError, Unavailable."""
     check_name(name, RESIZERS, "resizer")
@@ -99,7 +90,7 @@ class _Pillow(Resizer):
         size = (image.height, image.width)
         height, width = extent(size, full) if full else size
         resample = Image.Resampling[self.interpolation.upper()]
-        return _as_array(image.resize(self._size[::-1], resample, (0, 0, width, height)))
+        return as_array(image.resize(self._size[::-1], resample, (0, 0, width, height)))
 
     def resize_into(self, destination: PixelArray, pixels: PixelArray, full: Full = None) -> None:
         destination[...] = self.resize(pixels, full)
@@ -115,18 +106,13 @@ class _Pillow(Resizer):
         # A product may exceed the side in its last bit, which Pillow refuses.
         box = (box[0], box[1], min(box[2], image.width), min(box[3], image.height))
         resample = Image.Resampling[self.interpolation.upper()]
-        return _as_array(image.resize((columns, rows), resample, box))
+        return as_array(image.resize((columns, rows), resample, box))
 
 
 def _as_image(pixels: Any) -> Image.Image:
     if isinstance(pixels, Image.Image):
         return pixels
     return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
-
-
-def _as_array(image: Image.Image) -> PixelArray:
-    pixels = np.asarray(image)
-    return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
 class _Torch(Resizer):
@@ -148,7 +134,8 @@ class _Torch(Resizer):
         self._into_whole: Any = None
 
     def as_destination(self, row: PixelArray) -> Any:
-        return self._from_numpy(channels_first(row))
+        # Shape (1, c, h, w) over the memory of (h, w, c); by numpy: torch's calls release the GIL.
+        return self._from_numpy(row.reshape(1, *row.shape).transpose(0, 3, 1, 2))
 
     def resize_into(self, destination: Any, pixels: PixelArray, full: Full = None) -> None:
         stored = as_stored(pixels)

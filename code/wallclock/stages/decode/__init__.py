@@ -1,72 +1,45 @@
 """Stage `decode`: JPEG bytes to an RGB array, by libraries that agree on the pixels.
 
 One policy for all of them:
-- RGB order, 8 bits; grayscale becomes RGB. Two more modes on request: `L` is grey, of a JPEG its
-  luma, from which Pillow's `convert("L")` differs where RGB is clipped; `RGBA` keeps alpha, a
-  JPEG is opaque.
+- RGB of 8 bits; grayscale becomes RGB. Two more modes on request: `L`, of a JPEG its luma, from
+  which Pillow's `convert("L")` differs where RGB is clipped; `RGBA`, opaque for a JPEG.
 - EXIF orientation is ignored: pixels come as they are stored.
 - The accurate integer DCT and smooth ("fancy") chroma upsampling, libjpeg-turbo's defaults.
-- Damage is an error: libjpeg-turbo's warnings included, but not damage in bytes on which no pixel
-  depends: metadata, and what lies between the segments of a JPEG's header.
-- Anything but a 1- or 3-component JPEG (PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000, HEIC, CMYK) is
-  decoded by Pillow in every recipe, and its pixels are read where Pillow has them; still WebP
-  images by OpenCV where it is installed. The records count such images. `native` decodes PNGs of
-  8 bits itself, to Pillow's pixels.
+- Damage is an error, libjpeg-turbo's warnings included, unless no pixel depends on those bytes.
+- Anything but a 1- or 3-component JPEG is decoded by Pillow in every recipe, and its pixels are
+  read where Pillow has them; still WebP images by OpenCV where it is installed. The records count
+  such images. `native` decodes PNGs of 8 bits itself, to Pillow's pixels.
 
-What becomes of other pixels than 8-bit RGB is what Pillow's `convert("RGB")` does, as in
-transformers' `load_image`, with the exceptions that are named here:
+Other pixels become what Pillow's `convert("RGB")` makes of them, as in transformers' `load_image`:
 - Alpha is dropped, and not blended with a background. Palettes become their colours, the
-  transparent one too.
-- CMYK is converted by Pillow's formula; YCbCr and LAB of a TIFF are converted; no embedded profile
-  is applied to any image. 1-bit pixels become 0 and 255.
-- Of 16 bits a sample the high byte counts. Of 16-bit grey Pillow's `convert` clips at 255 instead,
-  which makes nearly all of it white.
+  transparent one too. No embedded profile is applied.
+- Of 16 bits a sample the high byte counts. (Pillow's `convert` would make most 16-bit grey white.)
 - Of an animation the first frame counts, of a TIFF the first page.
 - Refused: a TIFF of floats, of 32-bit, 12-bit or signed integers, or of 16 bits with white as zero,
   whose range no tag states; a camera's raw file, whose first page is a thumbnail.
-- Pillow turns a TIFF upright as its EXIF says; here it is turned back. Of HEIC, libheif gives the
-  pixels turned as its own boxes say, which leaves no orientation to apply.
+- Pillow turns a TIFF upright as its EXIF says; here it is turned back. HEIC comes turned as its own
+  boxes say, and has no other orientation.
 
-A caller may ask for less than the full size: at 1/`scale`, libjpeg computes 4, 2 or 1 of each
-block's 8 rows and columns; for other scales libjpeg-turbo has no vector code.
-
-Importing this package imports no image library. The product has three decoders; `register` adds
-others, as the benchmark suite does.
+A caller may ask for 1/2, 1/4 or 1/8 of the size; for other scales libjpeg-turbo has no vector code.
+Importing this package imports no image library.
 """
 
-from functools import partial, wraps
+from functools import partial, update_wrapper
 from typing import Any
 
 from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.jpeg import read_bare
 from wallclock.stages.decode import native, pil, simplejpeg, webp
-from wallclock.stages.decode.decoder import MODES, Decode, Decoder
-from wallclock.stages.decode.picture import Picture
-from wallclock.stages.pixels import PixelArray
+from wallclock.stages.decode.decoder import MODES as MODES
+from wallclock.stages.decode.decoder import Decode as Decode
+from wallclock.stages.decode.decoder import Decoder as Decoder
+from wallclock.stages.decode.picture import Picture as Picture
+from wallclock.stages.pixels import PixelArray as PixelArray
 
-__all__ = [
-    "DECODERS",
-    "MODES",
-    "Decode",
-    "Decoder",
-    "Picture",
-    "PixelArray",
-    "make",
-    "make_other",
-    "name_of",
-    "register",
-]
-
-#: Name → decoder: the product's own, and those that were registered.
+#: Name → decoder: the product's own; the benchmark suite adds others.
 DECODERS: dict[str, Decoder] = {
     decoder.name: decoder for decoder in (pil.DECODER, simplejpeg.DECODER, native.DECODER)
 }
-
-
-def register(decoder: Decoder) -> None:
-    """Make a decoder known by its name. Raises ValueError: another one has it."""
-    if DECODERS.setdefault(decoder.name, decoder) is not decoder:
-        raise ValueError(f"two decoders are called {decoder.name}")
 
 
 def make(
@@ -95,17 +68,9 @@ def make(
         decode = decoder.make(reuse) if mode == "RGB" else decoder.make(reuse, mode)
     except ImportError as error:
         raise Unavailable(f"decoder={name}: {error}") from error
-    return image_errors("decode", decoder.label, _forgiving(decode) if decoder.strict else decode)
-
-
-def _forgiving(decode: Decode) -> Decode:
-    @wraps(decode)
-    def decode_anyway(
-        data: bytes, scale: int = 1, size: tuple[int, int] | None = None
-    ) -> PixelArray:
-        return read_bare(lambda data: decode(data, scale, size), data)
-
-    return decode_anyway
+    if decoder.strict:
+        decode = update_wrapper(partial(read_bare, decode), decode)
+    return image_errors("decode", decoder.label, decode)
 
 
 def name_of(decode: Any) -> str:

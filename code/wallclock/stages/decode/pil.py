@@ -21,7 +21,7 @@ from wallclock.formats import HEAD_BYTES, sniff
 from wallclock.orientation import UPRIGHT, valid
 from wallclock.recipe import Limits
 from wallclock.stages.decode.decoder import MODES, Decode, Decoder
-from wallclock.stages.pixels import PixelArray, at_address
+from wallclock.stages.pixels import PixelArray, as_array, at_address
 
 #: Format → what Pillow calls it, where that is another name.
 _FORMATS = {"jp2": "JPEG2000", "heic": "HEIF"}
@@ -30,6 +30,9 @@ _ORIENTATION, _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 0x0112, 258, 262, 0
 #: An item's entry in the list of an AVIF: libavif decodes none whose EXIF it cannot read.
 _AVIF_EXIF = re.compile(rb"(infe[\2\3].{7,9})Exif", re.DOTALL)
 _STRIPPERS = {"jpeg": jpeg.bare, "avif": lambda data: _AVIF_EXIF.sub(rb"\1skip", data)}
+#: Orientation → what makes it upright, as Pillow calls it.
+_TURNS = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE"}
+_TURNS |= {6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
 #: Pillow's modes whose pixels begin with those of one of `MODES`.
 _BEGIN_WITH = {"RGB": ("RGB", "RGBA", "RGBX", "L"), "L": ("L",), "RGBA": ("RGBA",)}
 #: Pillow joins the metadata segments of a JPEG one by one, each time copying all before it: above
@@ -124,7 +127,7 @@ def open_image(data: bytes, format: str) -> Any:
         return Image.open(io.BytesIO(data), formats=(name,))
 
     strip = _STRIPPERS.get(format)
-    return jpeg.read_bare(read, data, strip) if strip else read(data)
+    return jpeg.read_bare(read, data, strip=strip) if strip else read(data)
 
 
 def without_metadata(data: bytes) -> bytes:
@@ -147,18 +150,9 @@ def stated_orientation(image: Any) -> int:
 
 def turn_upright(image: Any, orientation: int) -> Any:
     """As `ImageOps.exif_transpose`, which fails where it cannot write the other EXIF again."""
-    from PIL.Image import Transpose
-
-    method = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }.get(orientation)
-    return image if method is None else image.transpose(method)
+    if orientation == UPRIGHT:
+        return image
+    return image.transpose(_pillow().Transpose[_TURNS[orientation]])
 
 
 def load_stored(image: Any) -> Any:
@@ -169,14 +163,10 @@ def load_stored(image: Any) -> Any:
 
 
 def _make(reuse: bool, mode: str = "RGB") -> Decode:
-    import numpy as np
-
-    admit_pixels(Limits.max_pixels)
+    decode_image = make_image(mode)
 
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
-        with _stored(data, scale) as image:
-            pixels = np.asarray(_convert(image, mode))
-            return pixels if pixels.ndim == 3 else pixels[..., None]
+        return as_array(decode_image(data, scale))
 
     return decode
 
@@ -215,16 +205,13 @@ _pointer_in.restype, _pointer_in.argtypes = ctypes.c_void_p, (ctypes.py_object, 
 
 def _memory_of(image: Any) -> PixelArray:
     """The pixels of an image of 8 bits a sample, (h, w, 1) or (h, w, 4), or a copy of them."""
-    import numpy as np
-
     try:
         # Of what lies in memory of others, or has rows apart, Pillow may not know it.
         if image.readonly or _pillow().core.get_alignment() > 1:
             raise ValueError(image)
         _, capsule = image.__arrow_c_array__()
     except ValueError:  # several blocks
-        pixels = np.asarray(image)
-        return pixels if pixels.ndim == 3 else pixels[..., None]
+        return as_array(image)
     array = _ArrowArray.from_address(_pointer_in(capsule, b"arrow_array"))
     channels = 4 if array.n else 1
     address = (array.children[0].contents if array.n else array).buffers[1]
@@ -283,12 +270,5 @@ def _convert(image: Any, mode: str) -> Any:
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode)
 
 
-DECODER = Decoder(
-    "pil",
-    "PIL",
-    ("pillow",),
-    _make,
-    scales=True,
-    codec="libjpeg-turbo in pillow",
-    modes=tuple(MODES),
-)
+_CODEC = "libjpeg-turbo in pillow"
+DECODER = Decoder("pil", "PIL", ("pillow",), _make, scales=True, codec=_CODEC, modes=tuple(MODES))
