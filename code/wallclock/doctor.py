@@ -108,20 +108,18 @@ def _torch() -> Iterator[Finding]:
 
 def _extras() -> Iterator[Finding]:
     """Which of the wheel's extras are installed; a line for each that is not."""
-    installed = {_normal(found.name) for found in metadata.distributions()}
     lacking: dict[str, list[str]] = {extra: [] for extra in _EXTRAS}
     for line in metadata.requires(errors.DISTRIBUTION) or ():
         match = _REQUIREMENT.match(line)
-        if match and match[2] in lacking and _normal(match[1]) not in installed:
-            lacking[match[2]].append(match[1])
+        if match and match[2] in lacking:
+            try:
+                metadata.distribution(match[1])
+            except metadata.PackageNotFoundError:
+                lacking[match[2]].append(match[1])
     yield Finding("extras", ", ".join(name for name in _EXTRAS if not lacking[name]) or "none")
     for extra in filter(lacking.get, _EXTRAS):
         state = f"{', '.join(lacking[extra])}, for {_EXTRAS[extra]}"
         yield Finding("not installed", state, errors.install_hint(extra))
-
-
-def _normal(distribution: str) -> str:
-    return distribution.lower().replace("_", "-")
 
 
 def render(findings: Sequence[Finding]) -> str:

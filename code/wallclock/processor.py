@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from inspect import getattr_static
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -27,28 +28,8 @@ _Geometry: TypeAlias = tuple[str, Size, Size | None]
 _OF_DINOV2 = Preprocess("shortest", (256, 256), (224, 224), "bicubic", rotate=True)
 #: Pillow's numbers of the filters.
 _FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
-#: Methods of `PilBackend` that a class may not have of its own, unless it is in `_BY_NAME`.
-_METHODS = (
-    "__call__",
-    "preprocess",
-    "_preprocess",
-    "_preprocess_image_like_inputs",
-    "process_image",
-    "_prepare_image_like_inputs",
-    "_prepare_images_structure",
-    "fetch_images",
-    "convert_to_rgb",
-    "resize",
-    "center_crop",
-    "rescale",
-    "normalize",
-    "pad",
-    "_standardize_kwargs",
-)
 #: Classes that need torchvision and do the plain steps, of each of which their files must tell.
 _TORCHVISION_ONLY = frozenset({"DINOv3ViTImageProcessor", "Tipsv2ImageProcessor"})
-_TOLD = ("do_resize", "size", "resample", "do_rescale", "do_normalize")
-_CONVNEXT_SQUASHES_FROM = 384
 
 
 @dataclass(frozen=True)
@@ -122,9 +103,6 @@ def _refuse(reason: str) -> NoReturn:
     raise _RefusedError(reason)
 
 
-# --- transformers ---------------------------------------------------------------------------------
-
-
 def _of_transformers(folder: Path, values: _Values) -> Processor:
     if "AutoImageProcessor" in (values.get("auto_map") or {}):
         _refuse("is code of its own, which is not run")
@@ -142,8 +120,9 @@ def _of_transformers(folder: Path, values: _Values) -> Processor:
         _refuse(f"({name}) has code that is not among those taken over")
     geometry_of = _BY_NAME.get(name)
     if geometry_of is None:
-        for method in _METHODS:
-            if getattr(kind, method, None) is not getattr(backends.PilBackend, method, None):
+        for method in {*dir(backends.PilBackend)} - {"__init__"}:
+            plain = getattr_static(backends.PilBackend, method)
+            if callable(plain) and getattr_static(kind, method) is not plain:
                 _refuse(f"({name}) has a {method} of its own that is not among those taken over")
         geometry_of = _plain
     return _folded(vars(processor), geometry_of, name)
@@ -154,7 +133,7 @@ def _of_torchvision(name: str, values: _Values) -> Processor:
 
     Its filter works on floats: pixels differ from Pillow's by the rounding to whole numbers.
     """
-    wanted = [*_TOLD]
+    wanted = ["do_resize", "size", "resample", "do_rescale", "do_normalize"]
     wanted += ["rescale_factor"] if values.get("do_rescale") else []
     wanted += ["image_mean", "image_std"] if values.get("do_normalize") else []
     absent = [key for key in wanted if values.get(key) is None]
@@ -172,16 +151,12 @@ def _folded(values: _Values, geometry_of: Callable[[_Values], _Geometry], name: 
     if values.get("do_pad") or values.get("size_divisor"):
         _refuse(f"({name}) pads images, by do_pad or size_divisor")
     resize, size, crop = geometry_of(values)
-    filters = _filter(values.get("resample")) if resize != "none" else FILTERS[0]
-    preprocess = Preprocess(resize, size, crop, filters, rotate=True)
-    mean, std = _statistics(values, name == "EfficientNetImageProcessor")
-    return Processor(preprocess, mean, std)
-
-
-def _filter(resample: Any) -> str:
+    resample = values.get("resample") if resize != "none" else 2
     if not isinstance(resample, int) or int(resample) not in _FILTERS:
         _refuse(f"resizes by a filter that is not there: resample={resample}")
-    return _FILTERS[int(resample)]
+    preprocess = Preprocess(resize, size, crop, _FILTERS[int(resample)], rotate=True)
+    mean, std = _statistics(values, name == "EfficientNetImageProcessor")
+    return Processor(preprocess, mean, std)
 
 
 def _statistics(values: _Values, is_efficientnet: bool) -> Statistics:
@@ -206,9 +181,6 @@ def _statistics(values: _Values, is_efficientnet: bool) -> Statistics:
 
 def _channels(values: _Values, name: str) -> tuple[float, ...]:
     return checkpoint.channels(values.get(name), name)
-
-
-# --- geometries -----------------------------------------------------------------------------------
 
 
 def _plain(values: _Values) -> _Geometry:
@@ -238,7 +210,7 @@ def _convnext(values: _Values) -> _Geometry:
     if not shortest:
         _refuse("has no shortest_edge")
     crop, square = _crop(values), _square(shortest)
-    if shortest >= _CONVNEXT_SQUASHES_FROM:
+    if shortest >= 384:
         return "squash", square, crop
     if crop not in (None, square):
         _refuse("crops twice")
@@ -280,9 +252,6 @@ def _sides(sizes: Mapping[str, int], name: str) -> Size:
 
 def _square(side: int) -> Size:
     return int(side), int(side)
-
-
-# --- timm -----------------------------------------------------------------------------------------
 
 
 def _of_timm(config: _Values) -> Processor:

@@ -8,14 +8,10 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 from rich.table import Column
 
-#: Redraws per second. More would take time from what is being measured.
-_REFRESH_HZ = 2
 #: Between two updates of a bar: rich walks through its last 1,000 for the rate.
 _UPDATE_S = 0.1
 #: Without a terminal, the seconds between two lines that say how far the work is.
 LINE_INTERVAL_S = 30.0
-#: The seconds, or 1,000 updates, over which the rate is taken: some batches take half a minute.
-_RATE_S = 600.0
 
 
 def bars(console: Console) -> AbstractContextManager[Progress]:
@@ -29,8 +25,8 @@ def bars(console: Console) -> AbstractContextManager[Progress]:
         rich.TimeElapsedColumn(table_column=number.copy()),
         TextColumn("{task.fields[note]}", table_column=number.copy()),
         console=console,
-        speed_estimate_period=_RATE_S,
-        refresh_per_second=_REFRESH_HZ,
+        speed_estimate_period=600.0,  # some batches take half a minute
+        refresh_per_second=2,  # more would take time from what is being measured
         transient=True,
         expand=True,
     )

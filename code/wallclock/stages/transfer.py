@@ -76,6 +76,3 @@ class StreamCopy:
         # The allocator must not reuse its memory while the other stream reads it.
         result.record_stream(current)
         return result, copied
-
-
-"""Batches to vectors."""

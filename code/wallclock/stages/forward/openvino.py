@@ -237,12 +237,8 @@ def _trim(kept: Path) -> None:
     """Remove the entries that were not opened for the longest time, but `kept`."""
     entries = [path for path in kept.parent.iterdir() if path != kept and path.is_dir()]
     entries.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    total = _size(kept)
-    for entry in entries:
-        total += _size(entry)
-        if total > _MOST_BYTES:
+    total = 0
+    for entry in (kept, *entries):
+        total += sum(path.stat().st_size for path in entry.iterdir())
+        if total > _MOST_BYTES and entry != kept:
             shutil.rmtree(entry, ignore_errors=True)
-
-
-def _size(entry: Path) -> int:
-    return sum(path.stat().st_size for path in entry.iterdir())

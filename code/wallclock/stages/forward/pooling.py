@@ -60,20 +60,17 @@ def _check_trained(missing: Sequence[str], model: ModelSpec) -> None:
     """Raise UserError for weights that would be random. A mask's token only serves training."""
     names = [name for name in missing if "mask_token" not in name]
     if names:
-        raise UserError(
-            f"{_label(model)}: pool={model.pool} needs weights that its files lack: {names[0]} "
-            f"({len(names)} in all); type another pool, or give a complete checkpoint"
-        )
+        lacks = f"pool={model.pool} needs weights that its files lack: {names[0]}"
+        cure = "type another pool, or give a complete checkpoint"
+        raise _error(model, f"{lacks} ({len(names)} in all); {cure}")
 
 
 def _check_finite(network: Any, model: ModelSpec) -> None:
     """Raise UserError for weights with NaN or infinity: every vector would have them."""
     for name, weights in network.named_parameters():
         if not weights.isfinite().all():
-            raise UserError(
-                f"{_label(model)}: its weights {name} are not finite, as a training that diverged "
-                "leaves them; give another checkpoint"
-            )
+            why = f"its weights {name} are not finite, as a training that diverged leaves them"
+            raise _error(model, f"{why}; give another checkpoint")
 
 
 class _Projected(torch.nn.Module):
@@ -96,10 +93,8 @@ class _Projected(torch.nn.Module):
 def _projected(network: Any, model: ModelSpec, missing: Sequence[str]) -> Any:
     features = getattr(network, "get_image_features", None)
     if features is None and not hasattr(network, _PROJECTION):
-        raise UserError(
-            f"{_label(model)}: pool=projection needs a model of images and text; "
-            f"{type(network).__name__} is not one; type pool=tower"
-        )
+        needs = "pool=projection needs a model of images and text"
+        raise _error(model, f"{needs}; {type(network).__name__} is not one; type pool=tower")
     if hasattr(network, _TOWER):
         missing = [name for name in missing if name.startswith((_TOWER_PREFIX, _PROJECTION))]
         for name in _OF_TEXTS:
@@ -107,9 +102,6 @@ def _projected(network: Any, model: ModelSpec, missing: Sequence[str]) -> Any:
                 setattr(network, name, None)
     _check_trained(missing, model)
     return _Projected(network, features or network)
-
-
-# --- one vector of the last layer -----------------------------------------------------------------
 
 
 def _attach(network: Any, model: ModelSpec, canvas: Size) -> None:
@@ -122,14 +114,12 @@ def _attach(network: Any, model: ModelSpec, canvas: Size) -> None:
             _replace(network, lambda output: output.pooler_output.flatten(1))
         return
     if model.pool == "pooler":
-        raise UserError(
-            f"{_label(model)}: pool=pooler: it has no trained pooler; type pool=cls or pool=mean"
-        )
+        raise _error(model, "pool=pooler: it has no trained pooler; type pool=cls or pool=mean")
     if states is None or states.ndim not in (3, 4):
-        raise UserError(f"{_label(model)}: {type(network).__name__} returns no features of images")
+        raise _error(model, f"{type(network).__name__} returns no features of images")
     if states.ndim == 4:
         if model.pool == "cls":
-            raise UserError(f"{_label(model)}: pool=cls: it has a map; type pool=mean")
+            raise _error(model, "pool=cls: it has a map; type pool=mean")
         _replace(network, lambda output: output.last_hidden_state.mean(dim=(2, 3)))
         return
     before = _tokens_before_patches(network, model, states.shape[1], canvas)
@@ -137,7 +127,7 @@ def _attach(network: Any, model: ModelSpec, canvas: Size) -> None:
         _replace(network, lambda output: output.last_hidden_state[:, before:].mean(dim=1))
         return
     if before - _registers(network) < 1:
-        raise UserError(f"{_label(model)}: it has no class token; type pool=mean")
+        raise _error(model, "it has no class token; type pool=mean")
     _replace(network, lambda output: output.last_hidden_state[:, 0])
 
 
@@ -174,44 +164,34 @@ def _tokens_before_patches(network: Any, model: ModelSpec, n_tokens: int, canvas
         merged: int = 2 ** (len(getattr(network.config, "depths", None) or [0]) - 1)
         if n_tokens * merged * merged == n_patches:
             return 0
-    raise UserError(
-        f"{_label(model)}: pool={model.pool}: its {n_tokens} tokens cannot be told apart by its "
-        "configuration; type another pool"
-    )
-
-
-# --- checks ---------------------------------------------------------------------------------------
+    what = f"its {n_tokens} tokens cannot be told apart by its configuration"
+    raise _error(model, f"pool={model.pool}: {what}; type another pool")
 
 
 def _run(network: Any, model: ModelSpec, canvas: Size) -> Any:
     """The output for one image of noise. Raises UserError: the network takes no such image."""
-    image = torch.rand((1, 3, *canvas), generator=torch.Generator().manual_seed(0))
+    noise = torch.rand((1, 3, *canvas), generator=torch.Generator().manual_seed(0))
     try:
         with torch.inference_mode():
-            return network(pixel_values=image)
+            return network(pixel_values=noise)
     except Exception as error:
-        raise UserError(
-            f"{_label(model)}: {network.config.model_type} cannot embed an image of "
-            f"{canvas[0]}x{canvas[1]} px ({first_line(error)}); give an image model, and in "
-            "preprocess= the size that it takes"
-        ) from error
+        image = f"an image of {canvas[0]}x{canvas[1]} px ({first_line(error)})"
+        cure = "give an image model, and in preprocess= the size that it takes"
+        what = f"{network.config.model_type} cannot embed {image}; {cure}"
+        raise _error(model, what) from error
 
 
 def _check_vectors(network: Any, model: ModelSpec, canvas: Size) -> None:
     """Raise UserError for what is no vector, of another width, or another one the next time."""
     first, again = (_run(network, model, canvas).pooler_output for _ in range(2))
     if first is None or first.ndim != 2:
-        raise UserError(
-            f"{_label(model)}: pool={model.pool} gives no vector for an image; type another pool"
-        )
+        raise _error(model, f"pool={model.pool} gives no vector for an image; type another pool")
     _check_width(first.shape[1], model)
     if not first.isfinite().all():
-        raise UserError(f"{_label(model)}: its vectors are not finite; give another checkpoint")
+        raise _error(model, "its vectors are not finite; give another checkpoint")
     if not torch.allclose(first, again, rtol=1e-3, atol=1e-5):
-        raise UserError(
-            f"{_label(model)}: two passes over an image differ: {network.config.model_type} draws "
-            "at random, as one that masks patches; give a model that does not"
-        )
+        why = f"{network.config.model_type} draws at random, as one that masks patches"
+        raise _error(model, f"two passes over an image differ: {why}; give a model that does not")
 
 
 def _check_width(width: int, model: ModelSpec) -> None:
@@ -220,5 +200,5 @@ def _check_width(width: int, model: ModelSpec) -> None:
         raise UserError(f"{says}; set model.dim={width}")
 
 
-def _label(model: ModelSpec) -> str:
-    return f"model {model.path or model.hub_id or model.name}"
+def _error(model: ModelSpec, what: str) -> UserError:
+    return UserError(f"model {model.path or model.hub_id or model.name}: {what}")
