@@ -189,12 +189,8 @@ def _serve(words: Sequence[str]) -> int:
     os._exit(status)
 
 
-def _demo_parser(words: Sequence[str] = ()) -> Parser:
-    return Parser("demo", "", "Time a hundred generated photos in two loaders, with a chart.")
-
-
 def _demo(words: Sequence[str]) -> int:
-    _demo_parser().read(words)
+    COMMANDS["demo"].parser(words).read(words)
     import_extra("torch", "wallclock demo", "torch")
     from wallclock.demo import demo
 
@@ -202,21 +198,20 @@ def _demo(words: Sequence[str]) -> int:
     return 0
 
 
-def _doctor_parser(words: Sequence[str] = ()) -> Parser:
-    about = "Show what is installed and what works here. Exits with 1 if something does not work."
-    return Parser("doctor", "", about)
-
-
 def _doctor(words: Sequence[str]) -> int:
-    _doctor_parser().read(words)
+    COMMANDS["doctor"].parser(words).read(words)
     findings = [*doctor.examine()]
     print(doctor.render(findings))
     return int(any(finding.stops for finding in findings))
 
 
+_OF_DEMO = "Time a hundred generated photos in two loaders, with a chart."
+_OF_DOCTOR = "Show what is installed and what works here. Exits with 1 if something does not work."
 COMMANDS = {
-    "demo": Command(parser=_demo_parser, run=_demo, stopped="nothing was written"),
-    "doctor": Command(parser=_doctor_parser, run=_doctor, stopped="nothing was changed"),
+    "demo": Command(lambda words: Parser("demo", "", _OF_DEMO), _demo, "nothing was written"),
+    "doctor": Command(
+        lambda words: Parser("doctor", "", _OF_DOCTOR), _doctor, "nothing was changed"
+    ),
     "trace": Command(
         parser=lambda words: tracing.parser(),
         run=tracing.trace,

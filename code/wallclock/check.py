@@ -1,10 +1,9 @@
 """What an image must be before it is decoded: safe and complete.
 
 Decoders differ in what they forgive: OpenCV returns grey below a truncation, Pillow ignores corrupt
-entropy data, libjpeg-turbo warns. So every file is validated before any decoder sees it: first by
-its header (format, size, scans, segments: bounded time and memory), then by one strict
-libjpeg-turbo pass at 1/8 scale, and by Pillow, which must identify it too. Whatever a library
-raises about a file is that file's failure.
+entropy data. So every file is validated first: by its header, in bounded time and memory; then by
+one strict pass of libjpeg-turbo at 1/8, and by Pillow, which must identify it, too. Whatever a
+library raises about a file is that file's failure.
 """
 
 import hashlib

@@ -81,11 +81,8 @@ def write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
         handle.write(data)
 
 
-# --- the user's cache: what takes long to make, and depends on files and versions alone ----------
-
-
 def cache_folder(kind: str) -> Path:
-    """Where things of a kind are kept; it need not exist."""
+    """Where the user's cache has things of a kind; it need not exist."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "wallclock" / kind
 

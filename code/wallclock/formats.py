@@ -41,13 +41,9 @@ _HEIF = frozenset({b"mif1", b"msf1"})
 def sniff(head: bytes) -> str | None:
     """jpeg, png, gif, webp, bmp, tiff, jp2, avif or heic, by the first `HEAD_BYTES`; or None."""
     match = _MAGIC.match(head)
-    if match:
-        return match.lastgroup
-    return _by_brand(head[:HEAD_BYTES]) if head[4:8] == b"ftyp" else None
-
-
-def _by_brand(head: bytes) -> str | None:
-    major = head[8:12]
+    if match or head[4:8] != b"ftyp":
+        return match.lastgroup if match else None
+    head, major = head[:HEAD_BYTES], head[8:12]
     end = min(int.from_bytes(head[:4], "big"), len(head))
     # The major brand decides where the others name both.
     for brands in ({major}, {head[at : at + 4] for at in range(16, end - 3, 4)}):

@@ -1,11 +1,10 @@
 """Boxes of ISO files (AVIF, HEIC): the sizes that they declare, and where their streams begin.
 
 ISO/IEC 14496-12 (boxes), 23008-12 (items of pictures). A picture of HEIC may be a grid: an item of
-a few bytes that names rows, columns, its own width and height, and the items that are its tiles,
-one of them any number of times. libheif (1.23) takes the memory of the grid, and decodes its tiles,
-before it compares the size with the file's other claim, `ispe`. Of a coded picture it takes no more
-than `ispe` and 64 pixels a side. Frames of AV1 may be larger than what an AVIF file declares for a
-picture, and a decoder takes their memory before libavif compares the two.
+a few bytes that names rows, columns, its own width and height, and its tiles, one of them any
+number of times. libheif (1.23) takes the memory of the grid, and decodes its tiles, before it
+compares the size with the file's other claim, `ispe`. Frames of AV1 may be larger than an AVIF
+declares, and a decoder takes their memory before libavif compares the two.
 """
 
 import struct
@@ -17,8 +16,6 @@ from wallclock.errors import ImageError
 T = TypeVar("T")
 #: Width and height in pixels.
 Size = tuple[int, int]
-#: Where a box holds what it holds: start and end.
-Span = tuple[int, int]
 
 #: These begin with a version and flags.
 _FULL_BOXES = frozenset({b"meta", b"ispe", b"iloc", b"stco", b"co64", b"iinf", b"iref"})
@@ -180,8 +177,10 @@ def _parts_by_item(data: bytes, most: int) -> dict[int, set[int]]:
     return parts
 
 
-def _spans(data: bytes, most: int, *path: bytes, within: Span | None = None) -> list[Span]:
-    """The boxes at the end of a path of kinds; a full box without its version and flags."""
+def _spans(
+    data: bytes, most: int, *path: bytes, within: tuple[int, int] | None = None
+) -> list[tuple[int, int]]:
+    """Start and end of boxes by a path of kinds; of a full box without its version and flags."""
     spans = [within or (0, len(data))]
     for wanted in path:
         skipped = 4 if wanted in _FULL_BOXES else 0

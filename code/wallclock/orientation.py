@@ -23,8 +23,6 @@ _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 _IN_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 _APP1 = 0xE1
 _MOST_SEGMENTS = 10_000
-#: An EXIF directory counts its entries in two bytes.
-_MOST_TAGS = 65_535
 
 
 def orientation_of(data: bytes) -> int:
@@ -43,7 +41,7 @@ def orientation_of(data: bytes) -> int:
     xmp = [payload for payload in payloads if payload.startswith(_XMP)]
     joined = b"".join(payload[len(_EXIF) :] for payload in exif).removeprefix(_EXIF)
     if joined:
-        tags = tiff.read_tags(joined, (tiff.ORIENTATION,), _MOST_TAGS, exif=True)
+        tags = tiff.read_tags(joined, (tiff.ORIENTATION,), 65_535, exif=True)
         if tags is None:
             return UPRIGHT
         if tiff.ORIENTATION in tags:

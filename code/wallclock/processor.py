@@ -196,7 +196,8 @@ def _plain(values: _Values) -> _Geometry:
     if "shortest_edge" in sizes:
         if crop is None:
             _refuse("keeps the aspect ratio and does not crop: images would differ in size")
-        return "shortest", _square(sizes["shortest_edge"]), crop
+        side = int(sizes["shortest_edge"])
+        return "shortest", (side, side), crop
     if sizes.keys() & {"max_height", "max_width", "longest_edge"}:
         _refuse(f"resizes to size={sizes}")
     return "squash", _sides(sizes, "size"), crop
@@ -209,7 +210,7 @@ def _convnext(values: _Values) -> _Geometry:
     shortest = _sizes(values).get("shortest_edge")
     if not shortest:
         _refuse("has no shortest_edge")
-    crop, square = _crop(values), _square(shortest)
+    crop, square = _crop(values), (int(shortest), int(shortest))
     if shortest >= 384:
         return "squash", square, crop
     if crop not in (None, square):
@@ -217,7 +218,8 @@ def _convnext(values: _Values) -> _Geometry:
     share = values.get("crop_pct")
     if share is None:
         _refuse("has no crop_pct")
-    return "shortest", _square(int(shortest / float(share))), square
+    side = int(shortest / float(share))
+    return "shortest", (side, side), square
 
 
 #: Classes with steps of their own → what the steps are. That EfficientNet rescales and normalizes
@@ -248,10 +250,6 @@ def _sides(sizes: Mapping[str, int], name: str) -> Size:
     if not (sizes.get("height") and sizes.get("width")):
         _refuse(f"has {name}={dict(sizes)}, without a height and a width")
     return int(sizes["height"]), int(sizes["width"])
-
-
-def _square(side: int) -> Size:
-    return int(side), int(side)
 
 
 def _of_timm(config: _Values) -> Processor:

@@ -8,8 +8,6 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 from rich.table import Column
 
-#: Between two updates of a bar: rich walks through its last 1,000 for the rate.
-_UPDATE_S = 0.1
 #: Without a terminal, the seconds between two lines that say how far the work is.
 LINE_INTERVAL_S = 30.0
 
@@ -54,7 +52,8 @@ class CorpusProgress:
     def __call__(self, done: int, total: int, step: str) -> None:
         """`done` of `total` images have passed the step."""
         now, is_new = time.monotonic(), step not in self._tasks
-        if not is_new and done < total and now < self._updated_s + _UPDATE_S:
+        # At each update rich walks through its last 1,000 for the rate.
+        if not is_new and done < total and now < self._updated_s + 0.1:
             return
         self._updated_s = now
         if is_new:

@@ -6,12 +6,8 @@ compared. Nothing is decoded, and no more memory is taken than the values need.
 
 import struct
 from collections.abc import Container
-from typing import TypeAlias
 
 from wallclock.errors import ImageError
-
-#: The first number of a tag; None: it is text or bytes.
-Value: TypeAlias = int | float | None
 
 NEW_SUBFILE_TYPE, WIDTH, LENGTH = 254, 256, 257
 ORIENTATION, TILE_WIDTH, TILE_LENGTH, DNG_VERSION = 274, 322, 323, 50706
@@ -29,7 +25,7 @@ _MOST_VALUES = 4 * 65_535
 
 def read_tags(
     data: bytes, wanted: Container[int], most: int, *, exif: bool = False
-) -> dict[int, Value] | None:
+) -> dict[int, float | None] | None:
     """The first number of each wanted tag that the first directory has; None: it is no TIFF.
 
     Entries behind one whose value lies outside the data are not read, nor are more than `most`.
@@ -46,7 +42,7 @@ def read_tags(
     word, count_of = ("Q", "Q") if big else ("I", "H")
     (offset,) = struct.unpack_from(f"{order}{word}", data, 8 if big else 4)
     entry = struct.Struct(f"{order}HHQ8s" if big else f"{order}HHI4s")
-    values: dict[int, Value] = {}
+    values: dict[int, float | None] = {}
     at = offset + struct.calcsize(f"={count_of}")
     if at > len(data):
         return values
@@ -80,12 +76,12 @@ def read_tags(
     return values
 
 
-def _number(order: str, kind: int, field: bytes) -> Value:
+def _number(order: str, kind: int, field: bytes) -> float | None:
+    """The first number of a tag; None: it is text or bytes."""
     layout = _TYPES[kind][1]
     if not layout:
         return None
     numbers = struct.unpack_from(f"{order}{layout}", field)
     if len(numbers) == 1:
-        number: int | float = numbers[0]
-        return number
+        return numbers[0]  # type: ignore[no-any-return]
     return numbers[0] / numbers[1] if numbers[1] else None

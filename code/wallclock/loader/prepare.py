@@ -129,8 +129,8 @@ class DecodeImage:
         )
         self._decode_other = decode.make_other(loading.decoder, reuse=reuse, mode=mode)
         self._choose_scale = ChooseScale(loading) if scales else None
-        #: The name of the decoder, read back.
-        self.decoder: str = decode.name_of(self._decode)
+        #: The name of the decoder, read back from its module.
+        self.decoder: str = self._decode.__module__.rpartition(".")[2]
 
     def __call__(self, image: Image, data: bytes) -> PixelArray:
         """Uint8 (h, w, c), or Pillow's image where Pillow resizes. Raises ImageError."""

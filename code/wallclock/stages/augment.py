@@ -71,10 +71,11 @@ class Augment:
         self._check_transform()
         is_alone = self.transform is None
         crops = is_alone or self.scale is not None or self.ratio is not None
-        self._set_default("scale", _SCALE if crops else None)
-        self._set_default("ratio", _RATIO if crops else None)
-        self._set_default("flip", _FLIP if is_alone else 0.0)
-        self._set_default("jitter", _JITTER if is_alone else 0.0)
+        defaults = {"scale": _SCALE, "ratio": _RATIO} if crops else {}
+        defaults |= {"flip": _FLIP if is_alone else 0.0, "jitter": _JITTER if is_alone else 0.0}
+        for name, default in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
         for name in ("scale", "ratio"):
             limits = getattr(self, name)
             if limits is not None and (len(limits) != 2 or not 0 < limits[0] <= limits[1]):
@@ -82,10 +83,6 @@ class Augment:
         greatest = self.scale[1] if self.scale else 1.0
         if greatest > 1 or not all(0 <= (share or 0.0) <= 1 for share in (self.flip, self.jitter)):
             raise UserError("augment: scale, flip and jitter are at most 1")
-
-    def _set_default(self, name: str, value: Any) -> None:
-        if getattr(self, name) is None:
-            object.__setattr__(self, name, value)
 
     def _check_transform(self) -> None:
         check_name(self.takes, TAKES, "augment.takes")

@@ -2,12 +2,10 @@
 
 torch has Pillow's filters in vector code: the same pixels but for rounding. The native module has
 torch's, to the bit; what it lacks (lanczos, an alpha channel), and all where it was not compiled,
-torch resizes, and Pillow where torch is not installed. To torch go opaque pixels alone: Pillow
-weights the colours of a pixel by its alpha, torch does not.
+torch resizes, and Pillow where torch is not installed. Only Pillow weights colours by their alpha.
 
-An image that was decoded to 1/n rarely has whole pixels at its right and lower edge: 1873 px at 1/4
-are 468.25, in 469. Given the size in the file, the 468.25 alone are resized; taking all 469 would
-shift the image by up to half a pixel of the result.
+An image decoded to 1/n rarely ends with whole pixels: 1873 px at 1/4 are 468.25, in 469. Given the
+size in the file, 468.25 are resized; all 469 would shift the image by up to half a pixel.
 """
 
 from functools import lru_cache

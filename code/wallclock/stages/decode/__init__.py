@@ -73,11 +73,6 @@ def make(
     return image_errors("decode", decoder.label, decode)
 
 
-def name_of(decode: Any) -> str:
-    """The name of the decoder that made `decode`, read back from the function itself."""
-    return str(decode.__module__.rpartition(".")[2])
-
-
 def make_other(name: str, *, reuse: bool = False, mode: str = "RGB") -> Decode:
     """What decodes any other image where `name` decodes JPEGs; pixels are as of `PixelArray`."""
     decode = image_errors("decode", pil.DECODER.label, partial(_of_any_kind, mode=mode))

@@ -80,11 +80,9 @@ quiet: _Quiet = _Quiet()
 
 def admit_pixels(most: int) -> None:
     """Let Pillow open images of so many pixels: its own limit is raised, and never lifted."""
-    from PIL import Image
-
-    limit = Image.MAX_IMAGE_PIXELS
+    limit = _pillow().MAX_IMAGE_PIXELS
     if limit is not None and limit < most:
-        Image.MAX_IMAGE_PIXELS = most
+        _pillow().MAX_IMAGE_PIXELS = most
 
 
 @cache
@@ -108,23 +106,22 @@ def open_image(data: bytes, format: str) -> Any:
 
     Raises ImageError: this Pillow has no decoder; whatever else Pillow raises: it is damaged.
     """
-    from PIL import Image
-
     if format == "heic":
         _register_heif()
     if format == "tiff":
         _silence_libtiff()
     name = _FORMATS.get(format, format.upper())
-    if name not in Image.OPEN:
-        Image.init()
-    if name not in Image.OPEN:
+    pillow = _pillow()
+    if name not in pillow.OPEN:
+        pillow.init()
+    if name not in pillow.OPEN:
         needs = _NEEDS.get(name, f"this Pillow reads no {name}: pip install -U pillow")
         raise ImageError("decode", needs)
     if format == "jpeg":
         data = without_metadata(data)
 
     def read(data: bytes) -> Any:
-        return Image.open(io.BytesIO(data), formats=(name,))
+        return pillow.open(io.BytesIO(data), formats=(name,))
 
     strip = _STRIPPERS.get(format)
     return jpeg.read_bare(read, data, strip=strip) if strip else read(data)
@@ -140,11 +137,9 @@ def without_metadata(data: bytes) -> bytes:
 
 def stated_orientation(image: Any) -> int:
     """The orientation, 1 to 8, that Pillow reads of an opened image; 1 where it cannot."""
-    from PIL.Image import Image
-
     with suppress(Exception):
         # Its method for PNG decodes whatever has no EXIF.
-        return valid(Image.getexif(image).get(_ORIENTATION))
+        return valid(_pillow().Image.getexif(image).get(_ORIENTATION))
     return UPRIGHT
 
 
@@ -264,10 +259,9 @@ def _convert(image: Any, mode: str) -> Any:
     if not image.mode.startswith("I"):
         return image.convert(mode)
     import numpy as np
-    from PIL import Image
 
     # Pillow clips 16-bit samples to 255 on conversion; the high byte is the image.
-    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode)
+    return _pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode)
 
 
 _CODEC = "libjpeg-turbo in pillow"
