@@ -45,6 +45,9 @@ _OF_VERIFY = (
     "OUT is a folder or bucket that wallclock embed wrote. If SRC's URL has a password or a"
     " signature, give it again: OUT does not store it. Exits with 1 on a mismatch."
 )
+_OF_DOCTOR = "Show what is installed and what works here. Exits with 1 if something does not work."
+_DOCTOR = partial(Parser, "doctor", "", _OF_DOCTOR)
+_DEMO = partial(Parser, "demo", "", "Time a hundred generated photos in two loaders, with a chart.")
 #: Settings of `embed` that --help lists first.
 _USUAL = ("model", "preprocess", "normalize", "batch", "device", "dtype", "workers", "prune")
 
@@ -190,7 +193,7 @@ def _serve(words: Sequence[str]) -> int:
 
 
 def _demo(words: Sequence[str]) -> int:
-    COMMANDS["demo"].parser(words).read(words)
+    _DEMO().read(words)
     import_extra("torch", "wallclock demo", "torch")
     from wallclock.demo import demo
 
@@ -199,19 +202,15 @@ def _demo(words: Sequence[str]) -> int:
 
 
 def _doctor(words: Sequence[str]) -> int:
-    COMMANDS["doctor"].parser(words).read(words)
+    _DOCTOR().read(words)
     findings = [*doctor.examine()]
     print(doctor.render(findings))
     return int(any(finding.stops for finding in findings))
 
 
-_OF_DEMO = "Time a hundred generated photos in two loaders, with a chart."
-_OF_DOCTOR = "Show what is installed and what works here. Exits with 1 if something does not work."
 COMMANDS = {
-    "demo": Command(lambda words: Parser("demo", "", _OF_DEMO), _demo, "nothing was written"),
-    "doctor": Command(
-        lambda words: Parser("doctor", "", _OF_DOCTOR), _doctor, "nothing was changed"
-    ),
+    "demo": Command(lambda words: _DEMO(), _demo, "nothing was written"),
+    "doctor": Command(lambda words: _DOCTOR(), _doctor, "nothing was changed"),
     "trace": Command(
         parser=lambda words: tracing.parser(),
         run=tracing.trace,

@@ -71,7 +71,7 @@ class Augment:
         self._check_transform()
         is_alone = self.transform is None
         crops = is_alone or self.scale is not None or self.ratio is not None
-        defaults = {"scale": _SCALE, "ratio": _RATIO} if crops else {}
+        defaults: dict[str, Any] = {"scale": _SCALE, "ratio": _RATIO} if crops else {}
         defaults |= {"flip": _FLIP if is_alone else 0.0, "jitter": _JITTER if is_alone else 0.0}
         for name, default in defaults.items():
             if getattr(self, name) is None:
