@@ -27,13 +27,12 @@ from wallclock.recipe import Limits
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 #: What a compressed tar begins with → the module that reads it.
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2"}
+_ARROW_MARK = b"ARROW1"
 #: The bytes of a table whose columns are read at once; the rows that become objects at a time, each
 #: of which may be a long one; and the columns of which something is made.
-_AT_ONCE = 1 << 25
-_ARROW_MARK = b"ARROW1"
+_AT_ONCE, _ROWS, _KNOWN = 1 << 25, 32, {*IMAGE_KEYS, "id", "label", "cls"}
 #: Bytes that are read at a time where members are listed: the last one of a member, and a header.
 _HEADERS = 1 << 10
-_ROWS, _KNOWN = 32, {*IMAGE_KEYS, "id", "label", "cls"}
 
 
 def expand(name: str) -> list[str]:
@@ -74,29 +73,21 @@ class Shards:
             Random((self.seed << 40) | start.epoch).shuffle(names)
         names = names[self.rank :: self.world_size]
         yield from repeat(None, start.items)
-        held, skipped = None, list[str]()
-        for item in self._records(names, start, skipped):
-            if held is not None:
-                yield held
-            held = item
-            if skipped:
-                held.skipped, skipped[:] = [*skipped], []
-        if held is None:
-            if start.items:
-                return
-            found = f", but {skipped[0]}" if skipped else ""
-            raise UserError(f"{names[0]}: no image in it{found}")
-        if skipped:  # behind the last item, which has waited for it
-            held.skipped += skipped
-        yield held
-
-    def _records(self, names: Sequence[str], start: Place, skipped: list[str]) -> Iterator[Any]:
-        first = start.row
+        held, skipped, first = None, list[str](), start.row
         for shard, name in enumerate(names[start.shard :], start.shard):
             for row, item in enumerate(self.read(name, skipped, first), first + 1):
-                item.behind = shard, row
-                yield item
+                if held is not None:
+                    yield held
+                held, item.behind = item, (shard, row)
+                if skipped:
+                    held.skipped, skipped[:] = [*skipped], []
             first = 0
+        if held is not None:
+            held.skipped += skipped  # behind the last item, which has waited for it
+            yield held
+        elif not start.items:
+            but = f", but {skipped[0]}" if skipped else ""
+            raise UserError(f"{names[0]}: no image in it{but}")
 
 
 def read_tar(
@@ -110,9 +101,8 @@ def read_tar(
 ) -> Iterator[Record]:
     """The samples of a tar that have an image, in its order, from number `first` on; see `tars`.
 
-    A member of more than `limits.max_bytes` is its sample's failure. `opened`: by `open_shard`.
-    `lists`: of a local tar that is not compressed, images are given as a `tars.Span`. Raises
-    UserError: it cannot be opened, or is damaged; it names it, and its last good member.
+    `opened`: by `open_shard`. `lists`: of a local tar that is not compressed, images are given as a
+    `tars.Span`. Raises UserError: it cannot be opened, or is damaged; with its last good member.
     """
     members: TarMembers | None = None
     try:
@@ -226,12 +216,12 @@ def _rows_of(batch: Any) -> list[tuple[dict[str, Any], str]]:
     """Rows, and why one has a known column without a value. Of others, Arrow's value will do."""
     with suppress(Exception):  # not UTF-8, a date that Python has not, a time zone that is unknown
         return [(row, "") for row in batch.to_pylist()]
-    return [_row_of(batch.slice(at, 1)) for at in range(len(batch))]
+    return [_row_of(batch.schema.names, values) for values in zip(*batch.columns, strict=True)]
 
 
-def _row_of(batch: Any) -> tuple[dict[str, Any], str]:
+def _row_of(names: Sequence[str], values: Sequence[Any]) -> tuple[dict[str, Any], str]:
     row, failure = {}, ""
-    for name, (value,) in zip(batch.schema.names, batch.columns, strict=True):
+    for name, value in zip(names, values, strict=True):
         try:
             row[name] = _value(value)
         except ImageError as error:

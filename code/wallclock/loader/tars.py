@@ -35,6 +35,13 @@ _RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
 #: Name, size, checksum, type and prefix of a header; of these types nothing else of it matters.
 _HEADER = struct.Struct("100s24x12s12x8sc188x155s12x")
 _ADLER, _PLAIN = 65521, {tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME}
+#: Types of members that have no content, and why; a folder is no failure. Any other is a file.
+_WITHOUT_DATA: dict[bytes, str | None] = {
+    tarfile.DIRTYPE: None,
+    tarfile.SYMTYPE: "a link, which is not followed; write the tar with --dereference",
+    tarfile.LNKTYPE: "a hard link, which is not followed; write the tar with --hard-dereference",
+    **dict.fromkeys((tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE), "no regular file"),
+}
 #: Members with the same beginning of their names that are held until they are divided.
 _MOST_HELD = 64
 _CUT = re.compile(r"(\.*[^.].*?)\.([^\W\d].*)", re.DOTALL)
@@ -72,9 +79,9 @@ class TarMembers:
     """The members of a tar, in its order, with normalized paths; one at a time is in memory.
 
     `file`: gives as many bytes as it is asked for, until it ends. `most`: bytes of a member.
-    `seeks`: whether what is passed over need not be read. `spans`: the path of the file, of which
-    only headers and texts are read. Links are not followed. (tarfile takes damage for the end, and
-    headers of any length.) Iterating raises TarError or ValueError: it is damaged.
+    `seeks`: whether what is skipped need not be read. `spans`: the path of the file, of which only
+    headers and texts are read. (tarfile takes damage for the end, and headers of any length.)
+    Iterating raises TarError or ValueError: it is damaged.
     """
 
     file: BinaryIO
@@ -93,25 +100,22 @@ class TarMembers:
         """Read it."""
         for info in self._headers():
             path = posixpath.normpath(info.name)
-            content: bytes | Span | str | None = None if info.isdir() else "no regular file"
-            if info.issym() or info.islnk():
-                kind, option = "link", "--dereference"
-                if info.islnk():
-                    kind, option = "hard link", "--hard-dereference"
-                content = f"a {kind}, which is not followed; write the tar with {option}"
-            elif _has_data(info):
-                why = ""
-                if info.issparse():
-                    why = "a sparse file; write the tar without --sparse"
-                elif not 0 <= info.size <= self.most:
-                    why = f"{info.size:,} bytes, over the limit of {self.most:,}"
-                # Of such a member it is only said where it is.
-                is_span = bool(self.spans) and not path.lower().endswith(_TEXT_ENDS)
-                place = Span(self.spans, self._at, info.size)
-                data = self._read(info.size, 0 if why or is_span else self.most)
-                content = why or (place if is_span else data)
+            has_data = info.type not in _WITHOUT_DATA
+            content = self._content(info, path) if has_data else _WITHOUT_DATA[info.type]
             self._last = path
             yield path, content
+
+    def _content(self, info: tarfile.TarInfo, path: str) -> bytes | Span | str:
+        why = ""
+        if info.issparse():
+            why = "a sparse file; write the tar without --sparse"
+        elif not 0 <= info.size <= self.most:
+            why = f"{info.size:,} bytes, over the limit of {self.most:,}"
+        # Of such a member it is only said where it is.
+        is_span = bool(self.spans) and not path.lower().endswith(_TEXT_ENDS)
+        place = Span(self.spans, self._at, info.size)
+        data = self._read(info.size, 0 if why or is_span else self.most)
+        return why or (place if is_span else data)
 
     def _headers(self) -> Iterator[tarfile.TarInfo]:
         """The header of each member, before its data."""
@@ -142,7 +146,7 @@ class TarMembers:
             raise tarfile.ReadError("nothing is in it, or more lies behind its end")
 
     def _read(self, size: int, most: int = _MOST) -> bytes:
-        """The next bytes, of whole blocks; if they are more than `most`, they are passed over."""
+        """The next bytes, of whole blocks; if they are more than `most`, they are skipped."""
         data = self.file.read(size) if 0 <= size <= most else b""
         left = size + -size % _BLOCK - len(data)
         self._at += len(data) + left
@@ -154,11 +158,6 @@ class TarMembers:
                 raise tarfile.ReadError("it ends early")
             left -= len(piece)
         return data
-
-
-def _has_data(info: tarfile.TarInfo) -> bool:
-    """Whether a member is a file; one of an unknown type is."""
-    return not (info.isdir() or info.issym() or info.islnk() or info.isdev())
 
 
 def _info(block: bytes) -> tarfile.TarInfo:
@@ -207,32 +206,27 @@ class _Part(NamedTuple):
 def read_samples(tar: str, members: Iterable[Member], skipped: list[str]) -> Iterator[Record]:
     """The samples that have an image; `skipped` gets what is skipped; damage comes last."""
     parts: list[_Part] = []
-    damage: list[Exception] = []
-    for path, content in _until_damage(members, damage):
-        folder, name = posixpath.split(path)
-        cut = _CUT.fullmatch(name)
-        if content is None or cut is None or name.startswith("._") or "__MACOSX" in folder:
-            skipped.append(_name(tar, path))
-            continue
-        key, stem = posixpath.join(folder, cut[1]), path.rpartition(".")[0]
-        is_full = len(parts) >= _MOST_HELD and parts[-1].path.rpartition(".")[0] != stem
-        if is_full or (parts and not f"{key}.".startswith(f"{parts[0].key}.")):
-            yield from _records(tar, parts, skipped)
-            parts = []
-        parts.append(_Part(key, cut[2], path, content))
-    yield from _records(tar, parts, skipped)
-    if damage:
-        raise damage[0]
-
-
-def _until_damage(members: Iterable[Member], damage: list[Exception]) -> Iterator[Member]:
     try:
-        yield from members
-    except Exception as error:  # noqa: BLE001 - it is raised later
-        damage.append(error)
+        for path, content in members:
+            folder, name = posixpath.split(path)
+            cut = _CUT.fullmatch(name)
+            if content is None or cut is None or name.startswith("._") or "__MACOSX" in folder:
+                skipped.append(_name(tar, path))
+                continue
+            key, stem = posixpath.join(folder, cut[1]), path.rpartition(".")[0]
+            is_full = len(parts) >= _MOST_HELD and parts[-1].path.rpartition(".")[0] != stem
+            if is_full or (parts and not f"{key}.".startswith(f"{parts[0].key}.")):
+                complete, parts = parts, []
+                yield from _records(tar, complete, skipped)
+            parts.append(_Part(key, cut[2], path, content))
+    except Exception:
+        yield from _records(tar, parts, skipped)
+        raise
+    yield from _records(tar, parts, skipped)
 
 
 def _records(tar: str, parts: list[_Part], skipped: list[str]) -> Iterator[Record]:
+    """Members that may be of one sample, divided into samples."""
     samples: dict[str, list[_Part]] = {}
     with_image = {part.key for part in parts if _is_image(part.field)}
     may_have = {part.key for part in parts if is_image_name(part.path)}
@@ -254,14 +248,14 @@ def _record(tar: str, parts: list[_Part], skipped: list[str]) -> Iterator[Record
     """A sample with an image; and a failure for each other member of the image's name."""
     named: dict[str, Any] = {"id": id_of(parts[0].key)}
     fields: dict[str, Any] = {}
-    images: dict[str, bytes] = {}
+    images: dict[str, Any] = {}
     failure = ""
     for part in parts:
         name, field = _name(tar, part.path), part.field.lower()
         if field in images:
             yield Record(named, tar, f"{name}: a second member of this name")
             continue
-        into: dict[str, Any] = images if _is_image(field) else fields
+        into = images if _is_image(field) else fields
         if into is fields and is_image_name(part.path):
             skipped.append(name)
         try:
