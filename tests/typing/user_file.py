@@ -30,7 +30,7 @@ def arrays(folder: str) -> Iterator[Pixels]:
 
 
 def own_sizes(folder: str) -> Any:
-    """A geometry without a crop gives a list, which its text does not tell a type checker."""
+    """A geometry may give a list, which its text does not tell a type checker."""
     with open_images(folder, preprocess="original") as batches:
         assert_type(batches, Images[Any])
         return next(batches).images
@@ -38,8 +38,7 @@ def own_sizes(folder: str) -> Any:
 
 def tensors(folder: str) -> torch.Tensor:
     """By the text of the output."""
-    crop = "shortest:24,crop:16,bicubic"
-    with open_images(folder, preprocess=crop, output="torch,float32") as batches:
+    with open_images(folder, 16, output="torch,float32") as batches:
         batch = next(batches)
         assert_type(batch.images, torch.Tensor)
         return batch.images.mean(dim=(2, 3))

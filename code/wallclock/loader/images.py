@@ -21,14 +21,13 @@ from wallclock.loader.output import Output, Workers, whole_number
 from wallclock.loader.shards import Shards, UrlItems, shards_of
 from wallclock.loader.stream import StreamOrder
 from wallclock.preprocess import Preprocess
-from wallclock.recipe import Limits
 from wallclock.stages.augment import Augment
 
 if TYPE_CHECKING:
     import torch
 
 
-class OpenOptions(TypedDict, total=False):
+class Options(TypedDict, total=False):
     """Arguments of `open_images` that do not change the type of the images."""
 
     labels: Literal["folder"] | None
@@ -41,12 +40,6 @@ class OpenOptions(TypedDict, total=False):
     workers: int | Workers
 
 
-class GeometryOptions(OpenOptions, total=False):
-    """The same with the geometry: images of their own sizes are a list."""
-
-    preprocess: str | Preprocess
-
-
 class RandomAccess(Protocol):
     """A length, and items by number."""
 
@@ -57,10 +50,10 @@ class RandomAccess(Protocol):
 
 #: A folder, a bucket, tars, or anything with items (`loader/items.py`).
 ImageSources: TypeAlias = str | os.PathLike[str] | Iterable[Any] | RandomAccess
-#: Texts of an `Output` whose images are numpy arrays of uint8, unless they keep their own sizes.
+#: Texts of an `Output` whose images are numpy arrays of uint8, and those of which they are tensors.
 BytesOutput: TypeAlias = Literal["uint8", "RGB", "L", "RGBA"]
-#: Texts whose images are one tensor: they all have one size, or are refused.
 TorchOutput: TypeAlias = Literal[
+    "torch",
     "torch,float32",
     "torch,float16",
     "torch,bfloat16",
@@ -82,7 +75,7 @@ def open_images(
     batch: int = ...,
     *,
     output: BytesOutput = "uint8",
-    **options: Unpack[OpenOptions],
+    **options: Unpack[Options],
 ) -> Images[npt.NDArray[np.uint8]]: ...
 @overload
 def open_images(
@@ -91,7 +84,7 @@ def open_images(
     batch: int = ...,
     *,
     output: Literal["float32"],
-    **options: Unpack[GeometryOptions],
+    **options: Unpack[Options],
 ) -> Images[npt.NDArray[np.float32]]: ...
 @overload
 def open_images(
@@ -99,17 +92,8 @@ def open_images(
     size: Size = None,
     batch: int = ...,
     *,
-    output: Literal["torch"],
-    **options: Unpack[OpenOptions],
-) -> "Images[torch.Tensor]": ...
-@overload
-def open_images(
-    items: ImageSources,
-    size: Size = None,
-    batch: int = ...,
-    *,
     output: TorchOutput,
-    **options: Unpack[GeometryOptions],
+    **options: Unpack[Options],
 ) -> "Images[torch.Tensor]": ...
 @overload
 def open_images(
@@ -117,8 +101,9 @@ def open_images(
     size: Size = None,
     batch: int = ...,
     *,
+    preprocess: str | Preprocess = ...,
     output: str | Output = "uint8",
-    **options: Unpack[GeometryOptions],
+    **options: Unpack[Options],
 ) -> Images[Any]: ...
 def open_images(
     items: ImageSources,
@@ -162,18 +147,13 @@ def open_images(
         seed: of the order, and of what `augment` draws.
         epochs: epochs per iteration; the next iteration continues with the epoch after them.
         shard: rank and world size. This process takes every `world_size`-th image of each epoch,
-            starting with the `rank`-th, or every such tar. Ranks share no image and leave none out.
-            One may get an image, and so a batch, more than another; if all need the same number
-            (torch.distributed), set `drop_last`.
+            starting with the `rank`-th, or every such tar. A rank may get an image, and so a batch,
+            more than another; if all need the same number (torch.distributed), set `drop_last`.
         drop_last: full batches only, the same number for every rank.
         workers: threads, 0 is one per core; or a `Workers`.
 
     Returns:
-        An iterator of `Batch`, and a context manager that ends its threads. A batch has `ids`,
-        `positions`, `images` (uint8 (n, height, width, 3), or as `output` says), `items` as given,
-        `labels`, `failures` (id, stage and reason of each image that cannot be read; it has no
-        row) and `skipped` (other files of a tar or folder). It stays valid as long as you hold it.
-        Images that keep their own size are a list of arrays.
+        An iterator of `Batch`, and a context manager that ends its threads.
 
     Raises:
         Unavailable: a library that is needed is not installed.
@@ -185,10 +165,11 @@ def open_images(
     crew = workers if isinstance(workers, Workers) else Workers(workers)
     whole_number("batch", batch, 1, 65_536)
     whole_number("seed", seed, 0)
-    options = _options(crew, kind, augment, seed, batch, loading_for(size, preprocess))
+    options = _options(loading_for(size, preprocess), batch, seed, augment, kind, crew)
     rank, world_size = _ranks(shard)
     epochs = whole_number("epochs", epochs, 1)
-    listed = _listed(items, labels)
+    names, read = shards_of(items)
+    listed = _listed(items, labels, bool(names))
     if listed is not None:
         # Whether there are files takes a look at every item.
         if kind.pins or (crew.processes > 1 and listed.has_files()):
@@ -198,33 +179,27 @@ def open_images(
         return Images(Schedule(listed, order, epochs, opens), partial(lender_of, options))
     _check_processes(crew, "a stream")
     n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
-    names, _ = shards_of(items)
     stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, bool(names))
-    open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size), crew.limits)
+    open_epoch: Callable[[Place], Iterable[Any]]
+    if read is None:
+        open_epoch = _epochs_of(undecoded(items), epochs)
+    else:
+        read = partial(read, limits=crew.limits)
+        open_epoch = Shards(names, read, bool(shuffle), seed, rank, world_size)
     opens = partial(open_stream, open_epoch, stream_order, options)
     return Images(Schedule(names, stream_order, epochs, opens), partial(lender_of, options))
 
 
 def _options(
-    crew: Workers,
-    output: Output,
-    augment: bool | Augment,
-    seed: int,
-    batch_size: int,
-    loading: Loading,
+    loading: Loading, batch: int, seed: int, augment: bool | Augment, output: Output, crew: Workers
 ) -> LoaderOptions:
     """All that was asked for. Raises as `open_images`."""
     drawn = augment if isinstance(augment, Augment) else Augment()
+    statistics = (output.mean, output.std) if output.floats_on_host(drawn.transform) else None
+    crops = bool(augment) and drawn.draws_pixels
     options = LoaderOptions(
-        replace(
-            loading,
-            statistics=(output.mean, output.std)
-            if output.floats_on_host(drawn.transform)
-            else None,
-            mode=output.channels,
-            crops=bool(augment) and drawn.draws_pixels,
-        ),
-        batch_size,
+        replace(loading, statistics=statistics, mode=output.channels, crops=crops),
+        batch,
         crew.threads or machine.usable_cores(),
         crew.limits,
         seed,
@@ -254,14 +229,13 @@ def _check_processes(crew: Workers, what: str) -> None:
         raise UserError(f"processes={crew.processes}: {what} needs processes=1")
 
 
-def _listed(items: Any, labels: str | None) -> ListedItems | None:
+def _listed(items: Any, labels: str | None, are_shards: bool) -> ListedItems | None:
     """Items with random access; None: they are a stream. Raises UserError."""
-    names, _ = shards_of(items)
-    is_path = not names and isinstance(items, str | os.PathLike)
+    is_path = not are_shards and isinstance(items, str | os.PathLike)
     is_folder = is_path and not is_url(os.fspath(items))
     if labels and not (labels == "folder" and is_folder):
         raise UserError(f"labels={labels!r}: give 'folder', with a folder, or leave it out")
-    if names:
+    if are_shards:
         return None
     if is_path:
         return FolderItems(items, labels=bool(labels)) if is_folder else UrlItems(items)
@@ -274,25 +248,18 @@ def _listed(items: Any, labels: str | None) -> ListedItems | None:
     return ListedItems(items, keeps=not isinstance(items, list | tuple))
 
 
-def _epochs_of(
-    items: Any, epochs: int, shuffle: bool, seed: int, ranks: tuple[int, int], limits: Limits
-) -> Callable[[Place], Iterable[Any]]:
-    """What gives the items of an epoch, from a place on. Raises UserError: of one epoch only."""
-    names, read = shards_of(items)
-    if read is not None:
-        return Shards(names, partial(read, limits=limits), shuffle, seed, *ranks)
-    items = undecoded(items)
+def _epochs_of(items: Any, epochs: int) -> Callable[[Place], Iterable[Any]]:
+    """What gives the items of an epoch. Raises UserError: of one epoch only."""
     first: Iterator[Any] = iterate(items)
     if first is not items:
         return lambda start: iterate(items, start.epoch)
     if epochs > 1:
         raise UserError(f"epochs={epochs}: an iterator has one; give what can be iterated again")
-    begun: list[int] = []
+    left: list[Iterator[Any]] = [first]
 
-    def once(start: Place) -> Iterable[Any]:
-        if begun:
+    def once(_: Place) -> Iterable[Any]:
+        if not left:
             raise UserError("an iterator has one epoch; give what can be iterated again")
-        begun.append(start.epoch)
-        return iterate(items)
+        return left.pop()
 
     return once

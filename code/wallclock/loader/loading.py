@@ -1,7 +1,6 @@
 """How an image becomes a row of a batch: one frozen record, in which every choice is made."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from wallclock.check import Image
 from wallclock.errors import UserError
@@ -21,10 +20,10 @@ _PX = 224
 class Loading:
     """What decodes and resizes an image, to which geometry, and what its row is.
 
-    `name`: of the geometry, for labels; squash alone is the model's square. `margin`: sides of a
-    JPEG that is decoded to less, over the result's, at least; 0: it is decoded in full.
-    `statistics`: rows are floats (c, h, w), normalized by these; None: uint8 (h, w, c). `mode`: of
-    `decode.MODES`. `crops`: whether what was drawn for an image (`augment.draw`) is applied to it.
+    `name`: of the geometry, for labels. `margin`: sides of a JPEG that is decoded to less, over the
+    result's, at least; 0: it is decoded in full. `statistics`: rows are floats (c, h, w),
+    normalized by these; None: uint8 (h, w, c). `mode`: of `decode.MODES`. `crops`: whether what was
+    drawn for an image (`augment.draw`) is applied to it.
     """
 
     geometry: Preprocess
@@ -43,25 +42,22 @@ class Loading:
         return _loading(recipe, geometry, recipe.preprocess)
 
 
-def loading_for(
-    size: int | tuple[int, int] | None, preprocess: str | Preprocess, **changes: Any
-) -> Loading:
+def loading_for(size: int | tuple[int, int] | None, preprocess: str | Preprocess) -> Loading:
     """How images are loaded to a size, or to another geometry. Raises UserError: they differ."""
     sides = None if size is None else size_pair(size, "size")
     text = str(preprocess)
     if text == "squash":
         height, width = sides or (_PX, _PX)
         if height == width:
-            return replace(Loading.of(FAST, height), **changes)
+            return Loading.of(FAST, height)
         text = f"squash:{height}x{width},bilinear"
     geometry = Preprocess.parse(text, sizes_differ=True)
     if sides is not None and not (geometry.one_size and geometry.canvas == sides):
         made = "each image's own size"
         if geometry.one_size:
-            height, width = geometry.canvas
-            made = f"{height} × {width} pixels"
+            made = "{} × {} pixels".format(*geometry.canvas)
         raise UserError(f"size={sides}, but preprocess={geometry} makes {made}; leave out size")
-    return replace(_loading(FAST, geometry, str(geometry)), **changes)
+    return _loading(FAST, geometry, str(geometry))
 
 
 def _loading(recipe: Recipe, geometry: Preprocess, name: str) -> Loading:

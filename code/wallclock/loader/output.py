@@ -7,17 +7,18 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.constraints import OneOf, build
+from wallclock.constraints import Range, check
 from wallclock.errors import UserError, check_name, import_extra
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, Limits
 from wallclock.stages.decode import MODES
 
-DTYPES = ("uint8", "float32", "float16", "bfloat16")
-FRAMEWORKS = ("numpy", "torch")
-DEVICES = ("cpu", "cuda")
 #: Field of an `Output` → the words that stand for its values.
-_WORDS = {"dtype": DTYPES, "framework": FRAMEWORKS, "channels": tuple(MODES), "device": DEVICES}
-_WORDS["pin"] = ("pin",)
+_WORDS = {
+    "dtype": ("uint8", "float32", "float16", "bfloat16"),
+    "framework": ("numpy", "torch"),
+    "channels": tuple(MODES),
+    "device": ("cpu", "cuda"),
+}
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,18 @@ class Output:
     As text: `torch,float32,pin`, `L`, `cuda,float16`.
     """
 
-    dtype: Annotated[str, OneOf(DTYPES)] = "uint8"
-    framework: Annotated[str, OneOf(FRAMEWORKS)] = "numpy"
+    dtype: str = "uint8"
+    framework: str = "numpy"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
     pin: bool = False
     hold: int = 8
-    channels: Annotated[str, OneOf(tuple(MODES))] = "RGB"
-    device: Annotated[str, OneOf(DEVICES)] = "cpu"
+    channels: str = "RGB"
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("dtype", "framework", "channels", "device"):
-            check_name(getattr(self, name), _WORDS[name], f"output.{name}")
+        for name, words in _WORDS.items():
+            check_name(getattr(self, name), words, f"output.{name}")
         whole_number("output.hold", self.hold, 0)
         if self.device == "cuda":
             object.__setattr__(self, "framework", "torch")
@@ -60,11 +61,11 @@ class Output:
     def parse(cls, text: str) -> "Output":
         """From its text. Raises UserError if it is not understood."""
         values: dict[str, Any] = {}
-        names = {known: name for name, words in _WORDS.items() for known in words}
-        for word in filter(None, (word.strip() for word in text.split(","))):
+        names = {word: name for name, words in _WORDS.items() for word in words} | {"pin": "pin"}
+        for word in filter(None, map(str.strip, text.split(","))):
             check_name(word, names, "output")
             values[names[word]] = word == "pin" or word
-        return build(cls, values, "output")
+        return cls(**values)
 
     @property
     def storage(self) -> npt.DTypeLike:
@@ -123,8 +124,5 @@ class Workers:
 
 def whole_number(name: str, value: Any, least: int, most: float = inf) -> int:
     """The value. Raises UserError: it is no whole number from `least` to `most`."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if not is_whole or not least <= value <= most:
-        bounds = f"of at least {least}" + (f" and at most {most}" if most < inf else "")
-        raise UserError(f"{name}={value!r}: give a whole number {bounds}")
-    return int(value)
+    number: int = check(Annotated[int, Range(least, most)], value, name)
+    return number

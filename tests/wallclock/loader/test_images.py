@@ -217,7 +217,7 @@ def test_an_epoch_that_is_set_is_in_the_state() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch": 0}, "batch=0: give a whole number of at least 1"),
+        ({"batch": 0}, "batch=0: give a whole number from 1 to 65536"),
         ({"size": 0}, "size=0: give a height and a width of 1 to 8192 pixels"),
         ({"size": "224"}, "size='224': give a height and a width"),
         ({"size": (1, 2, 3)}, r"size=\(1, 2, 3\): give a height and a width"),
