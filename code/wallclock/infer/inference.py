@@ -18,14 +18,15 @@ Put: TypeAlias = Callable[[Sequence[str], Vectors], None]
 
 
 class Inference:
-    """Takes batches through h2d, forward and d2h and passes their vectors on, in order."""
+    """Takes batches through h2d, forward and d2h and passes their vectors on, in order: here."""
 
     def __init__(self, embedder: Embedder, put: Put) -> None:
         self._embedder, self._put = embedder, put
 
     def submit(self, batch: Batch) -> None:
         """Take a batch; when this returns, its buffer may be reused."""
-        raise NotImplementedError
+        # A copy: the mock model's vectors are a view of the loader's buffer.
+        self._put(batch.ids, np.array(self._embedder.embed(batch.images), dtype=np.float32))
 
     def finish(self) -> None:
         """Wait for every batch."""
@@ -34,17 +35,8 @@ class Inference:
 def open_inference(embedder: Embedder, put: Put) -> Inference:
     """The inference step of an embedder's device."""
     if embedder.device != "cuda":  # read back: a mock model stays on the host
-        return HostInference(embedder, put)
+        return Inference(embedder, put)
     return CudaInference(embedder, put, IN_FLIGHT)
-
-
-class HostInference(Inference):
-    """The stages run in this thread, sequentially."""
-
-    def submit(self, batch: Batch) -> None:
-        """Embed."""
-        # A copy: the mock model's vectors are a view of the loader's buffer.
-        self._put(batch.ids, np.array(self._embedder.embed(batch.images), dtype=np.float32))
 
 
 class CudaInference(Inference):

@@ -19,7 +19,7 @@ from tests.families import FAMILIES
 from tests.wallclock.job.conftest import QUICK, content
 from wallclock.errors import ImageError, UserError
 from wallclock.infer.finite import FiniteRows
-from wallclock.infer.inference import HostInference
+from wallclock.infer.inference import Inference
 from wallclock.infer.network import Embedder, _of_length_1, open_embedder
 from wallclock.job import embed
 from wallclock.job.dataset import Dataset
@@ -82,7 +82,7 @@ def overflowing(embedder: Embedder, colours: set[bytes] | None = None) -> Embedd
     return replace(embedder, forward=forward, labels={"dtype": "fp16"})
 
 
-class Late(HostInference):
+class Late(Inference):
     """As on a GPU: the vectors of the last batches are not there yet."""
 
     behind: tuple[Batch, ...] = ()

@@ -10,7 +10,7 @@ import pytest
 from tests.devices import Device
 from tests.families import FAMILIES
 from tests.wallclock.job.conftest import Content, content, opened
-from wallclock.infer.inference import CudaInference, HostInference, open_inference
+from wallclock.infer.inference import CudaInference, Inference, open_inference
 from wallclock.job import embed
 from wallclock.summary import cosine
 
@@ -49,7 +49,7 @@ def test_the_mock_beside_a_gpu(
     tmp_path: Path,
 ) -> None:
     run(**settings)
-    assert [type(inference) for inference in used] == [HostInference]
+    assert [type(inference) for inference in used] == [Inference]
     written = content(tmp_path / "out")
     assert written.rows.keys() == reference.rows.keys()
     assert [name for name, _ in written.failures] == [name for name, _ in reference.failures]
@@ -65,7 +65,7 @@ def test_vectors_are_the_hosts(
         name: embed(images, tmp_path / name, model=str(model), device=name, **NETWORK)
         for name in ("cpu", "cuda")
     }
-    assert [type(inference) for inference in used] == [HostInference, CudaInference]
+    assert [type(inference) for inference in used] == [Inference, CudaInference]
     assert outcomes["cpu"].counts == outcomes["cuda"].counts
     host, there = (content(tmp_path / name) for name in ("cpu", "cuda"))
     assert there.failures == host.failures
