@@ -114,6 +114,17 @@ def test_a_rate_that_is_not_kept_up_with_is_no_knee() -> None:
     assert (low["knee"], high["arrived_per_s"], high["requests_per_s"]) == (True, 36, 30)
 
 
+def test_the_service_is_compared_with_what_is_not_the_sources() -> None:
+    records = made.ladder()
+    alike = next(record for record in records if record.cell.label == "rung-4")
+    params = {**alike.cell.params, "rung": 6}
+    consumer = replace(alike, cell=replace(alike.cell, label="rung-6", params=params))
+    rows = ladder.tables([*records, consumer])[ladder.CSV]
+    gains = {row["what"]: (row["speedup_vs_previous"], row["service_speedup"]) for row in rows}
+    assert gains["rung-5"] == (2, None)
+    assert gains["rung-6"] == (None, 2)
+
+
 def test_the_mocks_price_is_that_of_the_sources_machine(tmp_path: Path) -> None:
     options = made.plan(tmp_path, "experiment=[ladder]").settings.experiments["ladder"]
     table = read_table(provenance.ROOT / "data" / "paper" / "fleet.csv")
