@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import orjson
@@ -36,8 +36,6 @@ _SMALL_S, _CHUNK_S = 0.002, 0.005
 _BATCHES_AHEAD = 2
 #: Seconds between two tries of a callback, at most: about as long as it has failed already.
 _LONGEST_PAUSE_S = 30.0
-
-_Outcome: TypeAlias = "np.ndarray | ItemError"
 
 
 class ServicePipeline:
@@ -76,14 +74,10 @@ class ServicePipeline:
 
     def tasks(self) -> Iterator[Coroutine[Any, Any, None]]:
         """What runs for as long as the service does."""
-        settings = self._settings
-        for stage, n in (
-            (self._download, settings.downloads),
-            (self._preprocess, self._n_workers),
-            (self._process, 1),
-            (self._call_back, settings.callbacks),
-        ):
-            yield from (stage() for _ in range(n))
+        yield from (self._download() for _ in range(self._settings.downloads))
+        yield from (self._preprocess() for _ in range(self._n_workers))
+        yield self._process()
+        yield from (self._call_back() for _ in range(self._settings.callbacks))
 
     def accept(self, item: Item) -> None:
         """Start the work on an item."""
@@ -141,12 +135,12 @@ class ServicePipeline:
                 item.waits_since_s = self._clock()
                 await self._buffers["batch"].put(item)
 
-    def _prepare(self, items: Sequence[Item]) -> list[tuple[_Outcome, float]]:
+    def _prepare(self, items: Sequence[Item]) -> list[tuple[np.ndarray | ItemError, float]]:
         """In a worker's thread."""
-        prepared: list[tuple[_Outcome, float]] = []
+        prepared: list[tuple[np.ndarray | ItemError, float]] = []
         for item in items:
             began_s = self._clock()
-            outcome: _Outcome
+            outcome: np.ndarray | ItemError
             try:
                 outcome = np.asarray(self._module.preprocess(item.image, item.request))
             except Exception as error:  # noqa: BLE001 - whatever it is, this item's alone

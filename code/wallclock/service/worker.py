@@ -5,11 +5,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from wallclock.errors import UserError
 from wallclock.service.callbacks import CallbackSender
@@ -68,14 +68,7 @@ class Worker:
                 metrics,
             )
             stack.callback(pipeline.close)
-            await stack.enter_async_context(
-                _answering(
-                    settings.host,
-                    settings.port,
-                    metrics.registry,
-                    {"/health": lambda: "", "/ready": self._not_ready},
-                )
-            )
+            await stack.enter_async_context(self._answering(settings.host, settings.port))
             event(logging.INFO, "started", queue=queue.url, visibility_s=visibility_s)
             n_left = 0
             try:
@@ -115,41 +108,34 @@ class Worker:
             self.refused = True
             self._stopping.set()
 
-    def _not_ready(self) -> str:
-        """Why no messages are taken; empty if they are."""
-        if self._stopping.is_set():
-            return "stopping"
-        return "" if self._queue.reachable else "the queue is unreachable"
+    @asynccontextmanager
+    async def _answering(self, host: str, port: int) -> AsyncIterator[None]:
+        """Answer HTTP meanwhile; port 0: not. Raises UserError: it is taken."""
+        if not port:
+            yield
+            return
+        runner = web.ServerRunner(web.Server(self._answer, access_log=None))
+        await runner.setup()
+        try:
+            try:
+                await web.TCPSite(runner, host, port).start()
+            except OSError as error:
+                why = f"port={port}: cannot listen on {host}: {error.strerror}"
+                raise UserError(why) from error
+            yield
+        finally:
+            await runner.cleanup()
 
-
-@asynccontextmanager
-async def _answering(
-    host: str, port: int, registry: CollectorRegistry, checks: Mapping[str, Callable[[], str]]
-) -> AsyncIterator[None]:
-    """Answer HTTP meanwhile: /metrics, and `checks` by path; port 0: not. Raises UserError."""
-
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/metrics":
             headers = {"Content-Type": CONTENT_TYPE_LATEST}
-            return web.Response(body=generate_latest(registry), headers=headers)
-        if request.path not in checks:
-            return web.Response(status=404)
-        wrong = checks[request.path]()
-        return web.Response(status=503 if wrong else 200, text=f"{wrong or 'ok'}\n")
-
-    if not port:
-        yield
-        return
-    runner = web.ServerRunner(web.Server(answer, access_log=None))
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise UserError(f"port={port}: cannot listen on {host}: {error.strerror}") from error
-        yield
-    finally:
-        await runner.cleanup()
+            return web.Response(body=generate_latest(self._metrics.registry), headers=headers)
+        if request.path == "/ready" and self._stopping.is_set():
+            return web.Response(status=503, text="stopping\n")
+        if request.path == "/ready" and not self._queue.reachable:
+            return web.Response(status=503, text="the queue is unreachable\n")
+        is_known = request.path in ("/health", "/ready")
+        return web.Response(text="ok\n") if is_known else web.Response(status=404)
 
 
 def serve(words: Sequence[str]) -> int:
