@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from harness.corpora.manifest import Manifest
 from harness.engines.loader import Loader, Threads
-from harness.engines.pipeline import ManifestFeed, loading_of
+from harness.engines.pipeline import feed_of, loading_of
 from harness.processes import set_threads
 from harness.spec import Recipe
 from wallclock.loader.batch import Batch
@@ -72,7 +72,7 @@ def open_threads(
     `build` binds each thread's stages, by default as a job does.
     """
     set_threads(recipe, uses_torch=False)
-    feed = ManifestFeed(manifest, recipe, model)
+    feed = feed_of(manifest, recipe, model)
     loading, buffers = loading_of(recipe, model), buffers_of(recipe, model)
     return Threads(feed, loading, worker_count(recipe), positions, build, buffers)
 

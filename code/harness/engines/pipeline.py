@@ -97,16 +97,10 @@ def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> Requested
     return RequestedItems(manifest.valid, recipe.augment != "none", model.seed)
 
 
-class ManifestFeed(Feed):
+def feed_of(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> Feed:
     """The valid images of a manifest, for the loader of threads."""
-
-    def __init__(self, manifest: Manifest, recipe: Recipe, model: ModelSpec) -> None:
-        self._item_at = requested(manifest, recipe, model)
-        super().__init__(readers.make(manifest), len(self._item_at.items))
-
-    def item_at(self, position: int) -> Item:
-        """The image at a position."""
-        return self._item_at(position)
+    item_at = requested(manifest, recipe, model)
+    return Feed(readers.make(manifest), len(item_at.items), item_at)
 
 
 def loading_of(recipe: Recipe, model: ModelSpec) -> Loading:

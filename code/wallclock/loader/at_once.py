@@ -8,7 +8,7 @@ the module does not take, that is over a limit, or cannot be read.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,8 +28,6 @@ from wallclock.stages.pixels import PixelArray
 _MOST_BYTES, _BYTES_AT_ONCE = 1 << 24, 1 << 20
 _MOST_AT_ONCE, _MOST_WAYS = 64, 1024
 
-#: Height, width and channels.
-Shape: TypeAlias = tuple[int, int, int]
 #: Start of each stage and the end, in nanoseconds, of an image that was loaded.
 Times: TypeAlias = tuple[int, int, int, int]
 
@@ -52,11 +50,8 @@ Result: TypeAlias = Times | Left | ImageError
 _UNREAD = Left()
 
 
-class Way(NamedTuple):
-    """How an image is loaded: a `_native.Plan`; without a shape, it makes the row itself."""
-
-    plan: Any
-    shape: Shape | None
+#: How an image is loaded: a `_native.Plan`, and the shape of what it makes; None: the row itself.
+Way: TypeAlias = tuple[Any, tuple[int, int, int] | None]
 
 
 class Ways:
@@ -66,14 +61,12 @@ class Ways:
         self, rows: RowWriter, preprocess: Preprocess, choose_scale: Callable[[Image], int]
     ) -> None:
         self._rows, self._preprocess, self._choose_scale = rows, preprocess, choose_scale
-        self._crops = rows.crops
-        self._bicubic = preprocess.interpolation == "bicubic"
         self._new = native.find().Plan
         self._of_kind: dict[tuple[int, int, int, bool], Way | None] = {}
 
     def __call__(self, image: Image) -> Way | None:
         """None: it is not for the native module."""
-        if self._crops and (drawn := image.augmentation) is not None:
+        if self._rows.crops and (drawn := image.augmentation) is not None:
             return self._make(image, drawn)
         kind = image.height, image.width, image.orientation, image.plain_jpeg
         try:
@@ -89,7 +82,8 @@ class Ways:
             return None
         full, n = (image.height, image.width), self._choose_scale(image)
         extent, window = (full[0] / n, full[1] / n), self._rows.shape[:2]
-        options: dict[str, Any] = {"denominator": n, "bicubic": self._bicubic}
+        is_bicubic = self._preprocess.interpolation == "bicubic"
+        options: dict[str, Any] = {"denominator": n, "bicubic": is_bicubic}
         resized, is_row = window, not self._rows.stores
         if drawn is not None:
             if not drawn.is_whole:
@@ -108,7 +102,7 @@ class Ways:
             plan = self._new(full, resized, extent=extent, **options)
         except ValueError:  # a side of more pixels than it has numbers for
             return None
-        return Way(plan, None if is_row else (*window, self._rows.shape[2]))
+        return plan, None if is_row else (*window, self._rows.shape[2])
 
 
 class _Part:
@@ -227,13 +221,15 @@ class AtOnce:
         way = self._ways(image)
         if way is None:
             part.leave(at)
-        elif way.shape is None:
-            part.plans[at], part.direct[at] = way.plan, part.rows[at]
-        else:
-            pixels = self._scratch.get(at)
-            if pixels is None or pixels.shape != way.shape:
-                pixels = self._scratch[at] = np.empty(way.shape, np.uint8)
-            part.plans[at], part.scratch[at] = way.plan, pixels
+            return
+        part.plans[at], shape = way
+        if shape is None:
+            part.direct[at] = part.rows[at]
+            return
+        pixels = self._scratch.get(at)
+        if pixels is None or pixels.shape != shape:
+            pixels = self._scratch[at] = np.empty(shape, np.uint8)
+        part.scratch[at] = pixels
 
     def _fill(self, part: _Part) -> list[Any]:
         """A `_native.Filled` of each image that has a plan."""

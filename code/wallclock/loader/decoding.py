@@ -55,8 +55,7 @@ def loader_for(
 ) -> "Callable[[str | os.PathLike[str]], Image.Image]":
     """A function from a path to an RGB Pillow image, for `ImageFolder(loader=…)` of torchvision.
 
-    It can be pickled for worker processes, and raises OSError for an image that cannot be read. The
-    arguments are those of `decode`.
+    It can be pickled, takes the arguments of `decode`, and raises OSError for an unreadable image.
     """
     _ = loading_for(size, preprocess).geometry.canvas  # raises here, not in a worker
     return partial(_load, size=size, preprocess=preprocess)
@@ -74,11 +73,13 @@ def _load(path: str | os.PathLike[str], **geometry: Any) -> "Image.Image":
 class ImageDecoder:
     """Reads, checks, decodes and resizes one image at a time; threads may share it.
 
-    Raises as `in_place_stages`.
+    Raises as `in_place_stages`, and for images that differ in size.
     """
 
-    def __init__(self, loading: Loading, limits: Limits, reader: SourceReader) -> None:
-        self._loading, self._reader = loading, reader
+    def __init__(self, loading: Loading, limits: Limits) -> None:
+        self._loading = loading
+        self._reader = SourceReader(limits, fetches_ahead=False)
+        self._shape = *loading.geometry.canvas, 3
         self._inspect = Inspector(limits, loading.decoder, rotate=loading.geometry.rotate)
         self._of_thread = threading.local()
         self._stages()  # so that a library that is missing fails here, not at the first image
@@ -88,7 +89,7 @@ class ImageDecoder:
         stages = self._stages()
         data = stages.read(source)
         info = self._inspect(0, source.id, data)
-        pixels = np.empty((*self._loading.geometry.canvas, 3), np.uint8)
+        pixels = np.empty(self._shape, np.uint8)
         stages.fill(info, data, stages.as_destination(pixels))
         return pixels
 
@@ -101,11 +102,6 @@ class ImageDecoder:
 
 
 @lru_cache(maxsize=8)
-def _decoder(process: int, size: Any, preprocess: str | Preprocess) -> ImageDecoder:
-    return ImageDecoder(loading_for(size, preprocess), Limits(), _reader(process))
-
-
-@lru_cache(maxsize=1)
-def _reader(_process: int) -> SourceReader:
-    """One for all: it may have connections. A fork has none of its threads."""
-    return SourceReader(Limits(), fetches_ahead=False)
+def _decoder(_process: int, size: Any, preprocess: str | Preprocess) -> ImageDecoder:
+    # One for a process: it may have connections, and a fork has none of its threads.
+    return ImageDecoder(loading_for(size, preprocess), Limits())

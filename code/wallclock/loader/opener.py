@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,16 +14,15 @@ from wallclock.errors import Unavailable, UserError, install_hint
 from wallclock.fetch.sources import Source, SourceReader
 from wallclock.loader.lease import DeviceCopies, Leases, Lender, OwnArrays
 from wallclock.loader.loading import Loading
-from wallclock.loader.order import largest_batch
 from wallclock.loader.output import Output
-from wallclock.loader.prepare import BuildInPlace, in_place_stages, own_shape_stages
+from wallclock.loader.prepare import BuildInPlace, in_place_stages
 from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.resizing import unchanged
 from wallclock.loader.ring import being_filled
 from wallclock.loader.stream import EPOCH, StreamedBatches
 from wallclock.loader.threads import Buffers, Feed, LendingLoader, ThreadLoader, worker_count
 from wallclock.loader.transform import Transform, check_draws
-from wallclock.preprocess import ADD_CROP, size_pair
+from wallclock.preprocess import ADD_CROP
 from wallclock.recipe import FAST, Limits, Recipe
 from wallclock.stages import normalize, transfer
 from wallclock.stages.augment import Augment, Augmentation, draw
@@ -37,11 +36,9 @@ _SAMPLED = 100
 class LoaderOptions:
     """How images are loaded; nothing of it is open.
 
-    `loading`: how each becomes a row. `batch_size`: images of a batch at most. `threads`: of all
-    processes. `limits`: above which an image is a failure. `seed`: of what is drawn, `augment`: its
-    limits, and the transform. `hashes`: whether the sha256 of each file is noted. `pins`: whether
-    batches are page-locked. `spare`: batches that the consumer may hold beside the latest
-    (`ThreadLoader.take`). `output`: what the consumer gets.
+    `batch_size`: images of a batch at most. `threads`: of all processes. `limits`: above which an
+    image is a failure. `hashes`: whether the sha256 of each file is noted. `pins`: whether batches
+    are page-locked. `spare`: batches that the consumer may hold beside the latest.
     """
 
     loading: Loading
@@ -97,19 +94,17 @@ def open_loader(
     """Read, inspect, decode and resize these images in threads.
 
     Args:
-        sources: what the positions name; may compute its items, which any thread asks for. A
-            stream is both sources and batches, and is for one process.
+        sources: what the positions name; any thread asks for its items. A stream is both sources
+            and batches, and is for one process.
         batches: positions, in order; past the last source they start over, in the next epoch.
         processes: among which the threads are divided; they are forked on entry.
 
-    Returns a context manager that is an iterator of `Batch`: images uint8 (n, *canvas, 3), valid
-    until the next batch is requested. `extras.infos` has each row's length, size and, with
-    `hashes`, sha256. Raises Unavailable: the decoder or the resizer is not installed.
+    Raises Unavailable: the decoder or the resizer is not installed.
     """
     loading, threads = options.loading, options.threads
     if "opencv" in (loading.decoder, loading.resizer) or loading.crops:
         _single_threaded_opencv()
-    feed = SourceFeed(sources, options)
+    feed = _feed_of(sources, options)
     build, buffers = _rows(options)
 
     def open_threads(batches: Any, threads: int, buffers: Buffers, *lock: Any) -> ThreadLoader:
@@ -119,50 +114,40 @@ def open_loader(
             return ThreadLoader(feed, loading, threads, batches, build, buffers, *lock)
 
     if processes == 1 or not isinstance(batches, Sequence):
-        if buffers.dtype is object:
-            # Images of any size wait in it: enough to keep the workers busy, and one batch ahead.
-            size = largest_batch(batches)
-            n = being_filled(threads, size) + 1 + options.spare
-            buffers = replace(buffers, made=[np.empty((size, 1), object) for _ in range(n)])
         return open_threads(batches, threads, buffers)
     threads = max(threads, processes)
     return ForkedLoader(open_threads, batches, options.batch_size, buffers, processes, threads)
 
 
-class SourceFeed(Feed):
+def _feed_of(sources: Sequence[Source] | StreamedBatches, options: LoaderOptions) -> Feed:
     """Sources, each inspected once it is read."""
-
-    def __init__(self, sources: Sequence[Source] | StreamedBatches, options: LoaderOptions) -> None:
-        if isinstance(sources, StreamedBatches):
-            # What comes, is not known: announcing images costs 5 % of a thumbnail's time.
-            n, remote, self.item_at = EPOCH, True, sources.item  # type: ignore[method-assign]
-            self.keeps: bool = True
-        else:
-            n = len(sources)
-            remote = any(sources[at].remote for at in range(0, n, -(-n // _SAMPLED) or 1))
-            self._sources = sources
-            self.keeps = getattr(sources, "keeps", False)
-        super().__init__(SourceReader(options.limits, fetches_ahead=remote), n)
-        draws = options.loading.crops or options.augment.transform is not None
-        self.inspector: Inspector | None = Inspector(
-            options.limits,
-            options.loading.decoder,
-            draw=_draws(n, options) if draws else None,
-            hashes=options.hashes,
-            rotate=options.loading.geometry.rotate,
-        )
-
-    def item_at(self, position: int) -> Source:
-        """The source at a position."""
-        return self._sources[position % self.n]
+    item_at: Callable[[int], Source]
+    if isinstance(sources, StreamedBatches):
+        # What comes, is not known: announcing images costs 5 % of a thumbnail's time.
+        n, is_remote, keeps, item_at = EPOCH, True, True, sources.item
+    else:
+        n, keeps = len(sources), getattr(sources, "keeps", False)
+        is_remote = any(sources[at].remote for at in range(0, n, -(-n // _SAMPLED) or 1))
+        item_at = partial(_source_at, sources, n)
+    draws = options.loading.crops or options.augment.transform is not None
+    inspector = Inspector(
+        options.limits,
+        options.loading.decoder,
+        draw=partial(_draw, options, n) if draws else None,
+        hashes=options.hashes,
+        rotate=options.loading.geometry.rotate,
+    )
+    reader = SourceReader(options.limits, fetches_ahead=is_remote)
+    return Feed(reader, n, item_at, inspector, keeps)
 
 
-def _draws(n: int, options: LoaderOptions) -> Callable[[int, int, int], Augmentation]:
-    def draw_at(width: int, height: int, position: int) -> Augmentation:
-        epoch, index = divmod(position, n)
-        return draw(width, height, options.seed, epoch, index, options.augment)
+def _source_at(sources: Sequence[Source], n: int, position: int) -> Source:
+    return sources[position % n]
 
-    return draw_at
+
+def _draw(options: LoaderOptions, n: int, width: int, height: int, position: int) -> Augmentation:
+    epoch, index = divmod(position, n)
+    return draw(width, height, options.seed, epoch, index, options.augment)
 
 
 def _single_threaded_opencv() -> None:
@@ -175,37 +160,22 @@ def _single_threaded_opencv() -> None:
     cv2.setNumThreads(1)
 
 
-# --- what a row of a batch is ---------------------------------------------------------------------
-
-
 def _rows(options: LoaderOptions) -> tuple[BuildInPlace, Buffers]:
     """What binds the stages of one thread, and the memory: of images of any size, of objects."""
-    loading, transform = options.loading, _transform(options)
-    floats, channels = loading.statistics is not None, MODES[loading.mode]
-    build: BuildInPlace = partial(in_place_stages, transform=transform)
-    if not loading.geometry.one_size:
-        most = options.limits.max_pixels
-        build = partial(own_shape_stages, most_pixels=most, transform=transform)
+    loading, augment = options.loading, options.augment
+    transform = None if augment.transform is None else Transform(augment, loading)
+    most_pixels = options.limits.max_pixels
+    build = partial(in_place_stages, transform=transform, most_pixels=most_pixels)
     if options.keeps_sizes:
-        return build, Buffers((1,), object)
-    size = transform.size if transform else loading.geometry.canvas
-    row = (channels, *size) if floats else (*size, channels)
-    dtype = options.output.storage if floats else np.uint8
-    return build, Buffers(row, dtype, options.pins, options.spare)
-
-
-def _transform(options: LoaderOptions) -> Transform | None:
-    augment, geometry = options.augment, options.loading.geometry
-    if augment.transform is None:
-        return None
-    if augment.size is None and not geometry.one_size:
-        raise UserError(
-            f"preprocess={geometry}: images differ in size; say what augment.transform makes of "
-            f"them, as in Augment(size=224), or {ADD_CROP}"
-        )
-    size = geometry.canvas if augment.size is None else size_pair(augment.size, "augment.size")
-    floats = options.loading.statistics is not None
-    return Transform(augment, size, options.loading.mode, floats)
+        # Images of any size wait in it: enough to keep the workers busy, and one batch ahead.
+        n = being_filled(options.threads, options.batch_size) + 1 + options.spare
+        made = [np.empty((options.batch_size, 1), object) for _ in range(n)]
+        return build, Buffers((1,), object, made=made)
+    size, channels = transform.size if transform else loading.geometry.canvas, MODES[loading.mode]
+    if loading.statistics is None:
+        return build, Buffers((*size, channels), np.uint8, options.pins, options.spare)
+    row = channels, *size
+    return build, Buffers(row, options.output.storage, options.pins, options.spare)
 
 
 def lender_of(options: LoaderOptions) -> Lender:
@@ -214,11 +184,10 @@ def lender_of(options: LoaderOptions) -> Lender:
     if options.keeps_sizes:
         return OwnArrays(output.convert)
     if output.device == "cpu":
-        return Leases(output.hold, output.convert)
+        return Leases(output.convert, output.hold)
     h2d = transfer.make(output.device).h2d
-    convert: Callable[[Any], Any] = unchanged
-    if output.dtype != "uint8" and options.loading.statistics is None:
-        convert = _normalized_there(output)
+    normalizes = output.dtype != "uint8" and options.loading.statistics is None
+    convert = _normalized_there(output) if normalizes else unchanged
     return DeviceCopies(transfer.StreamCopy(lambda rows: h2d(output.convert(rows)), convert))
 
 

@@ -11,17 +11,10 @@ from wallclock.errors import image_errors
 from wallclock.fetch.sources import Reader
 from wallclock.loader.at_once import AtOnce, Ways
 from wallclock.loader.loading import ChooseScale, Loading
-from wallclock.loader.resizing import (
-    Arrays,
-    KeepShape,
-    ResizeInto,
-    RowWriter,
-    Store,
-    resizer_of,
-    unchanged,
-)
+from wallclock.loader.resizing import OwnShapes, RowWriter, Store
+from wallclock.recipe import Limits
 from wallclock.stages import decode
-from wallclock.stages.pixels import PixelArray, copied
+from wallclock.stages.pixels import PixelArray
 
 #: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
 one_large: Lock = Lock()
@@ -55,63 +48,33 @@ BuildInPlace: TypeAlias = Callable[[Loading, Reader], InPlaceStages]
 
 
 def in_place_stages(
-    loading: Loading, reader: Reader, transform: Store | None = None
+    loading: Loading,
+    reader: Reader,
+    transform: Store | None = None,
+    most_pixels: int = Limits.max_pixels,
 ) -> InPlaceStages:
     """Bind the stages before the device for one thread; all threads share `reader`.
 
-    `transform`: what writes into a row in the place of the normalization. Raises UserError: an
-    unknown decoder, resizer or interpolation; Unavailable: a library that is not installed, or has
-    no such mode.
+    `transform`: what writes into a row in the place of the normalization. `most_pixels`: of a
+    result, where images keep sizes of their own. Raises UserError: an unknown decoder, resizer or
+    interpolation; Unavailable: a library that is not installed, or has no such mode.
     """
     decode_image = DecodeImage(loading, reuse=True)
-    rows = RowWriter(loading, transform)
-    stages = _stages(reader, decode_image, rows.as_destination, rows.write, rows.labels)
-    if (decode_image.decoder, rows.labels["resizer"]) != ("native", "native"):
+    rows = RowWriter(loading, transform) if loading.geometry.one_size else None
+    writer = rows or OwnShapes(loading, transform, most_pixels)
+    stages = InPlaceStages(
+        read=image_errors("read", reader.layout, reader.__call__),
+        decode=decode_image.__call__,
+        as_destination=writer.as_destination,
+        resize_into=writer.write,
+        labels={"decoder": decode_image.decoder, "layout": reader.layout, **writer.labels},
+    )
+    if not rows or (decode_image.decoder, rows.labels["resizer"]) != ("native", "native"):
         return stages
     ways = Ways(rows, loading.geometry, decode_image.denominator)
     others = DecodeImage(replace(loading, decoder="simplejpeg"), reuse=True)
     at_once = AtOnce(ways, rows, reader, stages.read, others.__call__)
     return replace(stages, at_once=at_once)
-
-
-def own_shape_stages(
-    loading: Loading, reader: Reader, most_pixels: int, transform: Store | None = None
-) -> InPlaceStages:
-    """The same for images of which each keeps a size of its own; a row is an array of one object.
-
-    `most_pixels`: of a result. `transform`: what writes into a row; None: it becomes a new array,
-    uint8 (h, w, c).
-    """
-    decode_image = DecodeImage(loading, reuse=True)
-    resize_own = KeepShape(loading.geometry, resizer_of(loading), most_pixels)
-    store = transform or _store_array
-
-    def resize_and_store(image: Image, pixels: PixelArray, row: Arrays) -> None:
-        store(image, resize_own(image, pixels), row)
-
-    labels = {"resizer": resize_own.name, "preprocess": loading.name}
-    return _stages(reader, decode_image, unchanged, resize_and_store, labels)
-
-
-def _stages(
-    reader: Reader,
-    decode_image: "DecodeImage",
-    as_destination: Callable[[Any], Any],
-    resize_into: ResizeInto,
-    labels: Mapping[str, str],
-) -> InPlaceStages:
-    return InPlaceStages(
-        read=image_errors("read", reader.layout, reader.__call__),
-        decode=decode_image.__call__,
-        as_destination=as_destination,
-        resize_into=resize_into,
-        labels={"decoder": decode_image.decoder, "layout": reader.layout, **labels},
-    )
-
-
-def _store_array(image: Image, pixels: PixelArray, row: Arrays) -> None:
-    # The decoder's buffer is used again, and Pillow's memory or the user's is not ours.
-    row[0] = copied(pixels)
 
 
 class DecodeImage:

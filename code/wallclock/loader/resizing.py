@@ -11,11 +11,11 @@ from wallclock import native
 from wallclock.check import Image
 from wallclock.errors import ImageError, Unavailable, image_errors
 from wallclock.loader.loading import Loading
-from wallclock.orientation import orient, oriented_size, stored_placement
+from wallclock.orientation import UPRIGHT, orient, oriented_size, stored_placement
 from wallclock.preprocess import Placement, Preprocess, Size
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import augment, decode, normalize, resize
-from wallclock.stages.pixels import PixelArray
+from wallclock.stages.pixels import PixelArray, copied
 
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
 Arrays: TypeAlias = npt.NDArray[Any]
@@ -37,15 +37,16 @@ class _Upright:
         self.name: str = self._resizer.name
 
     def _orientation(self, image: Image) -> int:
-        return image.orientation if self._preprocess.rotate else 1
+        return image.orientation if self._preprocess.rotate else UPRIGHT
 
-    def _placement(self, image: Image, orientation: int) -> Placement:
-        return self._preprocess.place(*oriented_size(image.height, image.width, orientation))
+    def _placement(self, image: Image) -> Placement:
+        size = oriented_size(image.height, image.width, self._orientation(image))
+        return self._preprocess.place(*size)
 
-    def _window(self, image: Image, pixels: PixelArray, placement: Placement) -> PixelArray:
-        """The placement's window, as stored; it may be valid until the next call only."""
+    def _window(self, image: Image, pixels: PixelArray) -> PixelArray:
+        """What is used of the image, as stored; it may be valid until the next call only."""
         # Resized as it is stored, where the exact extent is known; then the result is turned.
-        stored = stored_placement(placement, self._orientation(image))
+        stored = stored_placement(self._placement(image), self._orientation(image))
         return self._resizer.resize_window(pixels, stored, (image.height, image.width))
 
 
@@ -67,62 +68,63 @@ class PlaceImage(_Upright):
 
     def _into(self, image: Image, pixels: PixelArray, destination: Any) -> None:
         row, direct = destination
-        orientation = self._orientation(image)
-        if self._squashes and orientation == 1:
-            drawn = image.augmentation if self._crops else None
-            # A crop has no size in the file that would bound it.
-            full = (image.height, image.width) if drawn is None or drawn.is_whole else None
-            self._resizer.resize_into(direct, pixels, full)
+        if not self._squashes or self._orientation(image) != UPRIGHT:
+            row[...] = self.lay(image, self._window(image, pixels))
             return
-        resized = self._window(image, pixels, self._placement(image, orientation))
-        row[...] = self.lay(image, resized)
+        drawn = image.augmentation if self._crops else None
+        # A crop has no size in the file that would bound it.
+        full = (image.height, image.width) if drawn is None or drawn.is_whole else None
+        self._resizer.resize_into(direct, pixels, full)
 
     def lay(self, image: Image, resized: PixelArray) -> PixelArray:
         """An image's window as stored, (h, w, c), upright and on black: uint8 (*canvas, c)."""
-        orientation = self._orientation(image)
-        upright = orient(resized, orientation)
+        upright = orient(resized, self._orientation(image))
         if upright.shape[:2] == self._canvas:
             return upright
         laid = np.zeros((*self._canvas, upright.shape[2]), np.uint8)
-        _, _, (rows, columns), (top, left) = self._placement(image, orientation)
+        _, _, (rows, columns), (top, left) = self._placement(image)
         laid[top : top + rows, left : left + columns] = upright
         return laid
 
 
-class KeepShape(_Upright):
-    """The resize stage without a crop, each image to a size of its own, `most_pixels` at most."""
+class OwnShapes(_Upright):
+    """Writes images of sizes of their own, `most_pixels` at most, into rows of one object each.
 
-    def __init__(self, preprocess: Preprocess, resizer: str, most_pixels: int) -> None:
-        super().__init__(preprocess, resizer, preprocess.size)
+    `transform`: what writes into a row; None: it gets a new array, uint8 (h, w, c).
+    """
+
+    def __init__(self, loading: Loading, transform: Store | None, most_pixels: int) -> None:
+        super().__init__(loading.geometry, _resizer_of(loading), loading.geometry.size)
         self._most_pixels = most_pixels
-        self._resizes = preprocess.resize != "none"
-        if not self._resizes:
-            self.name = "none"
-        self._resize_checked = image_errors("resize", self.name, self._resize)
+        self._resizes = loading.geometry.resize != "none"
+        name = self.name if self._resizes else "none"
+        self.labels: dict[str, str] = {"resizer": name, "preprocess": loading.name}
+        self.as_destination: Callable[[Any], Any] = unchanged
+        self._resize_checked = image_errors("resize", name, self._resize)
+        self._store = transform or _store_array
 
-    def __call__(self, image: Image, pixels: PixelArray) -> PixelArray:
-        """Uint8 (h, w, c), valid until the next call. Raises ImageError."""
-        orientation = self._orientation(image)
-        if not self._resizes:
-            return orient(_with_channels(pixels), orientation)
-        return self._resize_checked(image, pixels, orientation)
+    def write(self, image: Image, pixels: PixelArray, row: Arrays) -> None:
+        """Write an image, as decoded. Raises ImageError."""
+        if self._resizes:
+            pixels = self._resize_checked(image, pixels)
+        array = np.asarray(pixels)  # Pillow's image may have no axis of channels
+        array = array if array.ndim == 3 else array[..., None]
+        self._store(image, orient(array, self._orientation(image)), row)
 
-    def _resize(self, image: Image, pixels: PixelArray, orientation: int) -> PixelArray:
-        placement = self._placement(image, orientation)
-        rows, columns = placement.resized
+    def _resize(self, image: Image, pixels: PixelArray) -> PixelArray:
+        rows, columns = self._placement(image).resized
         if rows * columns > self._most_pixels:
             limit = f"over the limit of {self._most_pixels:,} pixels"
             raise ImageError("resize", f"it would become {columns} × {rows}, {limit}")
-        return orient(self._window(image, pixels, placement), orientation)
+        return self._window(image, pixels)
 
 
-def _with_channels(pixels: Any) -> PixelArray:
-    """Pillow's image, or an array, as (h, w, c)."""
-    array = np.asarray(pixels)
-    return array if array.ndim == 3 else array[..., None]
+def _store_array(image: Image, pixels: PixelArray, row: Arrays) -> None:
+    # The decoder's buffer is used again, and Pillow's memory or the user's is not ours.
+    row[0] = copied(pixels)
 
 
-def resizer_of(loading: Loading) -> str:
+def _resizer_of(loading: Loading) -> str:
     """What resizes: of RGBA Pillow, which weights colours by their alpha."""
     if loading.mode != "RGB" and loading.resizer == "opencv":
         fix = "set resizer=torch or pil"
@@ -142,7 +144,7 @@ class RowWriter:
     def __init__(self, loading: Loading, transform: Store | None) -> None:
         self.crops: bool = loading.crops
         self.shape: tuple[int, int, int] = (*loading.geometry.canvas, decode.MODES[loading.mode])
-        stage = PlaceImage(loading.geometry, resizer_of(loading), crops=self.crops)
+        stage = PlaceImage(loading.geometry, _resizer_of(loading), crops=self.crops)
         self.labels: dict[str, str] = stage.labels | {"preprocess": loading.name}
         self.as_destination: Callable[[Any], Any] = stage.as_destination
         self.write: ResizeInto = stage.resize_into

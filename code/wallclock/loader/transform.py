@@ -16,36 +16,38 @@ import numpy.typing as npt
 from PIL import Image as PillowImage
 
 from wallclock.check import Image
-from wallclock.errors import ImageError, UserError
+from wallclock.errors import UserError
+from wallclock.loader.loading import Loading
+from wallclock.preprocess import ADD_CROP, size_pair
 from wallclock.stages import normalize
-from wallclock.stages.augment import Augment, Augmentation
+from wallclock.stages.augment import Augment
 from wallclock.stages.decode import MODES
 from wallclock.stages.pixels import PixelArray, copied
 
 
 class Transform:
-    """Calls the function, and writes what it returns into a row.
+    """Calls the function, and writes what it returns into a row. `size`: of that, (h, w)."""
 
-    `size`: height and width of what it has to return. `mode`: of `decode.MODES`, of what it takes
-    and returns. `floats`: whether it returns floats (c, h, w), and not uint8.
-    """
-
-    def __init__(self, augment: Augment, size: tuple[int, int], mode: str, floats: bool) -> None:
+    def __init__(self, augment: Augment, loading: Loading) -> None:
         assert augment.transform is not None
-        channels = MODES[mode]
+        geometry = loading.geometry
+        if augment.size is None and not geometry.one_size:
+            raise UserError(
+                f"preprocess={geometry}: images differ in size; say what augment.transform makes "
+                f"of them, as in Augment(size=224), or {ADD_CROP}"
+            )
         self._call = _bind_draws(augment.transform, augment.random)
         self._adapt = _ADAPTERS[augment.takes]
-        self._mode, self._floats = mode, floats
+        self._mode, self._floats = loading.mode, loading.statistics is not None
+        size = geometry.canvas if augment.size is None else size_pair(augment.size, "augment.size")
         self.size: tuple[int, int] = size
-        self._array_shape = (channels, *size) if floats else (*size, channels)
-        self._tensor_shape = (channels, *size)
+        self._tensor_shape = MODES[loading.mode], *size
+        self._array_shape = self._tensor_shape if self._floats else (*size, MODES[loading.mode])
 
     def __call__(self, image: Any, pixels: PixelArray, row: npt.NDArray[Any]) -> None:
         """Transform pixels, uint8 (h, w, c), into a row. Raises whatever the function raises."""
         try:
-            made = self._call(self._adapt(pixels), image.augmentation)
-        except ImageError:
-            raise
+            made = self._call(self._adapt(pixels), image.augmentation.key)
         except Exception as error:
             error.add_note(f"raised by augment.transform, for the image {image.id}")
             raise
@@ -59,10 +61,10 @@ class Transform:
         """What it returned, as the row has it."""
         is_tensor = hasattr(made, "detach")
         shape = self._tensor_shape if is_tensor else self._array_shape
-        if isinstance(made, PillowImage.Image) and made.mode != self._mode:
-            self._refuse(image, f"an image of mode {made.mode}", f"mode {self._mode}")
         values: Any = made.detach().numpy() if is_tensor else made
         if isinstance(made, PillowImage.Image):
+            if made.mode != self._mode:
+                self._refuse(image, f"an image of mode {made.mode}", f"mode {self._mode}")
             values = np.asarray(made)
         if not isinstance(values, np.ndarray):
             needs = "an array, a tensor or a Pillow image"
@@ -102,28 +104,18 @@ def check_draws(augment: Augment, threads: int, processes: int) -> None:
         )
 
 
-def _bind_draws(
-    transform: Callable[..., Any], draws: bool
-) -> Callable[[Any, Augmentation | None], Any]:
+def _bind_draws(transform: Callable[..., Any], draws: bool) -> Callable[[Any, int], Any]:
+    """The function with the key of an image's draws as a second argument."""
     if takes_rng(transform):
-
-        def call_with_rng(pixels: Any, drawn: Augmentation | None) -> Any:
-            return transform(pixels, rng=np.random.default_rng(_key_of(drawn)))
-
-        return call_with_rng
+        return lambda pixels, key: transform(pixels, rng=np.random.default_rng(key))
     if not draws:
-        return lambda pixels, drawn: transform(pixels)
+        return lambda pixels, key: transform(pixels)
 
-    def call_seeded(pixels: Any, drawn: Augmentation | None) -> Any:
-        _seed_global(_key_of(drawn))
+    def call_seeded(pixels: Any, key: int) -> Any:
+        _seed_global(key)
         return transform(pixels)
 
     return call_seeded
-
-
-def _key_of(drawn: Augmentation | None) -> int:
-    assert drawn is not None
-    return drawn.key
 
 
 def _seed_global(key: int) -> None:

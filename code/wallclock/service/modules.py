@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from wallclock import checkpoint
 from wallclock.constraints import Help, Range, build, check
-from wallclock.fetch.sources import Source, SourceReader
+from wallclock.fetch.sources import Source
 from wallclock.infer.finite import not_finite, rows_not_finite
 from wallclock.infer.runtime import open_announced, open_fastest
 from wallclock.job.settings import (
@@ -58,7 +58,7 @@ class Pixels(Module):
         limits = build(Limits, {"max_pixels": max_pixels}, "")
         recipe = replace(FAST, preprocess=preprocess)
         loading = Loading.of(recipe, check(_Side, size, "size"))
-        self._decode = ImageDecoder(loading, limits, SourceReader(limits, fetches_ahead=False))
+        self._decode = ImageDecoder(loading, limits)
 
     def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
         """Uint8 (h, w, 3). Raises ImageError: damaged, over a limit, or no image."""
