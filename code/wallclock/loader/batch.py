@@ -48,9 +48,9 @@ class Marks:
 class Extras:
     """What a job, a training or a measurement takes from a batch beside its images.
 
-    `marks`: when the stages ran. `labels`: what loaded the images, read back. For each row
-    `augmentations`, `infos` (what a file is, where it was inspected), `given` (the user's item).
-    `fallbacks`: how many JPEGs and PNGs the native module left to another decoder.
+    `labels`: what loaded the images, read back. For each row `augmentations`, `infos` (what a file
+    is, where it was inspected), `given` (the user's item). `fallbacks`: how many JPEGs and PNGs the
+    native module left to another decoder.
     """
 
     marks: Sequence[Marks] = ()
@@ -71,9 +71,8 @@ class Batch(Generic[ImagesT]):
     `positions`: where the images are in the dataset. `items`: what the user gave, one per row.
     `failures`: the images that could not be loaded, each with id, stage and reason. They have no
     row. `repeated`: how many of the images are in another batch, too, because a rank needs a batch
-    in place of one that could not be read. `skipped`: names of other files, such as
-    `a.tar/.DS_Store`, that lie before these images in a tar; for a folder, in the first batch of an
-    epoch.
+    in place of one that could not be read. `skipped`: names of other files before these images in a
+    tar, such as `a.tar/.DS_Store`; those of a folder are in an epoch's first batch.
     """
 
     ids: list[str]
@@ -95,7 +94,7 @@ class Batch(Generic[ImagesT]):
     @property
     def labels(self) -> list[Any]:
         """The label of each row's item, or None."""
-        return [parse_item(item).label for item in self.items]
+        return [parse_item(item)[2] for item in self.items]
 
     def to(self, device: Any) -> "Batch[ImagesT]":
         """The batch with its images on a torch device. Lightning and Accelerate call this.
@@ -112,5 +111,4 @@ class Batch(Generic[ImagesT]):
     def pin_memory(self) -> "Batch[ImagesT]":
         """Called by torch's DataLoader under `pin_memory=True`: page-locked, for queued copies."""
         images: Any = self.images
-        self.images = images.pin_memory()
-        return self
+        return replace(self, images=images.pin_memory())

@@ -1,8 +1,4 @@
-"""`as_dataloader`: an epoch from its start at every `iter`, as trainers expect of a DataLoader.
-
-`Images` is an iterator: left in the middle, it goes on there. Lightning, transformers' Trainer and
-others begin again instead: they look at two batches before they train, or stop an epoch early.
-"""
+"""`as_dataloader`: an epoch from its start at every `iter`, as trainers expect of a DataLoader."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,15 +8,13 @@ from typing import Any, Generic, TypeVar, overload
 
 from wallclock.loader.batch import Batch, ImagesT
 from wallclock.loader.iteration import Images
+from wallclock.loader.resizing import unchanged
 
 T = TypeVar("T")
 
 
 class Epochs(Generic[T]):
-    """What `as_dataloader` returns: it can be iterated again, and has a length where items have.
-
-    Iterations are independent: each has threads of its own, and an epoch of its own.
-    """
+    """What `as_dataloader` returns: it can be iterated again; each iteration has its own epoch."""
 
     def __init__(self, images: Images[Any], convert: Callable[[Batch[Any]], T]) -> None:
         #: Where the next iteration begins.
@@ -31,7 +25,7 @@ class Epochs(Generic[T]):
         # Of these Accelerate, also for transformers, makes a DataLoader that begins behind others.
         self.batch_sampler: Any = _BatchSampler(self)
         self.dataset: Any = _Dataset(self)
-        self.collate_fn: Callable[[Any], Any] = _unchanged
+        self.collate_fn: Callable[[Any], Any] = unchanged
         self.prefetch_factor: int | None = None
 
     def __repr__(self) -> str:
@@ -142,13 +136,5 @@ def as_dataloader(images: Images[Any], convert: Any = None) -> Epochs[Any]:
         images: what `open_images` returned, for one epoch. Closing it ends all iterations.
         convert: makes of a batch what the trainer takes, such as a dict of its model's arguments;
             None: the batch itself.
-
-    Returns:
-        An iterable with `len`, `set_epoch`, `state_dict`, `load_state_dict`, and the attributes of
-        a DataLoader that trainers read.
     """
-    return Epochs(images, convert or _unchanged)
-
-
-def _unchanged(batch: T) -> T:
-    return batch
+    return Epochs(images, convert or unchanged)

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from wallclock.errors import ImageError, UserError, image_errors
 from wallclock.fetch import folder
@@ -24,14 +24,6 @@ from wallclock.stages.decode import Picture
 IMAGE_KEYS = ("image", "img", "bytes", "jpg", "jpeg", "png", "webp", "path", "url")
 #: Items of a sequence that are looked at for one of a known kind.
 _LOOKED_AT = 100
-
-
-class ParsedItem(NamedTuple):
-    """An item taken apart; `id`, `where` and `label` are None where it has none."""
-
-    id: str | None
-    where: Any
-    label: Any
 
 
 class Record(dict[str, Any]):
@@ -62,22 +54,22 @@ class Unreadable:
         raise ImageError("read", self.reason)
 
 
-def parse_item(item: Any) -> ParsedItem:
-    """Take an item apart."""
+def parse_item(item: Any) -> tuple[str | None, Any, Any]:
+    """An item's id, where the image is, and its label; None for what it has not."""
     if isinstance(item, str):
-        return ParsedItem(None, item, None)
+        return None, item, None
     if isinstance(item, Mapping):
         found = [value for key in IMAGE_KEYS if (value := item.get(key)) is not None]
         where = found[0] if len(found) == 1 else min(found, key=_preference, default=None)
         name, label = item.get("id"), item.get("label")
         label = item.get("cls") if label is None else label
-        return ParsedItem(None if name is None else str(name), where, label)
+        return None if name is None else str(name), where, label
     if isinstance(item, tuple | list) and len(item) == 2:
         first, second = item
         if isinstance(first, str) and (isinstance(second, os.PathLike | str) or _is_data(second)):
-            return ParsedItem(first, second, None)
-        return ParsedItem(None, first, second)
-    return ParsedItem(None, item, None)
+            return first, second, None
+        return None, first, second
+    return None, item, None
 
 
 def _preference(value: Any) -> int:
@@ -151,8 +143,13 @@ def _readable(where: Any, item: Any, index: int) -> Any:
     return Unreadable(f"item {index} {reason}", unknown)
 
 
-class Names(Sequence[str]):
-    """Names of files in one buffer, which forks share: no reference to a name writes to it."""
+class Names(Sequence[Any]):
+    """Names of files in one buffer, which forks share: no reference to a name writes to it.
+
+    With `numbers`, each is in a pair with the number of the folder that it lies in.
+    """
+
+    numbers: Mapping[str, int] | None = None
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._bytes, self._ends = bytearray(), array("Q", [0])
@@ -168,26 +165,9 @@ class Names(Sequence[str]):
         return len(self._ends) - 1
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
         start, end = self._ends[index], self._ends[index + 1]
-        return self._bytes[start:end].decode("utf-8", "surrogatepass")
-
-
-class _Labelled(Sequence[tuple[str, int]]):
-    """Names with the number of the folder that each lies in."""
-
-    def __init__(self, names: Names, numbers: Mapping[str, int]) -> None:
-        self._names, self._numbers = names, numbers
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        name = self._names[index]
-        return name, self._numbers[name.partition("/")[0]]
+        name = self._bytes[start:end].decode("utf-8", "surrogatepass")
+        return name if self.numbers is None else (name, self.numbers[name.partition("/")[0]])
 
 
 class ListedItems(Sequence[Source]):
@@ -213,8 +193,8 @@ class ListedItems(Sequence[Source]):
 
     def has_files(self) -> bool:
         """Whether an item is an open file, whose position several processes would share."""
-        items = () if self.keeps or isinstance(self.given, Names | _Labelled) else self.given
-        return any(hasattr(parse_item(item).where, "read") for item in items)
+        items = () if self.keeps or isinstance(self.given, Names) else self.given
+        return any(hasattr(parse_item(item)[1], "read") for item in items)
 
     def __getitem__(self, index: Any) -> Any:
         try:
@@ -247,17 +227,16 @@ class FolderItems(ListedItems):
             place = "in a folder under" if outside else "under"
             raise UserError(f"no image {place} {self.root}: no {KINDS} file")
         self.skipped: list[str] = [folder.id_of(name) for name in (*outside, *listing.others)]
-        self._names = names
-        given: Any = names
         if labels:
             tops = sorted({name.partition("/")[0] for name in names})
             self.classes: list[str] = [folder.id_of(top) for top in tops]
-            given = _Labelled(names, {top: number for number, top in enumerate(tops)})
-        super().__init__(given)
+            names.numbers = {top: number for number, top in enumerate(tops)}
+        super().__init__(names)
 
     def __getitem__(self, index: Any) -> Any:
-        name = self._names[index]
-        return Source(folder.id_of(name), f"{self.root}/{name}", self.given[index])
+        given = self.given[index]
+        name = given if isinstance(given, str) else given[0]
+        return Source(folder.id_of(name), f"{self.root}/{name}", given)
 
 
 def undecoded(dataset: Any) -> Any:

@@ -1,8 +1,8 @@
 """`Images`: the iterator that `open_images` returns, and the two schedules of what comes in it.
 
 No batch comes without an image: one is held, in its buffer, until the next one with an image is
-known; failures of batches between them join it. Where ranks need as many batches as one another,
-copies take their place.
+known; failures of batches between them join it. Where ranks need equally many batches, copies take
+their place.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import count, islice
 from typing import Any, Generic, TypeAlias
@@ -68,10 +68,24 @@ class Schedule:
         n = self.order.batches_per_epoch
         return None if n is None else self.epochs * n
 
+    def about(self) -> dict[str, Any]:
+        """What a state has of it: the rank, what all ranks have in common, and the images."""
+        order = asdict(self.order)
+        return {"rank": order.pop("rank"), "order": order, "data": self._digest}
+
     @cached_property
-    def digest(self) -> str:
-        """Of the images, as far as they can be told apart."""
-        return digest_of(self.items)
+    def _digest(self) -> str:
+        """Of the ids in order; empty where an item would have to be loaded for its id."""
+        items = self.items
+        if isinstance(items, ListedItems):
+            if items.keeps:
+                return str(getattr(items.given, "_fingerprint", ""))
+            items = items.given
+        ids = (item if isinstance(item, str) else _id_of(item, at) for at, item in enumerate(items))
+        digest = hashlib.sha256()
+        while some := [*islice(ids, _HASHED)]:
+            digest.update("\0".join((*some, "")).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()[:32]
 
 
 def open_listed(
@@ -93,7 +107,7 @@ def open_stream(
     end: int,
 ) -> tuple[LendingLoader, Callable[[], Place]]:
     """`Open`, of an iterable; `open_epoch`: see `StreamedBatches`."""
-    ahead = buffers_for(options.threads, order.batch_size) * order.batch_size
+    ahead = buffers_for(options.threads, order.batch_size)
     batches = StreamedBatches(open_epoch, order, place, end, ahead)
     return open_loader(batches, batches, options), lambda: batches.place
 
@@ -222,13 +236,11 @@ class Images(Generic[ImagesT]):
 
     def state_dict(self) -> dict[str, Any]:
         """Which batch comes next, and of which images in which order."""
-        order, data = self.schedule.order, self.schedule.digest
-        about = {"end": self._end, "rank": order.rank, "order": order.shared(), "data": data}
-        return {**self._at._asdict(), **about}
+        return {**self._at._asdict(), "end": self._end, **self.schedule.about()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after the last batch of a state. Raises UserError: it is of other images."""
-        at, end = loaded(state, self.schedule.order, self.schedule.digest)
+        at, end = _loaded(state, self.schedule.about())
         self._close()
         self._at, self._end, self.epoch = at, end, at.epoch
         self._resumes, self._exhausted = True, False
@@ -242,7 +254,7 @@ class Images(Generic[ImagesT]):
         repeats = order.drop_last and order.world_size > 1
         skipped = () if order.rank else getattr(self.schedule.items, "skipped", ())
         taken = _taken(loader, self._at, place, skipped)
-        self._deliveries = deliver(taken, loader.release, repeats)
+        self._deliveries = _deliver(taken, loader.release, repeats)
         for passed in islice(self._deliveries, self._at.skip):
             if passed.number != NO_BUFFER:
                 loader.release(passed.number)
@@ -275,17 +287,13 @@ def _abandoned(loader: LendingLoader, process: int) -> None:
         warnings.warn(text, ResourceWarning, stacklevel=2)
 
 
-# --- no batch without an image -------------------------------------------------------------------
-
-
-def deliver(
+def _deliver(
     loaded: Iterator[Delivery], release: Callable[[int], None], repeats: bool
 ) -> Iterator[Delivery]:
     """The batches that have an image, with the failures of those that have none.
 
-    `release` takes back the buffer of a batch without an image. `repeats`: deliver as many as were
-    loaded. Raises UserError: at the end, if none had an image; an error of `loaded` comes behind
-    its batches.
+    `repeats`: as many batches as were loaded. Raises UserError: at the end, if none had an image;
+    an error of `loaded` comes behind its batches.
     """
     base: Delivery | None = None
     group: list[Delivery] = []  # it, and the batches without an image around it
@@ -335,43 +343,25 @@ def _settle(base: Delivery, group: list[Delivery], repeats: bool) -> Iterator[De
         yield one
 
 
-# --- a saved position ----------------------------------------------------------------------------
-
-
-def loaded(state: Any, ours: Order | StreamOrder, data: str) -> tuple[Place, int]:
+def _loaded(state: Any, ours: Mapping[str, Any]) -> tuple[Place, int]:
     """The place and the end of a state. Raises UserError: it is of other images or settings."""
-    keys, order = {*Place._fields, "end", "rank", "order", "data"}, ours.shared()
-    if not isinstance(state, Mapping) or not keys <= {*state}:
+    if not isinstance(state, Mapping) or not {*Place._fields, "end", *ours} <= {*state}:
         raise UserError("this is not a state of open_images: give what state_dict() returned")
-    there = state["order"]
+    order, there = ours["order"], state["order"]
     if not isinstance(there, Mapping) or set(there) != set(order):
         raise UserError("this state is for another kind of items: a list, or a stream")
     differing = [name for name in order if there[name] != order[name]]
     if differing:
         was, now = (
-            ", ".join(f"{name}={side[name]!r}" for name in differing) for side in (there, order)
+            ", ".join(f"{name}={side[name]!r}" for name in differing)[:60]
+            for side in (there, order)
         )
-        raise UserError(f"this state is for {was[:60]}; this iteration has {now[:60]}")
-    if state["data"] != data:
+        raise UserError(f"this state is for {was}; this iteration has {now}")
+    if state["data"] != ours["data"]:
         raise UserError("this state is for other images, or for the same ones in another order")
     at = Place(*(state[name] for name in Place._fields))
     # Another rank has shards of its own, which are read from the first to the same batch.
-    return at if state["rank"] == ours.rank else Place(*at[:3]), state["end"]
-
-
-def digest_of(items: ListedItems | Sequence[str]) -> str:
-    """A digest of the ids in order; empty where an item would have to be loaded for its id."""
-    if isinstance(items, ListedItems):
-        if items.keeps:
-            return str(getattr(items.given, "_fingerprint", ""))
-        items = items.given
-    digest = hashlib.sha256()
-    for first in range(0, len(items), _HASHED):
-        ids = items[first : first + _HASHED]
-        if not all(isinstance(item, str) for item in ids):
-            ids = [_id_of(item, first + at) for at, item in enumerate(ids)]
-        digest.update("\0".join((*ids, "")).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:32]
+    return at if state["rank"] == ours["rank"] else Place(*at[:3]), state["end"]
 
 
 def _id_of(item: Any, position: int) -> str:

@@ -7,7 +7,7 @@ from threading import Event, Thread
 _START_S = 1.0
 
 
-class JoinableThread:
+class JoinableThread(Thread):
     """A daemon thread.
 
     Ctrl-C can interrupt `Thread.start` when the thread is about to run and has no identity yet;
@@ -15,24 +15,20 @@ class JoinableThread:
     """
 
     def __init__(self, run: Callable[[], None], name: str) -> None:
-        self._run = run
-        self._thread = Thread(target=self._begin, name=name, daemon=True)
-        self._launched = False
-        self._running = Event()
+        super().__init__(target=run, name=name, daemon=True)
+        self._launched, self._running = False, Event()
 
     def start(self) -> None:
         """Start it."""
         self._launched = True
-        self._thread.start()
+        super().start()
 
-    def join(self) -> None:
+    def run(self) -> None:
+        """In the thread."""
+        self._running.set()
+        super().run()
+
+    def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended; at once where it never began."""
         if self._launched and self._running.wait(_START_S):
-            self._thread.join()
-
-    def _begin(self) -> None:
-        self._running.set()
-        try:
-            self._run()
-        finally:
-            del self._run  # whose owner has this thread: what both hold is freed at once
+            super().join(timeout)

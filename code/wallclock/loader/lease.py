@@ -17,7 +17,11 @@ from wallclock.errors import UserError
 
 
 class Lender:
-    """Makes `batch.images` of the rows in a buffer."""
+    """Makes `batch.images` of the rows in a buffer; `convert`: of a batch, or of an image."""
+
+    def __init__(self, convert: Callable[[Any], Any]) -> None:
+        self._convert = convert
+        self._returned: deque[int] = deque()
 
     def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
         """The images in the first rows of buffer `number`, as the consumer has them."""
@@ -25,7 +29,7 @@ class Lender:
 
     def returned(self) -> list[int]:
         """The buffers that came back since the last call. Raises UserError: too few of them."""
-        raise NotImplementedError
+        return [self._returned.popleft() for _ in range(len(self._returned))]
 
     def close(self) -> None:
         """Called before the buffers end."""
@@ -46,16 +50,11 @@ class Lease:
 
 
 class Leases(Lender):
-    """The buffers of one loader that are lent.
+    """The buffers are lent; `hold`: batches that may be held when the next one is requested."""
 
-    `hold`: batches that may be held when the next one is requested. `convert`: an array to what the
-    consumer gets, over the same memory.
-    """
-
-    def __init__(self, hold: int, convert: Callable[[npt.NDArray[Any]], Any]) -> None:
-        self._hold, self._convert = hold, convert
-        self._lent = 0
-        self._returned: deque[int] = deque()
+    def __init__(self, convert: Callable[[Any], Any], hold: int) -> None:
+        super().__init__(convert)
+        self._hold, self._lent = hold, 0
 
     def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
         self._lent += 1
@@ -63,7 +62,7 @@ class Leases(Lender):
 
     def returned(self) -> list[int]:
         """See `Lender`. Raises UserError: the consumer holds too many of the others."""
-        numbers = [self._returned.popleft() for _ in range(len(self._returned))]
+        numbers = super().returned()
         self._lent -= len(numbers)
         if self._lent > self._hold:
             raise UserError(
@@ -74,11 +73,7 @@ class Leases(Lender):
 
 
 class OwnArrays(Lender):
-    """Rows that hold an array each: the consumer gets a list of them, as `convert` makes them."""
-
-    def __init__(self, convert: Callable[[npt.NDArray[Any]], Any]) -> None:
-        self._convert = convert
-        self._returned: list[int] = []
+    """Rows that hold an array each: the consumer gets a list of them."""
 
     def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
         images = [self._convert(row[0]) for row in rows]
@@ -88,31 +83,23 @@ class OwnArrays(Lender):
         self._returned.append(number)
         return images
 
-    def returned(self) -> list[int]:
-        numbers, self._returned = self._returned, []
-        return numbers
-
 
 class DeviceCopies(Lender):
-    """Each batch is copied to a device by `copy`; its buffer comes back once that is done."""
+    """Each batch is copied to a device by `convert`; its buffer comes back once that is done."""
 
-    def __init__(self, copy: Callable[[Any], tuple[Any, Any]]) -> None:
-        self._copy = copy
-        self._queued: deque[tuple[int, Any]] = deque()
+    _copied: Any = None
 
     def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
         """See `Lender`. Returns before the copy has ended."""
-        images, copied = self._copy(rows)
-        self._queued.append((number, copied))
+        images, self._copied = self._convert(rows)
+        self._returned.append(number)
         return images
 
     def returned(self) -> list[int]:
         """See `Lender`. Waits for the copy of the latest batch, not for what computes on it."""
         self.close()
-        numbers = [number for number, _ in self._queued]
-        self._queued.clear()
-        return numbers
+        return super().returned()
 
     def close(self) -> None:
-        for _, copied in self._queued:
-            copied.synchronize()
+        if self._copied is not None:
+            self._copied.synchronize()

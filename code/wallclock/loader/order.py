@@ -5,22 +5,17 @@ image they start over, in the next epoch: of n images, those of epoch e are at e
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.errors import UserError
 from wallclock.fetch.sources import MOST_AHEAD
 
-
-class ClosedError(UserError):
-    """For a thread that waits for a batch while another one closes the loader."""
-
-    def __init__(self) -> None:
-        super().__init__("the images were closed while a thread waited for a batch")
+#: For a thread that waits for a batch while another one closes the loader.
+CLOSED = "the images were closed while a thread waited for a batch"
 
 
 class Place(NamedTuple):
@@ -43,7 +38,7 @@ class LazyBatches(Sequence[Sequence[int]]):
     """Batches that are computed when they are indexed; slices, too.
 
     `batch`: the positions of the batch of a number. `numbers`: of these batches, in order.
-    `batch_size`: the most images of a batch, so that no caller reads all of them to find it.
+    `batch_size`: the most images of a batch.
     """
 
     def __init__(
@@ -62,14 +57,20 @@ class LazyBatches(Sequence[Sequence[int]]):
 
 
 class BatchSource:
-    """Batches in order, where how many there are may not be known: what the ring opens.
+    """Batches in order: what the ring opens; here those of a list.
 
     `batch_size`: the most images of a batch. `skipped`: what was skipped before the images of the
     batch that was taken last, or behind the last ones.
     """
 
-    batch_size: int
     skipped: Sequence[str] = ()
+
+    def __init__(self, batches: Sequence[Sequence[int]]) -> None:
+        self._batches = batches
+        self._opened = self._announced = 0
+        # Of those that are computed, none is asked for to find it.
+        size = getattr(batches, "batch_size", None)
+        self.batch_size: int = max(map(len, batches), default=1) if size is None else size
 
     def stop(self) -> None:
         """Let whatever makes them end."""
@@ -79,7 +80,10 @@ class BatchSource:
 
     def __next__(self) -> Sequence[int]:
         """The positions of the next batch; waits for it. Raises StopIteration."""
-        raise NotImplementedError
+        if self._opened == len(self._batches):
+            raise StopIteration
+        self._opened += 1
+        return self._batches[self._opened - 1]
 
     def ready(self) -> bool:
         """Whether the next batch, or the end, is there without waiting."""
@@ -90,34 +94,9 @@ class BatchSource:
 
     def announced(self) -> Sequence[int] | None:
         """Positions of batches that are opened later, each once; None: they are not known."""
-        return None
-
-
-class ListedBatches(BatchSource):
-    """Batches that are all known."""
-
-    def __init__(self, batches: Sequence[Sequence[int]]) -> None:
-        self._batches = batches
-        self._opened = self._announced = 0
-        self.batch_size: int = largest_batch(batches)
-
-    def __next__(self) -> Sequence[int]:
-        if self._opened == len(self._batches):
-            raise StopIteration
-        self._opened += 1
-        return self._batches[self._opened - 1]
-
-    def announced(self) -> Sequence[int] | None:
         first, ahead = self._announced, -(-MOST_AHEAD // max(self.batch_size, 1))
         self._announced = min(self._opened + ahead, len(self._batches))
         return [at for batch in self._batches[first : self._announced] for at in batch]
-
-
-def largest_batch(batches: Sequence[Sequence[int]] | BatchSource) -> int:
-    """The most images of a batch; 1 where there is no batch."""
-    if isinstance(batches, Sequence) and not isinstance(batches, LazyBatches):
-        return max(map(len, batches), default=1)
-    return batches.batch_size
 
 
 @dataclass(frozen=True)
@@ -139,10 +118,6 @@ class Order:
             return self.n // self.world_size // self.batch_size
         of_rank = len(range(self.rank, self.n, self.world_size))
         return -(-of_rank // self.batch_size)
-
-    def shared(self) -> dict[str, Any]:
-        """What all ranks have in common."""
-        return {name: value for name, value in asdict(self).items() if name != "rank"}
 
     def positions(self, index: int) -> list[int]:
         """Of batch `index` over all epochs; those of epoch e start at e × n."""

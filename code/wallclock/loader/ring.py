@@ -1,8 +1,7 @@
 """Batch buffers in a ring, and the bookkeeping of which part of which batch is where.
 
-A plain data structure for one thread, the consumer's: workers only see the rows that they fill.
-A batch owns a buffer from the dispatch of its first chunk until the consumer has released it, so
-that memory is bounded by the ring, whatever is fast or slow.
+Only the consumer's thread uses it; workers see the rows that they fill. A batch owns a buffer from
+the dispatch of its first chunk until the consumer has released it: the ring bounds the memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from wallclock.errors import ImageError, NotReachedError
-from wallclock.loader.order import BatchSource, ListedBatches
+from wallclock.loader.order import BatchSource
 
 #: Images of a task: enough to amortize the queue, few enough to spread a batch over workers.
 _LEAST, _MOST = 8, 16
@@ -24,10 +23,9 @@ _SPARE = 3
 class Chunk:
     """A part of one batch: positions of images, and the first row of the buffer that takes them.
 
-    The image at `positions[i]` has row `first + i`. A worker fills in the rest: `items` (the images
-    at `positions`), `kept` (offsets into both of images that loaded), `given` (by the user, where
-    the feed keeps them), `failures`, `fallbacks` (`Extras`), `marks` (ns, of one image after
-    another: the start of each stage, then the end) and `worker`.
+    A worker fills in the rest: `items` (the images at `positions`), `kept` (offsets into both of
+    images that loaded), `given` (by the user, where the feed keeps them), and what `Batch`,
+    `Extras` and `Marks` have.
     """
 
     batch: int
@@ -43,7 +41,7 @@ class Chunk:
     worker: int = -1
 
     def fail(self, name: str, error: ImageError, file: str = "") -> None:
-        """List an image that failed, and the file that it is a record of, if it is one."""
+        """List an image that failed; `file`: that it is a record of, if it is one."""
         reason = error.reason if file in error.reason else f"{file}: {error.reason}"
         failure = {"id": name, "stage": error.stage, "reason": reason}
         if isinstance(error, NotReachedError):
@@ -70,29 +68,25 @@ class Ring:
     """Which batches are open, and whether the next one in order is complete.
 
     `buffers`: n arrays of batch_size rows. `most_open`: batches that are open at a time, whatever
-    the consumer holds; 0: as many as there are buffers. `make_buffer`: makes one more, where the
-    consumer has all the others. `chunk`: images of a task at most.
+    the consumer holds. `make_buffer`: makes one more, where the consumer has all the others.
+    `chunk`: images of a task at most.
     """
 
     def __init__(
         self,
         buffers: Sequence[npt.NDArray[Any]],
-        batches: Sequence[Sequence[int]] | BatchSource,
-        most_open: int = 0,
-        make_buffer: Callable[[], npt.NDArray[Any]] | None = None,
-        chunk: int = _LEAST,
+        source: BatchSource,
+        most_open: int,
+        make_buffer: Callable[[], npt.NDArray[Any]] | None,
+        chunk: int,
     ) -> None:
         self.buffers: list[npt.NDArray[Any]] = list(buffers)
-        self.source: BatchSource = (
-            ListedBatches(batches) if isinstance(batches, Sequence) else batches
-        )
-        self._make_buffer, self._most_open = make_buffer, most_open or len(buffers)
-        self._chunk = chunk
+        self.source: BatchSource = source
+        self._make_buffer, self._most_open, self._chunk = make_buffer, most_open, chunk
         self._free = list(range(len(buffers)))[::-1]
         self._upcoming: Sequence[int] | None = None
         self._ended = False
-        self._opened = 0
-        self._next = 0
+        self._opened = self._next = 0
         self._pending: dict[int, int] = {}
         self._done: dict[int, list[Chunk]] = {}
 
@@ -146,9 +140,6 @@ class Ring:
         self._free.append(buffer)
 
     def _split(self, batch: int, buffer: int, positions: Sequence[int]) -> list[Chunk]:
-        rows = len(self.buffers[buffer])
-        if len(positions) > rows:
-            raise ValueError(f"{len(positions)} images do not fit into a buffer of {rows}")
         # An empty batch is one empty chunk, so that it is delivered like any other.
         n = self._chunk
         starts = range(0, max(len(positions), 1), n)

@@ -1,9 +1,8 @@
 """Items of an iterable, read ahead by a thread: for what has no length and no random access.
 
 The thread numbers the items of an epoch, passes them through the shuffle buffer, takes every
-`world_size`-th of them, and makes batches. What it does depends on the items, on the seed and on
-the epoch alone. An iteration goes on in the middle by passing over what was taken; of tars and
-tables that is not read, but for the shard or row group in which it goes on.
+`world_size`-th of them, and makes batches. An iteration resumes by skipping what was taken; of tars
+and tables that is not read, but for the shard or row group in which it resumes.
 """
 
 import queue
@@ -11,15 +10,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from inspect import isgenerator
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
+from wallclock.errors import UserError
 from wallclock.fetch.sources import Source
 from wallclock.loader.items import Record, as_source
 from wallclock.loader.joinable_thread import JoinableThread
-from wallclock.loader.order import BatchSource, ClosedError, Place
+from wallclock.loader.order import CLOSED, BatchSource, Place
 
 #: A position is the epoch times this, plus the number of the item in it.
 EPOCH = 1 << 40
@@ -32,7 +32,7 @@ class StreamOrder:
     """Which items of an epoch each batch of one rank has.
 
     `shuffle`: items of the buffer from which the next one is drawn; 0: in order. `divided`: whether
-    the ranks have streams of their own, as shards of a list of tars are divided.
+    each rank has a stream of its own, as with the shards of a list of tars.
     """
 
     batch_size: int
@@ -45,10 +45,6 @@ class StreamOrder:
 
     #: Unknown.
     n = batches_per_epoch = None
-
-    def shared(self) -> dict[str, Any]:
-        """What all ranks have in common."""
-        return {name: value for name, value in asdict(self).items() if name != "rank"}
 
     def batches(self, items: Iterable[Any], epoch: int) -> Iterator[list[tuple[int, Any]]]:
         """The batches of one epoch: positions and items.
@@ -85,21 +81,13 @@ class StreamOrder:
         yield from held
 
 
-class _End(NamedTuple):
-    """What the thread leaves last: the error that ended it, if one did."""
-
-    error: BaseException | None
-
-
 class StreamedBatches(BatchSource):
     """The batches of a stream, made by a thread, from `first` on to the epoch before `end`.
 
     `open_epoch`: the items of an epoch; those before the place's `items` are not looked at.
-    `ahead`: items that are read ahead at most, once the first batch is taken. Iterating raises
+    `ahead`: batches that are read ahead at most; two, until the first is taken. Iterating raises
     whatever the user's iterable raised, behind the batches before it.
     """
-
-    skipped: Sequence[str] = ()
 
     def __init__(
         self,
@@ -114,15 +102,15 @@ class StreamedBatches(BatchSource):
         self.place: Place = first
         self._first = first
         self._open_epoch, self._order, self._end = open_epoch, order, end
-        at_first = 2 * self.batch_size
-        self._permits = threading.Semaphore(at_first + order.shuffle)
-        self._more = max(0, ahead - at_first)
-        self._batches: queue.SimpleQueue[tuple[Place, list[Any]] | _End] = queue.SimpleQueue()
+        #: For batches beside one that is always read.
+        self._room, self._more = threading.Semaphore(1), ahead - 2
+        #: Each with the place behind it; the error that ended the thread, or StopIteration.
+        self._read_ahead: queue.SimpleQueue[tuple[Place, list[Any]] | BaseException]
+        self._read_ahead = queue.SimpleQueue()
         self._items: dict[int, Any] = {}
-        self._places: deque[tuple[Place, int, list[str]]] = deque()
-        self._stopped, self._ended = threading.Event(), threading.Event()
+        self._places: deque[tuple[Place, list[str]]] = deque()
+        self._stopped = threading.Event()
         self._is_begun = self._is_over = False
-        self._admitted = 0
         #: Records that are in no batch yet, and the next one: how many are before it, and where.
         self._unbatched: dict[int, tuple[int, int, int]] = {}
         self._next = 0, 0, 0
@@ -131,14 +119,13 @@ class StreamedBatches(BatchSource):
     def stop(self) -> None:
         """See `BatchSource`: once the user's iterable has given the next item."""
         self._stopped.set()
-        self._permits.release()
-        self._batches.put(_End(ClosedError()))
+        self._room.release()
+        self._read_ahead.put(UserError(CLOSED))
 
     def close(self) -> None:
         """See `BatchSource`: unless the iterable waits for something itself."""
         self.stop()
-        if self._is_begun and self._ended.wait(_END_S):
-            self._thread.join()
+        self._thread.join(_END_S)
 
     def __next__(self) -> Sequence[int]:
         if self._is_over:
@@ -146,25 +133,26 @@ class StreamedBatches(BatchSource):
         if not self._is_begun:
             self._is_begun = True
             self._thread.start()
-        received = self._batches.get()
-        if isinstance(received, _End):
+        received = self._read_ahead.get()
+        if isinstance(received, BaseException):
             self._is_over = True
-            if received.error is not None:
-                raise received.error
-            raise StopIteration
+            raise received
         place, batch = received
         skipped = [name for _, item in batch if type(item) is Record for name in item.skipped]
-        self._places.append((place, len(batch), skipped))
+        self._places.append((place, skipped))
         self._items.update(batch)
         return [position for position, _ in batch]
 
     def ready(self) -> bool:
-        return self._is_over or not self._batches.empty()
+        return self._is_over or not self._read_ahead.empty()
+
+    def announced(self) -> None:
+        """See `BatchSource`."""
 
     def taken(self) -> None:
-        """See `BatchSource`: as many items may be read ahead again."""
-        self.place, n, self.skipped = self._places.popleft()
-        self._permits.release(n + self._more)
+        """See `BatchSource`: another one may be read ahead."""
+        self.place, self.skipped = self._places.popleft()
+        self._room.release(1 + self._more)
         self._more = 0
 
     def item(self, position: int) -> Source:
@@ -173,46 +161,33 @@ class StreamedBatches(BatchSource):
         return item if isinstance(item, Source) else as_source(item, position % EPOCH)
 
     def _read(self) -> None:
-        error: BaseException | None = None
+        end: BaseException = StopIteration()
         try:
             self._read_epochs()
         except BaseException as raised:  # noqa: BLE001 - the consumer raises it
-            error = raised
-        self._batches.put(_End(error))
-        self._ended.set()
+            end = raised
+        self._read_ahead.put(end)
 
     def _read_epochs(self) -> None:
         for epoch in range(self._first.epoch, self._end):
             start = self._first if epoch == self._first.epoch else Place(epoch, 0)
-            self._admitted = n_batched = 0
             self._unbatched, self._next = {}, start[3:]
-            items = self._admit(self._open_epoch(start))
+            items = self._until_stopped(self._open_epoch(start))
             for number, batch in enumerate(self._order.batches(items, epoch), 1):
-                n_batched += len(batch)
                 for position, _ in batch:
                     self._unbatched.pop(position % EPOCH, None)
                 if number > start.batches:
                     earliest = next(iter(self._unbatched.values()), self._next)
-                    self._batches.put((Place(epoch, number, 0, *earliest), batch))
-                else:
-                    self._permits.release(len(batch))
-            if self._admitted > n_batched:  # items in no batch are never taken
-                self._permits.release(self._admitted - n_batched)
-
-    def _admit(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The items, each once there is room for it."""
-        share = 1 if self._order.divided else self._order.world_size
-        iterator = iter(items)
-        try:
-            for number in range(EPOCH):
-                if number % share == 0:
-                    self._permits.acquire()
-                    self._admitted += 1
+                    self._read_ahead.put((Place(epoch, number, 0, *earliest), batch))
+                    self._room.acquire()
                 if self._stopped.is_set():
                     return
-                try:
-                    item = next(iterator)
-                except StopIteration:
+
+    def _until_stopped(self, items: Iterable[Any]) -> Iterator[Any]:
+        iterator = iter(items)
+        try:
+            for number, item in enumerate(iterator):
+                if self._stopped.is_set():
                     return
                 if type(item) is Record:
                     self._unbatched[number] = self._next

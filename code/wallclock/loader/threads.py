@@ -1,10 +1,10 @@
 """Engine `threads`: worker threads decode and resize straight into batch buffers that are reused.
 
-The libraries release the GIL while they work: a batch is never pickled, moved or collated. Queues
-written in C are all that the threads share, and a lock around very large pictures.
+The libraries release the GIL while they work. Queues written in C are all that the threads share,
+and a lock around very large pictures.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import LARGE_PIXELS, Inspector
-from wallclock.errors import ImageError
+from wallclock.errors import ImageError, UserError
 from wallclock.fetch.sources import Reader
 from wallclock.loader.at_once import Left, Result, Times
 from wallclock.loader.batch import Batch, Extras, Marks
 from wallclock.loader.items import Record
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.loading import Loading
-from wallclock.loader.order import BatchSource, ClosedError, largest_batch
+from wallclock.loader.order import CLOSED, BatchSource
 from wallclock.loader.prepare import BuildInPlace, InPlaceStages, one_large, unlimited
 from wallclock.loader.ring import Chunk, Ring, buffers_for, chunk_size, compact
 from wallclock.machine import usable_cores
@@ -38,23 +38,20 @@ _Rows: TypeAlias = tuple[list[npt.NDArray[Any]], list[Any]]
 IMAGE_STAGES = ("read", "decode", "resize")
 
 
+@dataclass(frozen=True)
 class Feed:
-    """What a loader of threads loads: n images by position, of which `item_at` says what to read.
+    """What a loader of threads loads: n images.
 
+    `item_at`: what `reader` takes of the image at a position; past the last one they start over.
     With an `inspector`, an item is not known before that has seen its bytes. Where it `keeps`, its
-    items have what the user `given`, which is delivered (`Extras.given`).
+    items have what the user gave, `given`, which is delivered (`Extras.given`).
     """
 
+    reader: Reader
+    n: int
+    item_at: Callable[[int], Any]
     inspector: Inspector | None = None
     keeps: bool = False
-
-    def __init__(self, reader: Reader, n: int) -> None:
-        self.reader: Reader = reader
-        self.n: int = n
-
-    def item_at(self, position: int) -> Any:
-        """What `reader` takes, of the image at a position; past the last one they start over."""
-        raise NotImplementedError
 
 
 def worker_count(recipe: Recipe) -> int:
@@ -66,9 +63,9 @@ def worker_count(recipe: Recipe) -> int:
 class Buffers:
     """The ring's memory.
 
-    `row`: shape of an image, `dtype` its type; `pinned`: page-locked, for CUDA. `spare`: batches
-    that the consumer may hold beside the latest. `made`: buffers of another's, of which so many are
-    spare; empty: the loader makes its own, and those that are spare once they are needed.
+    `row`, `dtype`: an image's shape and type. `pinned`: page-locked, for CUDA. `spare`: how many
+    batches the consumer may hold beside the latest. `made`: buffers of another's, of which so many
+    are spare; empty: the loader makes its own, and those that are spare once they are needed.
     """
 
     row: tuple[int, ...]
@@ -116,7 +113,7 @@ class LendingLoader(Iterator[Batch]):
         raise NotImplementedError
 
     def release(self, buffer: int) -> None:
-        """Give a buffer that `take` lent back to the workers, from the next `take` on."""
+        """Give back a buffer that `take` lent: the workers have it from the next `take` on."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -131,9 +128,9 @@ class LendingLoader(Iterator[Batch]):
 class ThreadLoader(LendingLoader):
     """The threads, the ring, and the two queues between them.
 
-    `feed`: what is loaded. `batches`: positions of the images; past the end they start over.
-    `build`: binds each thread's stages; raises as `in_place_stages` does. `one_large`: held while a
-    large picture is decoded. Iterating raises whatever a worker raised.
+    `batches`: positions of the images; past the end they start over. `build`: binds each thread's
+    stages; raises as `in_place_stages` does. `one_large`: held while a large picture is decoded.
+    Iterating raises whatever a worker raised.
     """
 
     def __init__(
@@ -147,38 +144,33 @@ class ThreadLoader(LendingLoader):
         one_large: AbstractContextManager[Any] = one_large,
     ) -> None:
         self._feed, self._reader = feed, feed.reader
-        size = largest_batch(batches)
+        source = batches if isinstance(batches, BatchSource) else BatchSource(batches)
+        size = source.batch_size
         made = buffers.made or [buffers.make(size) for _ in range(buffers_for(threads, size))]
         stages = [build(loading, self._reader) for _ in range(threads)]
         as_destination = stages[0].as_destination
         self._labels = stages[0].labels
         rows: list[_Rows] = []
 
-        def add_rows(buffer: npt.NDArray[Any]) -> None:
+        def add_rows(buffer: npt.NDArray[Any]) -> npt.NDArray[Any]:
             rows.append(([*buffer], [as_destination(row) for row in buffer]))
-
-        def make_buffer() -> npt.NDArray[Any]:
-            buffer = buffers.make(size)
-            add_rows(buffer)
             return buffer
 
         for buffer in made:
             add_rows(buffer)
-
         # A batch that is still held when the next one is requested takes one buffer of the ring:
         # with one more in turn, the ring would outgrow the cache that it fits into.
         n_held = buffers.spare if buffers.made else min(buffers.spare, 1)
         grows = buffers.spare and not buffers.made
-        maker, images = make_buffer if grows else None, chunk_size(threads, size)
-        self._ring = Ring(made, batches, len(made) - n_held, maker, images)
+        maker = (lambda: add_rows(buffers.make(size))) if grows else None
+        self._ring = Ring(made, source, len(made) - n_held, maker, chunk_size(threads, size))
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
-        queues = self._tasks, self._results
         self._workers = [
-            _Worker(number, stages_of_thread, queues, feed, rows, one_large)
+            _Worker(number, stages_of_thread, self._tasks, self._results, feed, rows, one_large)
             for number, stages_of_thread in enumerate(stages)
         ]
-        self.workers: int = len(self._workers)
+        self.workers: int = threads
 
     def __enter__(self) -> Self:
         try:
@@ -196,7 +188,7 @@ class ThreadLoader(LendingLoader):
         for worker in self._workers:
             worker.stopped = True
             self._tasks.put(None)
-        self._results.put(ClosedError())
+        self._results.put(UserError(CLOSED))
 
     def close(self) -> None:
         self.stop()
@@ -241,9 +233,7 @@ class ThreadLoader(LendingLoader):
             labels={**self._labels, **webp.label()},
             augmentations=drawn,
             infos=items if self._feed.inspector else (),
-            given=[chunk.given[offset] for chunk in chunks for offset in chunk.kept]
-            if self._feed.keeps
-            else (),
+            given=[chunk.given[offset] for chunk in chunks if chunk.given for offset in chunk.kept],
             fallbacks=sum(chunk.fallbacks for chunk in chunks),
         )
         return Batch(
@@ -256,48 +246,43 @@ class ThreadLoader(LendingLoader):
         )
 
 
+@dataclass(eq=False)
 class _Worker:
     """One thread: takes chunks, leaves images in the rows that they name."""
 
-    def __init__(
-        self,
-        number: int,
-        stages: InPlaceStages,
-        queues: tuple[SimpleQueue[Chunk | None], SimpleQueue[Chunk | BaseException]],
-        feed: Feed,
-        rows: list[_Rows],
-        one_large: AbstractContextManager[Any],
-    ) -> None:
-        self.thread = JoinableThread(self._run, f"loader {number}")
-        self.stopped = False
-        self._number = number
-        self._stages = stages
-        self._at_once = stages.at_once
-        self._tasks, self._results = queues
-        self._feed = feed
-        self._rows, self._one_large = rows, one_large
+    number: int
+    stages: InPlaceStages
+    tasks: SimpleQueue[Chunk | None]
+    results: SimpleQueue[Chunk | BaseException]
+    feed: Feed
+    rows: list[_Rows]
+    one_large: AbstractContextManager[Any]
+    stopped: bool = False
+
+    def __post_init__(self) -> None:
+        self.thread = JoinableThread(self._run, f"loader {self.number}")
 
     def _run(self) -> None:
         try:
             while True:
-                chunk = self._tasks.get()
+                chunk = self.tasks.get()
                 if chunk is None or self.stopped:
                     return
                 self._fill(chunk)
-                self._results.put(chunk)
+                self.results.put(chunk)
         except StopIteration as error:  # would end the consumer's loop without a word
             raised = RuntimeError(f"a worker raised StopIteration: {error}")
             raised.__cause__ = error
-            self._results.put(raised)
+            self.results.put(raised)
         except BaseException as error:  # noqa: BLE001 - the consumer raises it, traceback included
-            self._results.put(error)
+            self.results.put(error)
 
     def _fill(self, chunk: Chunk) -> None:
-        feed = self._feed
+        feed = self.feed
         items = chunk.items = chunk.items or [feed.item_at(at) for at in chunk.positions]
         if feed.keeps:
             chunk.given = [item.given for item in items]
-        chunk.worker, counted = self._number, fallbacks()
+        chunk.worker, counted = self.number, fallbacks()
         for offset, result in enumerate(self._loaded(chunk)):
             if self.stopped:
                 return
@@ -314,17 +299,17 @@ class _Worker:
 
     def _loaded(self, chunk: Chunk) -> Iterator[Result]:
         """What became of each image, where they are loaded at once."""
-        offset, n = 0, len(chunk.items)
-        while offset < n and self._at_once:
-            rows = self._rows[chunk.buffer][0]
-            results = self._at_once.load(self._feed.inspector, chunk, offset, rows)
+        offset, n, at_once = 0, len(chunk.items), self.stages.at_once
+        while offset < n and at_once:
+            rows = self.rows[chunk.buffer][0]
+            results = at_once.load(self.feed.inspector, chunk, offset, rows)
             yield from results
             offset += len(results)
         yield from repeat(Left(), n - offset)
 
     def _load(self, chunk: Chunk, offset: int, left: Left) -> Times | ImageError:
         """Load one image, by one stage after the other."""
-        stages, feed, item = self._stages, self._feed, chunk.items[offset]
+        stages, feed, item = self.stages, self.feed, chunk.items[offset]
         try:
             began = perf_counter_ns() - left.read_ns
             data = stages.read(item) if left.data is None else left.data
@@ -333,12 +318,12 @@ class _Worker:
                 chunk.items[offset] = item
             was_read = perf_counter_ns()
             decode = stages.decode
-            if left.fallback and self._at_once:
-                decode = self._at_once.decode_fallback
-            with self._one_large if item.pixels > LARGE_PIXELS else unlimited:
+            if left.fallback and stages.at_once:
+                decode = stages.at_once.decode_fallback
+            with self.one_large if item.pixels > LARGE_PIXELS else unlimited:
                 pixels = decode(item, data)
                 decoded = perf_counter_ns()
-                destination = self._rows[chunk.buffer][1][chunk.first + offset]
+                destination = self.rows[chunk.buffer][1][chunk.first + offset]
                 stages.resize_into(item, pixels, destination)
         except ImageError as error:
             return error

@@ -264,7 +264,7 @@ def test_an_interrupted_start_leaves_no_thread_behind(monkeypatch: pytest.Monkey
 
     hand = JoinableThread(work, "test")
     # `Thread.start` has begun the thread by then, and waits to hear from it.
-    monkeypatch.setattr(hand._thread._started, "wait", interrupt)  # type: ignore[attr-defined]
+    monkeypatch.setattr(hand._started, "wait", interrupt)  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
         hand.start()
     monkeypatch.undo()
