@@ -88,15 +88,17 @@ def declared_sizes(format: str, data: bytes, most: int = 10_000) -> Iterator[Siz
 
     Of a GIF the screen and the first frame; of a TIFF the first page and its tiles; of AVIF and
     HEIC every item, of AVIF its AV1 frames as well, of HEIC its grids. None for a JPEG, and where
-    the header is cut off. Raises ImageError: it has more than `most` parts, or no library reads it.
+    the header is cut off. Raises ImageError: it has more than `most` parts, an AVIF or HEIC is cut
+    off within them, or no library reads it.
     """
     find = _SIZES.get(format)
     if find is None:
         return
     try:
         yield from find(data, most)
-    except (struct.error, IndexError):  # cut off
-        return
+    except (struct.error, IndexError) as error:  # cut off
+        if format in ("avif", "heic"):  # whose decoders may be content with what is left
+            raise ImageError("decode", f"{format} that ends within its description") from error
 
 
 def coding_of(format: str, data: bytes) -> tuple[str, float]:
@@ -207,14 +209,11 @@ def _jp2(data: bytes, most: int) -> Iterator[Size]:
     if data[:1] == b"\xff":
         yield _codestream(data, 0, most)
         return
-    for kind, start, end in isobmff.boxes(data, 0, len(data), most):
-        if kind == b"jp2c":
-            yield _codestream(data, start, most)
-        elif kind == b"jp2h":
-            for inner, at, _ in isobmff.boxes(data, start, end, most):
-                if inner == b"ihdr":
-                    height, width = struct.unpack_from(">II", data, at)
-                    yield width, height
+    for start, _ in isobmff.spans(data, most, b"jp2c"):
+        yield _codestream(data, start, most)
+    for start, _ in isobmff.spans(data, most, b"jp2h", b"ihdr"):
+        height, width = struct.unpack_from(">II", data, start)
+        yield width, height
 
 
 def _codestream(data: bytes, at: int, most: int) -> Size:

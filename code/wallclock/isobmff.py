@@ -26,19 +26,14 @@ _MADE = frozenset({_GRID, _SAME, _OVERLAY})
 _SEQUENCE_HEADER, _MOST_UNITS = 1, 16
 
 
-def boxes(data: bytes, at: int, end: int, most: int) -> Iterator[tuple[bytes, int, int]]:
-    """The boxes of an ISO file between two positions: kind, start and end of what each holds.
-
-    Raises ImageError: they are more than `most`.
-    """
-    return limited(_boxes(data, at, end), most)
-
-
 def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """The boxes between two positions: kind, start and end of what each holds."""
     while at + 8 <= end:
         size, kind = struct.unpack_from(">I4s", data, at)
         start = at + 8
         if size == 1:
+            if at + 16 > end:
+                return
             (size,) = struct.unpack_from(">Q", data, start)
             start += 8
         stop = at + size if size else end
@@ -48,7 +43,7 @@ def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
         at = stop
 
 
-def limited(parts: Iterable[T], most: int) -> Iterator[T]:
+def _limited(parts: Iterable[T], most: int) -> Iterator[T]:
     """Those parts; raises `ImageError` where there are more than `most`."""
     for number, part in enumerate(parts):
         if number == most:
@@ -56,10 +51,25 @@ def limited(parts: Iterable[T], most: int) -> Iterator[T]:
         yield part
 
 
+def spans(
+    data: bytes, most: int, *path: bytes, within: tuple[int, int] | None = None
+) -> list[tuple[int, int]]:
+    """Start and end of what boxes hold, by a path of kinds; without version and flags.
+
+    Raises ImageError: more than `most` boxes.
+    """
+    reached = [within or (0, len(data))]
+    for wanted in path:
+        skipped = 4 if wanted in _FULL_BOXES else 0
+        inner = _limited((box for span in reached for box in _boxes(data, *span)), most)
+        reached = [(start + skipped, end) for kind, start, end in inner if kind == wanted]
+    return reached
+
+
 def avif_sizes(data: bytes, most: int) -> Iterator[Size]:
     """Of every item, and of the frames that are decoded: of items, and the first of every track."""
     yield from _item_sizes(data, most)
-    for start in limited(_first_streams(data, most), most):
+    for start in _limited(_first_streams(data, most), most):
         try:
             size = av1_frame_size(data, start)
         except IndexError:  # outside the data
@@ -71,16 +81,12 @@ def avif_sizes(data: bytes, most: int) -> Iterator[Size]:
 def heic_sizes(data: bytes, most: int) -> Iterator[Size]:
     """Of every item, and of grids, which are made as large as their own item says."""
     yield from _item_sizes(data, most)
-    try:
-        yield from _grid_sizes(data, most)
-    except (struct.error, IndexError) as error:
-        # A decoder may be content with what is left.
-        raise ImageError("decode", "a HEIC that ends within its description") from error
+    yield from _grid_sizes(data, most)
 
 
 def _item_sizes(data: bytes, most: int) -> Iterator[Size]:
     """What `ispe` says of pictures, their tiles, thumbnails and alpha planes."""
-    for start, _ in _spans(data, most, b"meta", b"iprp", b"ipco", b"ispe"):
+    for start, _ in spans(data, most, b"meta", b"iprp", b"ipco", b"ispe"):
         yield struct.unpack_from(">II", data, start)
 
 
@@ -90,7 +96,7 @@ def _first_streams(data: bytes, most: int) -> Iterator[int]:
         yield from positions
     tables = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
     for kind, word in ((b"stco", ">I"), (b"co64", ">Q")):
-        for start, _ in _spans(data, most, *tables, kind):
+        for start, _ in spans(data, most, *tables, kind):
             yield struct.unpack_from(word, data, start + 4)[0]
 
 
@@ -126,9 +132,9 @@ def _grid_sizes(data: bytes, most: int) -> Iterator[Size]:
 def _item_kinds(data: bytes, most: int) -> dict[int, bytes]:
     """Item → its kind, as `hvc1` or `grid`."""
     kinds: dict[int, bytes] = {}
-    for start, end in _spans(data, most, b"meta", b"iinf"):
+    for start, end in spans(data, most, b"meta", b"iinf"):
         first = start + (4 if data[start - 4] else 2)  # behind the number of entries
-        for at, _ in _spans(data, most, b"infe", within=(first, end)):
+        for at, _ in spans(data, most, b"infe", within=(first, end)):
             is_wide = data[at] > 2
             item, _, name = struct.unpack_from(">IH4s" if is_wide else ">HH4s", data, at + 4)
             kinds[item] = name
@@ -138,13 +144,13 @@ def _item_kinds(data: bytes, most: int) -> dict[int, bytes]:
 def _sizes_by_item(data: bytes, most: int) -> dict[int, Size]:
     """Item → the larger one of the sizes that are said of it."""
     sizes: dict[int, Size] = {}
-    for within in _spans(data, most, b"meta", b"iprp"):
+    for within in spans(data, most, b"meta", b"iprp"):
         properties: list[Size] = []
-        for span in _spans(data, most, b"ipco", within=within):
-            for kind, at, _ in boxes(data, *span, most):
+        for span in spans(data, most, b"ipco", within=within):
+            for kind, at, _ in _limited(_boxes(data, *span), most):
                 is_size = kind == b"ispe"
                 properties.append(struct.unpack_from(">II", data, at + 4) if is_size else (0, 0))
-        for at, _ in _spans(data, most, b"ipma", within=within):
+        for at, _ in spans(data, most, b"ipma", within=within):
             for item, number in _associations(data, at, most):
                 if 0 < number <= len(properties):
                     (width, height), before = properties[number - 1], sizes.get(item, (0, 0))
@@ -157,7 +163,7 @@ def _associations(data: bytes, at: int, most: int) -> Iterator[tuple[int, int]]:
     version, is_wide = data[at], data[at + 3] & 1
     (count,) = struct.unpack_from(">I", data, at + 4)
     at += 8
-    for _ in limited(range(count), most):
+    for _ in _limited(range(count), most):
         (item,) = struct.unpack_from(">I" if version else ">H", data, at)
         at += 4 if version else 2
         n = data[at]
@@ -168,32 +174,20 @@ def _associations(data: bytes, at: int, most: int) -> Iterator[tuple[int, int]]:
 
 def _parts_by_item(data: bytes, most: int) -> dict[int, set[int]]:
     parts: dict[int, set[int]] = {}
-    for start, end in _spans(data, most, b"meta", b"iref"):
+    for start, end in spans(data, most, b"meta", b"iref"):
         word, size = ("I", 4) if data[start - 4] else ("H", 2)
-        for at, _ in _spans(data, most, b"dimg", within=(start, end)):
+        for at, _ in spans(data, most, b"dimg", within=(start, end)):
             item, count = struct.unpack_from(f">{word}H", data, at)
             named = struct.unpack_from(f">{count}{word}", data, at + size + 2)
             parts.setdefault(item, set()).update(named)
     return parts
 
 
-def _spans(
-    data: bytes, most: int, *path: bytes, within: tuple[int, int] | None = None
-) -> list[tuple[int, int]]:
-    """Start and end of boxes by a path of kinds; of a full box without its version and flags."""
-    spans = [within or (0, len(data))]
-    for wanted in path:
-        skipped = 4 if wanted in _FULL_BOXES else 0
-        inner = limited((box for span in spans for box in _boxes(data, *span)), most)
-        spans = [(start + skipped, end) for kind, start, end in inner if kind == wanted]
-    return spans
-
-
 def _places(data: bytes, most: int) -> Iterator[tuple[int, list[int], bool]]:
     """Each item, where in the file it begins, and whether it is said in one piece."""
-    payloads = [start for start, _ in _spans(data, most, b"meta", b"idat")]
-    for start, _ in _spans(data, most, b"meta", b"iloc"):
-        for item, method, offset, extents in limited(_extents(data, start), most):
+    payloads = [start for start, _ in spans(data, most, b"meta", b"idat")]
+    for start, _ in spans(data, most, b"meta", b"iloc"):
+        for item, method, offset, extents in _limited(_extents(data, start), most):
             # Method 0: in the file; 1: in `idat`; 2: in another item.
             positions = [at + offset for at in payloads] if method == 1 else [offset]
             yield item, positions, method < 2 and extents == 1

@@ -218,6 +218,9 @@ def test_parts_are_limited_before_pillow_opens(
         read_header(data, Limits())
 
 
+PATH = (b"meta", b"iprp", b"ipco", b"ispe")
+
+
 @pytest.mark.parametrize("options", [{}, {"subsampling": "4:4:4"}, {"tracks": True}])
 def test_frames_of_an_avif_count_as_they_are(options: dict[str, object]) -> None:
     """What a file claims for its picture may be less than what is decoded, and then scaled."""
@@ -233,6 +236,11 @@ def test_frames_of_an_avif_count_as_they_are(options: dict[str, object]) -> None
     assert {*formats.declared_sizes("avif", lying)} == {(6, 4), (96, 64)}
     with pytest.raises(ImageError, match="96x64 pixels, over the limit of 6,143"):
         read_header(lying, Limits(max_pixels=96 * 64 - 1))
+    # Behind what a decoder needs: a box whose long size is cut off, and a picture without a size.
+    cut = b"".join(struct.pack(">I4s", 0, kind) + bytes(4 * (kind == b"meta")) for kind in PATH)
+    for behind in (struct.pack(">I4s", 1, b"free"), cut):
+        with pytest.raises(ImageError, match=r"over the limit of 6,143|ends within"):
+            read_header(lying + behind, Limits(max_pixels=96 * 64 - 1))
 
 
 @pytest.mark.parametrize("kind", [b"zTXt", b"iCCP", b"iTXt"])
