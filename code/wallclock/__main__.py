@@ -54,15 +54,15 @@ _USUAL = ("model", "preprocess", "normalize", "batch", "device", "dtype", "worke
 
 @dataclass(frozen=True)
 class Command:
-    """A command of `wallclock`. The functions take the words after its name."""
+    """A command of `wallclock`. The functions take the words after its name.
 
-    #: Reads the words: those of `serve` name a module that has settings, too.
+    `parser`: of `serve` it depends on the module that the words name. `run` returns the exit
+    status. `stopped`: what a signal's line says of the work.
+    """
+
     parser: Callable[[Sequence[str]], ArgumentParser]
-    #: Returns the exit status.
     run: Callable[[Sequence[str]], int]
-    #: What a signal's line says of the work.
     stopped: str
-    #: Whether the words ask for help.
     wants_help: Callable[[Sequence[str]], bool] = lambda words: "--help" in words or "-h" in words
 
 

@@ -297,10 +297,10 @@ class Inspector:
 
 def _header_within(limits: Limits, found: tuple[int, ...], bits: int) -> Header | None:
     """The header of a file whose length has so many bits; None: it may be over a limit."""
-    width, height, sof, channels, _, _, segments, *_ = found
-    header = jpeg.header_of(found, limits) if sof else Header("png", width, height, channels)
-    if header is None or segments > limits.max_segments:
+    width, height, sof, channels, _, _, segments, scans, _ = found
+    if segments > limits.max_segments or scans > limits.max_scans:
         return None
+    header = jpeg.header_of(found) if sof else Header("png", width, height, channels)
     try:
         _check_size(width, height, limits)
         if sof:

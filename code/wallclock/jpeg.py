@@ -120,11 +120,9 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 
 
-def header_of(found: tuple[int, ...], limits: Limits) -> Header | None:
-    """The header that the native module has `found`, from the width on; None: over a limit."""
-    width, height, sof, components, luma, _, segments, scans, passes = found
-    if segments > limits.max_segments or scans > limits.max_scans:
-        return None
+def header_of(found: tuple[int, ...]) -> Header:
+    """The header that the native module has `found`, from the width on."""
+    width, height, sof, components, luma, _, _, scans, passes = found
     sampling = "gray" if components == 1 else _SAMPLINGS[luma]
     process = _READABLE_SOF[sof]
     return Header("jpeg", width, height, components, process, scans, sampling, passes=passes)

@@ -9,7 +9,6 @@ from wallclock.stages.pixels import PixelArray
 #: What pixels may be, as Pillow calls it, and their channels.
 MODES: Mapping[str, int] = {"RGB": 3, "L": 1, "RGBA": 4}
 
-
 #: Bytes of a file to uint8 (h, w, c) at 1/`scale` of its size; raises `ImageError` for damage:
 #: `decode(data, scale=1, size=None)`. `scale`: 1, 2, 4 or 8; sides are rounded up. `size`: width
 #: and height of the file, where its header was parsed before; a decoder may then leave that out.
