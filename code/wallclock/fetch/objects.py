@@ -56,30 +56,27 @@ class _Form:
     signed: list[str]
     scope: str
 
-    def signer(self, date: str, key: Any) -> Callable[[str], tuple[str, ...]]:
-        """What makes the lines of headers for a path (AWS Signature Version 4). `key`: frozen."""
-        headers, signed = self.headers | {"x-amz-date": date}, self.signed
-        if key.token:
-            headers[_TOKEN] = key.token
-            signed = sorted([*signed, _TOKEN])
-        canonical = "".join([f"{name}:{headers[name]}\n" for name in signed])
-        names, scope = ";".join(signed), f"{date[:8]}/{self.scope}/aws4_request"
-        rest = f"\n\n{canonical}\n{names}\n{headers['x-amz-content-sha256']}"
-        secret, fixed = _signing_key(key.secret_key, scope), _lines(headers)
-        authorization = _AUTHORIZATION.format(key.access_key, scope, names, "")
-
-        def sign(path: str) -> tuple[str, ...]:
-            digest = hashlib.sha256(f"GET\n{path}{rest}".encode()).hexdigest()
-            text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{digest}".encode()
-            signature = hmac.digest(secret, text, "sha256").hex()
-            return (*fixed, f"authorization: {authorization}{signature}")
-
-        return sign
-
 
 @lru_cache(16)
-def _signer(form: _Form, second: int, key: Any) -> Callable[[str], tuple[str, ...]]:
-    return form.signer(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second)), key)
+def _signer(form: _Form, date: str, key: Any) -> Callable[[str], tuple[str, ...]]:
+    """What makes the lines of headers for a path (AWS Signature Version 4). `key`: frozen."""
+    headers, signed = form.headers | {"x-amz-date": date}, form.signed
+    if key.token:
+        headers[_TOKEN] = key.token
+        signed = sorted([*signed, _TOKEN])
+    canonical = "".join([f"{name}:{headers[name]}\n" for name in signed])
+    names, scope = ";".join(signed), f"{date[:8]}/{form.scope}/aws4_request"
+    rest = f"\n\n{canonical}\n{names}\n{headers['x-amz-content-sha256']}"
+    secret, fixed = _signing_key(key.secret_key, scope), _lines(headers)
+    authorization = _AUTHORIZATION.format(key.access_key, scope, names, "")
+
+    def sign(path: str) -> tuple[str, ...]:
+        digest = hashlib.sha256(f"GET\n{path}{rest}".encode()).hexdigest()
+        text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{digest}".encode()
+        signature = hmac.digest(secret, text, "sha256").hex()
+        return (*fixed, f"authorization: {authorization}{signature}")
+
+    return sign
 
 
 def _signing_key(secret: str, scope: str) -> bytes:
@@ -129,7 +126,8 @@ class Objects:
         url = form.url + quoted
         if not form.signed:
             return Request(url, max_bytes, _lines(form.headers))
-        sign = _signer(form, int(time.time()), self._credentials())
+        date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        sign = _signer(form, date, self._credentials())
         return Request(url, max_bytes, sign(form.path + quoted))
 
     def object_of(self, answer: Answer, key: str) -> bytes:
@@ -157,7 +155,7 @@ class Objects:
         names = [name for name in match[2].split(";") if name != _TOKEN]
         form = _Form(url, path, headers, names, match[1])
         try:
-            sign = form.signer(probe.headers["x-amz-date"], self._credentials())
+            sign = _signer(form, probe.headers["x-amz-date"], self._credentials())
         except KeyError:  # a header that is not among those
             return None
         return form if sign(parts.path)[-1] == f"authorization: {authorization}" else None

@@ -216,13 +216,10 @@ class SourceReader(Reader):
     def _get(self, item: Source) -> Future[bytes]:
         with self._opening:
             if self._remote is None:
-                self._remote = self._open_remote()
+                import_extra("pycurl", "an image behind a URL", "s3")
+                from wallclock.fetch.remote import Remote
+
+                self._remote = Remote(self._limits, self._reach, expects_some=self.fetches_ahead)
                 if self._closing.is_set():  # meanwhile
                     self._remote.stop()
             return self._remote.get(place_of(str(item.where)))
-
-    def _open_remote(self) -> "Remote":
-        import_extra("pycurl", "an image behind a URL", "s3")
-        from wallclock.fetch.remote import Remote
-
-        return Remote(self._limits, self._reach, expects_some=self.fetches_ahead)
