@@ -19,11 +19,6 @@ KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000 or HEIC"
 HEAD_BYTES = 128
 #: Where a PNG has its colour type, behind the bits of a sample; channels of each type.
 _PNG_COLOUR, _CHANNELS = 25, {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-_LEAST_CHUNK = 1024
-#: Of a WebP up to its image, at most: features, a profile, alpha, the image, and some others.
-_WEBP_CHUNKS = 8
-#: Components of the JPEG 2000 files that Pillow reads.
-_MOST_COMPONENTS = 4
 # A text may begin with BM: a bitmap also has a header of one of these sizes.
 _MAGIC = re.compile(
     rb"(?P<jpeg>\xff\xd8\xff)|(?P<png>\x89PNG\r\n\x1a\n)|(?P<gif>GIF8[79]a)|(?P<webp>RIFF.{4}WEBP)"
@@ -111,7 +106,7 @@ def coding_of(format: str, data: bytes) -> tuple[str, float]:
 
 def _png(data: bytes, most: int) -> Iterator[Size]:
     # Pillow reads chunks in a Python loop; libpng writes pixels in chunks of 8 KB.
-    most += len(data) // _LEAST_CHUNK
+    most += len(data) // 1024
     at = 8
     for _ in range(most):
         size, kind = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (0, b"IEND")
@@ -140,7 +135,7 @@ def _webp(data: bytes, most: int) -> Iterator[Size]:
 def webp_image_end(data: bytes) -> int:
     """Where the only image of a WebP ends; 0: it is an animation, cut off, or unusual."""
     at = 12
-    for _ in range(_WEBP_CHUNKS):
+    for _ in range(8):  # features, a profile, alpha, the image, and some others
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8 + size + size % 2
         if kind in (b"VP8 ", b"VP8L"):
@@ -218,7 +213,7 @@ def _jp2(data: bytes, most: int) -> Iterator[Size]:
 
 def _codestream(data: bytes, at: int, most: int) -> Size:
     right, bottom, left, top, wide, high, _, _, n = struct.unpack_from(">8IH", data, at + 8)
-    if n > _MOST_COMPONENTS:
+    if n > 4:  # Pillow reads no more
         raise ImageError("decode", f"JPEG 2000 with {n} components")
     # OpenJPEG takes kilobytes for each tile before it decodes any.
     if wide and high and -(-right // wide) * -(-bottom // high) > most:

@@ -25,7 +25,6 @@ from wallclock.stages.pixels import PixelArray
 
 #: Side of the square images that a device crops from.
 CANVAS_PX = 256
-_TRIES = 10
 #: Of `Augment`, where nothing else is said; the crop's are torchvision's.
 _SCALE, _RATIO, _FLIP, _JITTER = (0.08, 1.0), (3 / 4, 4 / 3), 0.5, 0.4
 #: What a function of the user's own may take.
@@ -155,7 +154,7 @@ def draw_box(width: int, height: int, rng: Random, limits: Augment = Augment()) 
     if limits.scale is None or limits.ratio is None:
         return 0, 0, width, height
     low, high = (math.log(ratio) for ratio in limits.ratio)
-    for _ in range(_TRIES):
+    for _ in range(10):
         area = width * height * rng.uniform(*limits.scale)
         ratio = math.exp(rng.uniform(low, high))
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))

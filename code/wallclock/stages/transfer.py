@@ -10,8 +10,6 @@ import numpy.typing as npt
 from wallclock import machine
 from wallclock.errors import check_name
 
-_DEVICES = ("cpu", "cuda", "null")
-
 
 @dataclass(frozen=True)
 class Transfer:
@@ -24,7 +22,7 @@ class Transfer:
 
 def make(device: str) -> Transfer:
     """Of cpu, cuda, or null (arrays pass unchanged, without torch). Raises `Unavailable`."""
-    check_name(device, _DEVICES, "device")
+    check_name(device, ("cpu", "cuda", "null"), "device")
     if device == "null":
         return Transfer(h2d=lambda batch: batch, d2h=np.asarray, synchronize=None)
     import torch
