@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns
 
-from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.loader.threads import JoinableThread
 from wallclock.stages.pixels import Vectors
 
 #: Batches that may wait in the queue to the sink.

@@ -1,8 +1,7 @@
 """Loads many images at once by the native module: two calls for all of them, without the GIL.
 
-Files are read and their headers parsed; Python says of each what is to be made of it; then they are
-decoded and resized. Any other image is left to the stages of `prepare`: other formats, a JPEG that
-the module does not take, that is over a limit, or cannot be read.
+Files are read and their headers parsed; Python says what is to be made of each; then they are
+decoded and resized. What the module does not take is left to the stages of `prepare`.
 """
 
 from collections.abc import Callable, Sequence
@@ -131,8 +130,7 @@ class _Part:
 class AtOnce:
     """What one thread loads many images with.
 
-    `read`: an image's bytes, where the reader names no place of it; raises ImageError. `decode`:
-    decodes what the module does not take.
+    `read`: of what the reader names no place of. `decode`: of what the module does not take.
     """
 
     def __init__(

@@ -195,7 +195,9 @@ def _options(
 ) -> LoaderOptions:
     """All that was asked for. Raises as `open_images`."""
     drawn = augment if isinstance(augment, Augment) else Augment()
-    statistics = (output.mean, output.std) if output.floats_on_host(drawn.transform) else None
+    # A GPU normalizes by itself what no transform made.
+    on_host = output.device == "cpu" or drawn.transform is not None
+    statistics = (output.mean, output.std) if output.dtype != "uint8" and on_host else None
     crops = bool(augment) and drawn.draws_pixels
     options = LoaderOptions(
         replace(loading, statistics=statistics, mode=output.channels, crops=crops),
@@ -218,10 +220,8 @@ def _options(
 def _ranks(shard: Any) -> tuple[int, int]:
     if not isinstance(shard, tuple | list) or len(shard) != 2:
         raise UserError(f"shard={shard!r}: give rank and world size, as in (0, 8)")
-    rank, world_size = whole_number("shard", shard[0], 0), whole_number("shard", shard[1], 1)
-    if rank >= world_size:
-        raise UserError(f"shard={(rank, world_size)}: the rank is 0 to {world_size - 1}")
-    return rank, world_size
+    world_size = whole_number("shard[1]", shard[1], 1)
+    return whole_number("shard[0]", shard[0], 0, world_size - 1), world_size
 
 
 def _check_processes(crew: Workers, what: str) -> None:

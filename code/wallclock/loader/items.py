@@ -1,8 +1,6 @@
-"""What a user gives as images, as sources: paths, URLs, bytes, files, dicts, rows, arrays.
+"""What a user gives as images, as sources; `open_images` says what an item may be.
 
-An item is where an image is; or a pair of that and its label; or a pair of an id and a path, a URL,
-bytes or a file; or a dict with `image`, perhaps `id` and `label`, and whatever else is to travel
-along. An item that is none of these, or is damaged, is a source that fails when it is read.
+Anything else, or a damaged item, is a source that fails when it is read.
 """
 
 import os
@@ -207,9 +205,9 @@ class ListedItems(Sequence[Source]):
 class FolderItems(ListedItems):
     """The images under a folder, found by content, at any depth; their ids are relative to it.
 
-    With `labels`, an item is a pair of its name and the number of its class, the subfolder that it
-    lies in; `classes` has their names, sorted. `skipped`: what is no image, is hidden, or is in no
-    class. Raises UserError: there is no such folder, or no image in it.
+    With `labels`, an item is a pair of its name and the number of its subfolder, of which `classes`
+    has the names, sorted. `skipped`: what is no image, is hidden, or is in no class. Raises
+    UserError: there is no such folder, or no image in it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, labels: bool = False) -> None:

@@ -1,9 +1,8 @@
 """How the images of a batch leave a buffer of the ring, and when the buffer goes back.
 
-On the host, the images are an array over the buffer. numpy keeps the owner of an array's memory
-alive for the array, for its views, and for what torch or DLPack make of it; the owner is a `Lease`,
-and once the last of them is gone, the buffer goes back. A batch that is copied to a device, or has
-arrays of their own, is the consumer's anyway.
+On the host, the images are an array over the buffer. numpy keeps the owner of its memory, a
+`Lease`, alive for the array, its views, and what torch or DLPack make of it; once the last of them
+is gone, the buffer goes back.
 """
 
 from collections import deque

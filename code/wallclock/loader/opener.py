@@ -174,8 +174,9 @@ def _rows(options: LoaderOptions) -> tuple[BuildInPlace, Buffers]:
     size, channels = transform.size if transform else loading.geometry.canvas, MODES[loading.mode]
     if loading.statistics is None:
         return build, Buffers((*size, channels), np.uint8, options.pins, options.spare)
-    row = channels, *size
-    return build, Buffers(row, options.output.storage, options.pins, options.spare)
+    # numpy has no bfloat16: its bits lie in uint16.
+    dtype = options.output.dtype.replace("bfloat16", "uint16")
+    return build, Buffers((channels, *size), dtype, options.pins, options.spare)
 
 
 def lender_of(options: LoaderOptions) -> Lender:

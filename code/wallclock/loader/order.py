@@ -21,9 +21,8 @@ CLOSED = "the images were closed while a thread waited for a batch"
 class Place(NamedTuple):
     """How far an iteration is: the epoch, and how many of its batches were loaded.
 
-    `skip`: of what comes of those behind them, as many were delivered. Of tars and tables, where
-    this rank reads on: so many `items` of the epoch lie before the `row` of the `shard`, and are in
-    these batches.
+    `skip`: how many of those behind them were delivered, where some are repeated. Of tars and
+    tables: this rank reads on at the `row` of the `shard`, behind so many `items` of the epoch.
     """
 
     epoch: int
@@ -35,11 +34,7 @@ class Place(NamedTuple):
 
 
 class LazyBatches(Sequence[Sequence[int]]):
-    """Batches that are computed when they are indexed; slices, too.
-
-    `batch`: the positions of the batch of a number. `numbers`: of these batches, in order.
-    `batch_size`: the most images of a batch.
-    """
+    """Batches of at most `batch_size` images, computed by their `numbers` when they are indexed."""
 
     def __init__(
         self, batch: Callable[[int], Sequence[int]], numbers: range, batch_size: int

@@ -68,20 +68,11 @@ class Output:
         return cls(**values)
 
     @property
-    def storage(self) -> npt.DTypeLike:
-        """The numpy type of its memory: bfloat16 lies in uint16."""
-        return np.uint16 if self.dtype == "bfloat16" else self.dtype
-
-    @property
     def pins(self) -> str:
         """What has the workers fill page-locked memory; empty: nothing does."""
         if self.device == "cuda":
             return "output=cuda"
         return "output=pin" if self.pin else ""
-
-    def floats_on_host(self, transform: Any) -> bool:
-        """Whether the workers make floats: a GPU normalizes by itself what no transform made."""
-        return self.dtype != "uint8" and (self.device == "cpu" or transform is not None)
 
     def check_statistics(self) -> None:
         """Raise UserError: there is no mean, or no deviation, for each channel."""

@@ -1,8 +1,7 @@
 """Engine `threads` in several processes, each of which loads every n-th batch.
 
-Threads share one interpreter, of which a thumbnail needs so much that two threads already wait for
-each other. The processes are forked, so that what they load needs no pickling; a batch's images lie
-in memory that all share, the rest of it goes through a pipe.
+Threads share one interpreter lock: with thumbnails, two of them already wait for each other. The
+processes are forked; a batch's images lie in shared memory, the rest of it goes through a pipe.
 """
 
 import gc
@@ -40,10 +39,8 @@ class ForkedLoader(LendingLoader):
     """The processes, and the memory and a pipe of each.
 
     `open_threads`: a loader of these batches, with so many threads and this memory; the lock is
-    held while a large picture is decoded: one at a time in all processes. `buffers`: what an image
-    is, and how many batches the consumer may hold beside the latest. `workers`: threads of all.
-
-    Iterating raises whatever a process raised; UserError: one was killed.
+    held while a large picture is decoded: one at a time in all processes. `workers`: threads of
+    all. Iterating raises whatever a process raised; UserError: one was killed.
     """
 
     def __init__(

@@ -84,7 +84,6 @@ class Ring:
         self.source: BatchSource = source
         self._make_buffer, self._most_open, self._chunk = make_buffer, most_open, chunk
         self._free = list(range(len(buffers)))[::-1]
-        self._upcoming: Sequence[int] | None = None
         self._ended = False
         self._opened = self._next = 0
         self._pending: dict[int, int] = {}
@@ -94,9 +93,12 @@ class Ring:
         """The chunks of every batch that has a free buffer; waits for a stream if none is open."""
         chunks: list[Chunk] = []
         while self._opened - self._next < self._most_open and self._has_buffer():
-            if not self._has_upcoming():
+            if self._ended or (self._pending and not self.source.ready()):
                 break
-            positions, self._upcoming = self._upcoming or (), None
+            positions = next(self.source, None)
+            if positions is None:
+                self._ended = True
+                break
             chunks += self._split(self._opened, self._free.pop(), positions)
             self._opened += 1
         return chunks
@@ -107,14 +109,6 @@ class Ring:
             self._free.append(len(self.buffers) - 1)
         return bool(self._free)
 
-    def _has_upcoming(self) -> bool:
-        if self._upcoming is None and not self._ended:
-            if self._pending and not self.source.ready():
-                return False
-            self._upcoming = next(self.source, None)
-            self._ended = self._upcoming is None
-        return self._upcoming is not None
-
     def finish(self, chunk: Chunk) -> None:
         """Record that a worker completed a chunk."""
         self._pending[chunk.batch] -= 1
@@ -123,7 +117,7 @@ class Ring:
     @property
     def exhausted(self) -> bool:
         """Whether every batch was taken; asked after `open`."""
-        return self._ended and self._upcoming is None and self._next == self._opened
+        return self._ended and self._next == self._opened
 
     def take(self) -> list[Chunk] | None:
         """The next batch's chunks in order, if all are finished; its buffer is the caller's."""

@@ -18,8 +18,8 @@ from typing import Any
 from wallclock.errors import UserError
 from wallclock.fetch.sources import Source
 from wallclock.loader.items import Record, as_source
-from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.order import CLOSED, BatchSource, Place
+from wallclock.loader.threads import JoinableThread
 
 #: A position is the epoch times this, plus the number of the item in it.
 EPOCH = 1 << 40

@@ -32,7 +32,7 @@ READ, _MOST = 1 << 16, 1 << 20
 #: Headers about the next one with a text alone, and what that is; pax has records.
 _TEXTS = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 _RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
-#: Name, size, checksum, type and prefix of a header; of these types nothing else of it matters.
+#: Name, size, checksum, type and prefix of a header; of `_PLAIN` types, nothing else matters.
 _HEADER = struct.Struct("100s24x12s12x8sc188x155s12x")
 _ADLER, _PLAIN = 65521, {tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME}
 #: Types of members that have no content, and why; a folder is no failure. Any other is a file.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from math import prod
 from queue import SimpleQueue
+from threading import Event, Thread
 from time import perf_counter_ns
 from typing import Any, Self, TypeAlias
 
@@ -22,7 +23,6 @@ from wallclock.fetch.sources import Reader
 from wallclock.loader.at_once import Left, Result, Times
 from wallclock.loader.batch import Batch, Extras, Marks
 from wallclock.loader.items import Record
-from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.loading import Loading
 from wallclock.loader.order import CLOSED, BatchSource
 from wallclock.loader.prepare import BuildInPlace, InPlaceStages, one_large, unlimited
@@ -36,6 +36,34 @@ from wallclock.stages.decode.native import fallbacks
 _Rows: TypeAlias = tuple[list[npt.NDArray[Any]], list[Any]]
 #: Stages of one image inside a worker, in order; `resize` normalizes too where the host does.
 IMAGE_STAGES = ("read", "decode", "resize")
+#: A thread that was started runs within this time, or its start was interrupted before it existed.
+_START_S = 1.0
+
+
+class JoinableThread(Thread):
+    """A daemon thread that can be joined even if Ctrl-C interrupted its start.
+
+    `Thread.join` claims that a thread was never started which has no identity yet.
+    """
+
+    def __init__(self, run: Callable[[], None], name: str) -> None:
+        super().__init__(target=run, name=name, daemon=True)
+        self._launched, self._running = False, Event()
+
+    def start(self) -> None:
+        """Start it."""
+        self._launched = True
+        super().start()
+
+    def run(self) -> None:
+        """In the thread."""
+        self._running.set()
+        super().run()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended; at once where it never began."""
+        if self._launched and self._running.wait(_START_S):
+            super().join(timeout)
 
 
 @dataclass(frozen=True)
@@ -146,7 +174,6 @@ class ThreadLoader(LendingLoader):
         self._feed, self._reader = feed, feed.reader
         source = batches if isinstance(batches, BatchSource) else BatchSource(batches)
         size = source.batch_size
-        made = buffers.made or [buffers.make(size) for _ in range(buffers_for(threads, size))]
         stages = [build(loading, self._reader) for _ in range(threads)]
         as_destination = stages[0].as_destination
         self._labels = stages[0].labels
@@ -156,6 +183,7 @@ class ThreadLoader(LendingLoader):
             rows.append(([*buffer], [as_destination(row) for row in buffer]))
             return buffer
 
+        made = buffers.made or [buffers.make(size) for _ in range(buffers_for(threads, size))]
         for buffer in made:
             add_rows(buffer)
         # A batch that is still held when the next one is requested takes one buffer of the ring:
@@ -203,6 +231,8 @@ class ThreadLoader(LendingLoader):
             raise StopIteration
         while (chunks := self._ring.take()) is None:
             result = self._results.get()
+            if isinstance(result, StopIteration):  # would end the consumer's loop without a word
+                raise RuntimeError(f"a worker raised StopIteration: {result}") from result
             if isinstance(result, BaseException):
                 raise result
             self._ring.finish(result)
@@ -270,10 +300,6 @@ class _Worker:
                     return
                 self._fill(chunk)
                 self.results.put(chunk)
-        except StopIteration as error:  # would end the consumer's loop without a word
-            raised = RuntimeError(f"a worker raised StopIteration: {error}")
-            raised.__cause__ = error
-            self.results.put(raised)
         except BaseException as error:  # noqa: BLE001 - the consumer raises it, traceback included
             self.results.put(error)
 

@@ -1,8 +1,8 @@
 """A function of the user's own, called in a worker for each image, between resize and row.
 
-What it draws belongs to (seed, epoch, position), whichever worker calls it. A parameter `rng` gets
-a generator of the image's own. The global generators of random, numpy and torch belong to a
-process: they are seeded for each image where one thread is all that loads in it, else refused.
+What it draws depends on (seed, epoch, position) alone. A parameter `rng` gets a generator of the
+image's own. The global generators of random, numpy and torch are seeded for each image in a process
+of one thread, else refused.
 """
 
 import inspect
@@ -37,7 +37,7 @@ class Transform:
                 f"of them, as in Augment(size=224), or {ADD_CROP}"
             )
         self._call = _bind_draws(augment.transform, augment.random)
-        self._adapt = _ADAPTERS[augment.takes]
+        self._takes = augment.takes
         self._mode, self._floats = loading.mode, loading.statistics is not None
         size = geometry.canvas if augment.size is None else size_pair(augment.size, "augment.size")
         self.size: tuple[int, int] = size
@@ -47,7 +47,7 @@ class Transform:
     def __call__(self, image: Any, pixels: PixelArray, row: npt.NDArray[Any]) -> None:
         """Transform pixels, uint8 (h, w, c), into a row. Raises whatever the function raises."""
         try:
-            made = self._call(self._adapt(pixels), image.augmentation.key)
+            made = self._call(_adapted(pixels, self._takes), image.augmentation.key)
         except Exception as error:
             error.add_note(f"raised by augment.transform, for the image {image.id}")
             raise
@@ -128,24 +128,15 @@ def _seed_global(key: int) -> None:
         torch.default_generator.manual_seed(int.from_bytes(words[:2].tobytes(), "little"))
 
 
-def _to_numpy(pixels: PixelArray) -> PixelArray:
-    """An array that may be written to; a view that is upright, or a decoder's, may not."""
-    flags = pixels.flags
-    return pixels if flags.c_contiguous and flags.writeable else copied(pixels)
-
-
-def _to_torch(pixels: PixelArray) -> Any:
+def _adapted(pixels: PixelArray, takes: str) -> Any:
+    """Pixels as the function takes them."""
+    if takes == "pil":
+        return PillowImage.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    # It may write to them; to a view that is upright, or a decoder's, it may not.
+    if not (pixels.flags.c_contiguous and pixels.flags.writeable):
+        pixels = copied(pixels)
+    if takes == "numpy":
+        return pixels
     import torch
 
-    return torch.from_numpy(_to_numpy(pixels)).permute(2, 0, 1)
-
-
-def _to_pillow(pixels: PixelArray) -> PillowImage.Image:
-    return PillowImage.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-
-
-_ADAPTERS: dict[str, Callable[[PixelArray], Any]] = {
-    "numpy": _to_numpy,
-    "torch": _to_torch,
-    "pil": _to_pillow,
-}
+    return torch.from_numpy(pixels).permute(2, 0, 1)

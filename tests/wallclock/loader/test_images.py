@@ -222,7 +222,7 @@ def test_an_epoch_that_is_set_is_in_the_state() -> None:
         ({"size": "224"}, "size='224': give a height and a width"),
         ({"size": (1, 2, 3)}, r"size=\(1, 2, 3\): give a height and a width"),
         ({"epochs": float("inf")}, "epochs=inf: give a whole number"),
-        ({"shard": (2, 2)}, "the rank is 0 to 1"),
+        ({"shard": (2, 2)}, r"shard\[0\]=2: give a whole number from 0 to 1"),
         ({"shard": 2}, "shard=2: give rank and world size"),
         ({"output": "flaot32"}, "did you mean float32"),
         ({"output": "bfloat16"}, "use output=torch,bfloat16"),

@@ -24,11 +24,11 @@ from tests.wallclock.loader.test_processes import sources_in, split, while_decod
 from wallclock.check import Image
 from wallclock.errors import ImageError
 from wallclock.loader.batch import Batch
-from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.loading import Loading
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.prepare import BuildInPlace, in_place_stages
 from wallclock.loader.ring import buffers_for
+from wallclock.loader.threads import JoinableThread
 from wallclock.recipe import FAST
 
 SIZE = MODEL.input_px
