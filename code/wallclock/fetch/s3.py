@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from functools import cache, partial
+from functools import cache
 from typing import Any
 from xml.etree import ElementTree
 
@@ -106,19 +106,20 @@ class Client:
 
     def call(self, action: str, **parameters: Any) -> Any:
         """The answer to a request, its body read. Raises RequestError: it has failed each time."""
-        return retry(partial(self._call_once, action, parameters), _ATTEMPTS)
-
-    def _call_once(self, action: str, parameters: Mapping[str, Any]) -> Any:
         body = parameters.get("Body")
-        if isinstance(body, io.IOBase):
-            body.seek(0)
-        try:
-            answer = getattr(self.boto, action)(**parameters)
-            if "Body" in answer:
-                answer |= {"Body": answer["Body"].read()}
-        except Exception as error:
-            raise classify(error) from error
-        return answer
+
+        def call_once() -> Any:
+            if isinstance(body, io.IOBase):
+                body.seek(0)
+            try:
+                answer = getattr(self.boto, action)(**parameters)
+                if "Body" in answer:
+                    answer |= {"Body": answer["Body"].read()}
+            except Exception as error:
+                raise classify(error) from error
+            return answer
+
+        return retry(call_once, _ATTEMPTS)
 
     def close(self) -> None:
         """Close every pooled connection."""

@@ -1,6 +1,5 @@
 """Results to the callback URLs of messages, and how a receiver checks who sent them.
 
-A callback may arrive twice, with the same `Idempotency-Key`: its receiver accepts the first.
 A signature names the URL that was called, so that no receiver can pass it on to another. Its
 version is part of the header: `v1` covered time and body alone, and is neither sent nor accepted.
 """

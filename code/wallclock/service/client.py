@@ -1,9 +1,7 @@
-"""Requests to URLs that messages name: which are refused, time-outs, retries; downloads.
+"""Requests to URLs that messages name: which are refused, time-outs; downloads, and their retries.
 
-A message is written by others, and so is the name server. `check` judges a URL by its text.
-`_refusal` judges the address itself, at the last moment before a connection to it is made: after
-any redirect, after the last look-up of the name (which may answer differently each time), and
-however the host was spelled.
+`check` judges a URL by its text, `_refusal` an address just before a connection is made: after
+every redirect, and after the last look-up of the name, which may answer differently each time.
 """
 
 import asyncio

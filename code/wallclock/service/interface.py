@@ -76,13 +76,9 @@ class Module(ABC):
     def process(self, batch: np.ndarray) -> Sequence[Any]:
         """One result per row of `batch` (n, *the shape of one array): JSON or a numpy array.
 
-        A result that is an ImageError or ItemError is the failure of that message alone.
-
-        One that has another argument, `parameters`, gets in it the `Request.parameters` of each
-        row: `def process(self, batch, parameters=())`.
-
-        Runs in one thread. If it raises, each row is tried again alone, so that the one that is at
-        fault fails alone.
+        A result that is an ImageError or ItemError is the failure of that message alone. An
+        argument `parameters` gets the `Request.parameters` of each row. Runs in one thread. If it
+        raises, each row is tried again alone.
         """
 
 

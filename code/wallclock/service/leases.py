@@ -1,8 +1,7 @@
 """What this process holds of the queue, and until when: a data structure and a clock, no calls.
 
-A message is ours from its delivery until its visibility timeout. The deadline is counted on our
-own monotonic clock from before the call that received or extended it was sent, so it is never later
-than the queue's, whatever time the queue's clock shows.
+A deadline counts on our own monotonic clock, from before the call that received or extended the
+message was sent, so it is never later than the queue's, whatever time the queue's clock shows.
 """
 
 import time
@@ -115,11 +114,8 @@ class Bound:
     """How many messages may be held: as many as one visibility timeout suffices for.
 
     `rate`: messages per second, the mean of the last windows, each half as heavy as the next one.
-    `least`: one batch and all connections. Without a bound a service pulls messages that it cannot
-    finish in time, and "hopelessly processes the same message over and over" (R. Moarref, "Simple
-    Ways to Save Big in Computer Vision Inference", 2020). Heartbeats extend what is held, so it is
-    the second line of defence; it also keeps messages free for other processes, and bounds the
-    work that a kill repeats.
+    `least`: one batch and all connections. It keeps messages free for other processes, bounds the
+    work that a kill repeats, and is the second line of defence after heartbeats.
     """
 
     def __init__(

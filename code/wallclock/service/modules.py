@@ -35,9 +35,7 @@ _MaxPixels = Annotated[int, Help("pixels above which an image is refused by its 
 
 
 class Pixels(Module):
-    """Images as uint8 (h, w, 3): checked, decoded to the smallest scale that serves, resized.
-
-    A module that inherits from it has `process` to write, and no other decoder to make safe.
+    """Images as uint8 (h, w, 3), checked, decoded and resized: a module adds `process`.
 
     Args:
         size: side of the square images in pixels, to which `squash` resizes.
