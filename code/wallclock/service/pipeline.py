@@ -179,8 +179,11 @@ class ServicePipeline:
         return [item for item in items if self._wanted(item)]
 
     def _run(self, items: Sequence[Item]) -> list[bytes | ItemError]:
+        process: Callable[..., Sequence[Any]] = self._module.process
+        parameters = {"parameters": [item.request.parameters for item in items]}
         try:
-            results = self._call_module(items)
+            batch = np.stack([item.array for item in items])
+            results = process(batch, **(parameters if self._takes_parameters else {}))
             if isinstance(results, Mapping | Set | str) or len(results) != len(items):
                 raise ValueError(
                     f"{type(results).__name__} of {len(results)} for {len(items)} rows"
@@ -192,13 +195,6 @@ class ServicePipeline:
             return [outcome for item in items for outcome in self._run([item])]
         pairs = zip(items, results, strict=True)
         return [_encoded(item, result) for item, result in pairs]
-
-    def _call_module(self, items: Sequence[Item]) -> Sequence[Any]:
-        process: Callable[..., Sequence[Any]] = self._module.process
-        batch = np.stack([item.array for item in items])
-        if self._takes_parameters:
-            return process(batch, parameters=[item.request.parameters for item in items])
-        return process(batch)
 
     async def _call_back(self) -> None:
         while True:

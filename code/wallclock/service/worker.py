@@ -70,7 +70,6 @@ class Worker:
             stack.callback(pipeline.close)
             await stack.enter_async_context(self._answering(settings.host, settings.port))
             event(logging.INFO, "started", queue=queue.url, visibility_s=visibility_s)
-            n_left = 0
             try:
                 await self._serve(intake, pipeline, settings.pulls)
             finally:
