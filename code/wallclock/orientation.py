@@ -21,7 +21,6 @@ _SIDEWAYS = frozenset({5, 6, 7, 8})
 _COLUMNS_REVERSED, _ROWS_REVERSED = frozenset({2, 3, 6, 7}), frozenset({3, 4, 7, 8})
 _EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 _IN_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
-_APP1 = 0xE1
 _MOST_SEGMENTS = 10_000
 
 
@@ -35,8 +34,10 @@ def orientation_of(data: bytes) -> int:
     for marker, _, start, end in islice(jpeg.segments(data), _MOST_SEGMENTS):
         if marker == jpeg.SOS:
             break
-        if marker == _APP1:
+        if marker == 0xE1:  # APP1
             payloads.append(data[start + 2 : end])
+    if not payloads:
+        return UPRIGHT
     exif = [payload for payload in payloads if payload.startswith(_EXIF)]
     xmp = [payload for payload in payloads if payload.startswith(_XMP)]
     joined = b"".join(payload[len(_EXIF) :] for payload in exif).removeprefix(_EXIF)
