@@ -1,21 +1,16 @@
-"""Which runtime a network has where `runtime=auto` leaves it open, and what bf16 would bring."""
+"""Which runtime a network has where `runtime=auto` leaves it open."""
 
 import timeit
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from time import perf_counter
-
-import numpy as np
 
 from wallclock.errors import UserError
 from wallclock.infer.network import Embedder, Sample, open_embedder
 from wallclock.machine import computes_bf16
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages.forward.openvino import LEAST_COSINE, is_kept
-from wallclock.stages.pixels import PixelArray
-from wallclock.summary import cosine
+from wallclock.stages.forward.openvino import is_kept
 
 #: Prints a line.
 Say = Callable[[str], None]
@@ -53,27 +48,6 @@ def _can(recipe: Recipe, model: ModelSpec) -> bool:
         return False
     known = recipe.dtype == "fp32" or (recipe.dtype == "bf16" and computes_bf16())
     return known and find_spec("openvino") is not None
-
-
-def gain_of_bf16(
-    embedder: Embedder, recipe: Recipe, model: ModelSpec, images: PixelArray
-) -> tuple[float, float] | None:
-    """How much faster bf16 runs here, and its least cosine with FP32's; None: not, or not close."""
-    is_fp32 = embedder.device == "cpu" and recipe.dtype == "fp32"
-    if not (is_fp32 and computes_bf16() and len(images) > 1):
-        return None
-    faster = open_embedder(replace(recipe, dtype="bf16"), model)
-    seconds, vectors = {}, {}
-    half = -(-len(images) // 2)
-    for opened in (faster, embedder):
-        opened.embed(images[:1])
-        began = perf_counter()
-        parts = [np.array(opened.embed(part)) for part in (images[:half], images[half:])]
-        seconds[opened.labels["dtype"]] = perf_counter() - began
-        vectors[opened.labels["dtype"]] = np.concatenate(parts)
-    least = cosine(vectors["bf16"], vectors["fp32"]).min()
-    gain = seconds["fp32"] / seconds["bf16"]
-    return (gain, least) if least >= LEAST_COSINE["bf16"] else None
 
 
 def slowdown_of_bf16() -> float:

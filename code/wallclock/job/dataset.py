@@ -11,14 +11,13 @@
 
 Readers of Parquet folders skip names that begin with `_` or `.`: the folder is a table for them.
 
-The commit of a part is one rename, or in a bucket one conditional PUT, of its Parquet file
-(`stores/`). All else of it was written before, and counts only where that file exists:
-what a kill leaves is removed later.
+The commit of a part is one rename, or in a bucket one conditional PUT, of its Parquet file. All
+else of it was written before, and counts only where that file exists.
 
 Every image is in one part. An edition (`growth.py`) is what a source has had that no earlier part
-has; its parts are numbered on. A part whose images have changed, were not reached or are to be
-removed is replaced at once, and only as it was when it was read. Of two processes that write the
-same part, each below a name of its own, the first one to publish it counts.
+has. A part whose images have changed, were not reached or are to be removed is replaced at once,
+and only as it was when it was read. Of two processes that write the same part, each below a name
+of its own, the first one to publish it counts.
 """
 
 import json
@@ -26,7 +25,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +47,8 @@ from wallclock.stages.pixels import Vectors
 FORMAT = 1
 #: Parts, or files, that are asked for at once: a bucket or a network file system answers late.
 THREADS = 16
+#: Parts that are checked at once: a bucket answers late, a file of a bucket is in memory.
+_CHECKED = 4
 #: Of the library `datasets`, which skips no names that begin with `_`.
 CONFIG = ".huggingface.yaml"
 _CONFIG = 'configs:\n- config_name: default\n  data_files: "part-*.parquet"\n'
@@ -148,7 +149,7 @@ class Dataset:
     def _whole(self, number: int, columns: Sequence[str] | None = None) -> Any:
         """Columns of a part, by default all, whose file was compared with its sha256."""
         name = self.row_file(number)
-        with self.reading(number, name), self._piece(number, name) as path:
+        with self.reading(number, name), self.store.piece(name, name) as path:
             if path is None:
                 raise ValueError("it is missing")
             self.check_file(number, name, path)
@@ -165,7 +166,7 @@ class Dataset:
 
     def _lines(self, number: int, folder: str, schema: documents.Schema) -> list[_Object]:
         name = f"{folder}/part-{number:05d}.jsonl"
-        with self.reading(number, name), self._piece(number, name) as path:
+        with self.reading(number, name), self.store.piece(self.row_file(number), name) as path:
             if path is None:
                 return []
             self.check_file(number, name, path)
@@ -178,7 +179,7 @@ class Dataset:
     def recorded(self, number: int) -> Mapping[str, _Object]:
         """`bytes` and `sha256` of each of a part's files, by name. Raises DamagedPartError."""
         name = self._checksum_file(number)
-        with self.reading(number, name), self._piece(number, name) as path:
+        with self.reading(number, name), self.store.piece(self.row_file(number), name) as path:
             if path is None:
                 raise ValueError("it is missing")
             files = documents.load(path.read_bytes(), _CHECKSUMS)
@@ -251,10 +252,17 @@ class Dataset:
                     path.write_text("".join(lines), encoding="utf-8")
             with pa.OSFile(os.fsencode(work / self.row_file(number)), "wb") as file:
                 pq.write_table(table, file, **PARQUET)
-            recorded = _checksums_of(work)
+            written = [path for path in work.rglob("*") if path.is_file()]
+            recorded = {
+                path.relative_to(work).as_posix(): {
+                    "bytes": path.stat().st_size,
+                    "sha256": sha256_file(path),
+                }
+                for path in written
+            }
             path = work / self._checksum_file(number)
             path.parent.mkdir()
-            path.write_bytes(recorded)
+            path.write_bytes(pretty_json(recorded).encode())
             yield work
 
     def describe(self, about: Mapping[str, Any], *, first: bool = False) -> None:
@@ -273,9 +281,6 @@ class Dataset:
 
     def _checksum_file(self, number: int) -> str:
         return f"{CHECKSUMS}/part-{number:05d}.json"
-
-    def _piece(self, number: int, name: str) -> AbstractContextManager[Any]:
-        return self.store.piece(self.row_file(number), name)
 
     @contextmanager
     def reading(self, number: int, name: str) -> Iterator[None]:
@@ -342,14 +347,70 @@ def part_number(name: str) -> int:
     return int(_PART.fullmatch(name)[1])  # type: ignore[index]
 
 
-def _checksums_of(folder: Path) -> bytes:
-    """The content of the file of checksums for all files below a folder, by relative name."""
-    recorded = {
-        path.relative_to(folder).as_posix(): {
-            "bytes": path.stat().st_size,
-            "sha256": sha256_file(path),
-        }
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-    return pretty_json(recorded).encode()
+# --- are they what was written? Each start looks at sizes and footers, verify at every byte -------
+
+
+def check_sizes(dataset: Dataset, number: int) -> None:
+    """Compare a part's sizes and columns with what they must be. Raises DamagedPartError."""
+    row_file = dataset.row_file(number)
+    recorded = dataset.recorded(number)
+    for name in recorded:
+        size = dataset.store.size(row_file, name)
+        if size is None:
+            raise dataset.damaged(number, name, "it is missing")
+        if size != recorded[name]["bytes"]:
+            raise dataset.damaged(number, name, f"{size:,} of {recorded[name]['bytes']:,} bytes")
+    footer = dataset.footer(number)
+    with dataset.reading(number, row_file):
+        _check_columns(dataset, footer.schema.to_arrow_schema())
+    dataset.failures(number)
+    dataset.unreached(number)
+
+
+def _check_columns(dataset: Dataset, schema: Any) -> None:
+    """Raise ValueError where a column is not there, or has another type than `commit` writes."""
+    identity = dataset.about["identity"]
+    columns = [*ROWS.names, "vector", *identity.get("carries", ())]
+    if absent := set(columns) - set(schema.names):
+        raise ValueError(f"it has no column {min(absent)}")
+    for field in ROWS:
+        if (kind := schema.field(field.name).type) != field.type:
+            raise ValueError(f"its column {field.name} has the type {kind}, not {field.type}")
+    kind, dim = schema.field("vector").type, identity.get("model", {}).get("dim")
+    is_list = pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32()
+    if not is_list or kind.list_size != (dim or kind.list_size):
+        raise ValueError(f"its column vector has the type {kind}")
+
+
+def check_bytes(dataset: Dataset, number: int) -> None:
+    """Compare every byte of a part with its checksums. Raises DamagedPartError."""
+    check_sizes(dataset, number)
+    row_file = dataset.row_file(number)
+    for name in dataset.recorded(number):
+        with dataset.store.piece(row_file, name) as path:
+            if path is None:
+                raise dataset.damaged(number, name, "it is missing")
+            dataset.check_file(number, name, path)
+
+
+def damaged_parts(
+    dataset: Dataset, check: Callable[[Dataset, int], None]
+) -> Iterator[DamagedPartError]:
+    """What a check finds, part by part."""
+
+    def fault_of(number: int) -> DamagedPartError | None:
+        try:
+            check(dataset, number)
+        except DamagedPartError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(_CHECKED) as pool:
+        yield from filter(None, pool.map(fault_of, dataset.committed()))
+
+
+def remove_damaged(dataset: Dataset) -> Iterator[str]:
+    """Remove the parts that are not whole, with a line for each; the job makes them again."""
+    for fault in [*damaged_parts(dataset, check_sizes)]:
+        dataset.store.remove(fault.row_file)
+        yield f"{fault.name} is damaged: {fault.reason}; the images of its part are embedded again"

@@ -15,8 +15,7 @@ from rich.console import Console
 from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.fetch.urls import is_url, place_of
-from wallclock.job import integrity
-from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing
+from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing, remove_damaged
 from wallclock.job.growth import Growth, find_growth
 from wallclock.job.identity import changes, check_same, check_source, described, identity_of
 from wallclock.job.items import CARRIED, Items, check_columns, describe_columns
@@ -90,8 +89,7 @@ class Outcome:
         notes.append(format_rate((tally.images + tally.n_failed) / tally.wall_s))
         if self.expected:
             notes[-1] += f" (estimated: {format_rate(self.expected)})"
-        bottleneck = f"bottleneck: {tally.limited_by}"
-        notes.append(f"{bottleneck}; {tally.faster}" if tally.faster else bottleneck)
+        notes.append(f"bottleneck: {tally.limited_by}")
         return f"{contents}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
 
 
@@ -100,24 +98,15 @@ def embed(
 ) -> Outcome:
     """`wallclock.embed`, where all extras are installed."""
     settings, console = build(JobSettings, values, ""), console or Console(quiet=True)
-    if not settings.cluster:
-        here = nullcontext(ThisProcess(settings, console))
-        return _run(str(src), out, settings, here, console)
-    from wallclock.job.runner import cluster
+    opening: AbstractContextManager[_Runner]
+    if settings.cluster:
+        from wallclock.job.runner import cluster
 
-    cluster.check(settings.cluster)
-    return _run(str(src), out, settings, cluster.connected(settings, console), console)
-
-
-def _run(
-    src: str,
-    out: str | Path,
-    settings: JobSettings,
-    opening: AbstractContextManager[_Runner],
-    console: Console,
-) -> Outcome:
-    """List the images and open OUT; then, where the job runs, embed them."""
-    store = at(out)
+        cluster.check(settings.cluster)
+        opening = cluster.connected(settings, console)
+    else:
+        opening = nullcontext(ThisProcess(settings, console))
+    src, store = str(src), at(out)
     items = list_items(src, settings.limit, settings.limits(), store)
     check_columns(items)
     _print_others(items, console)
@@ -128,15 +117,11 @@ def _run(
         dataset = open_existing(store) or Dataset(store)
         if dataset.about:
             check_source(dataset, _source(src), settings.limit, items.carried.schema)
-        if settings.cluster:  # Ray takes seconds to start, and only then is the device known
-            early, _ = _identity(settings, settings.resolved("cpu"), items)
-            del early["recipe"]
-            check_same(dataset, early, settings.model)
         with opening as runner:
-            return _run_there(runner, src, items, dataset, settings, console)
+            return _run(runner, src, items, dataset, settings, console)
 
 
-def _run_there(
+def _run(
     runner: _Runner,
     src: str,
     items: Items,
@@ -152,12 +137,14 @@ def _run_there(
         resolved = replace(resolved, recipe=replace(resolved.recipe, runtime=before))
     for note in resolved.notes:
         say(note)
-    identity, listing = _identity(settings, resolved, items)
+    identity = describe_columns(items)
+    listing = items.digest() + identity.pop(CARRIED)
+    identity |= identity_of(settings, resolved.recipe, resolved.model)
     check_same(dataset, identity, settings.model)
     about = dataset.about
     counts = about.get("counts", {})
     is_complete = about.get("complete", False)
-    for line in integrity.remove_damaged(dataset):
+    for line in remove_damaged(dataset):
         say(line)
     is_complete = is_complete and len(dataset.committed()) == counts.get("parts")
     nothing_to_prune = not (settings.prune and counts.get("gone"))
@@ -186,15 +173,6 @@ def _run_there(
     keep(dataset.store, items)
     outcome = _embed_missing(runner, job, plan, growth, about, prune=settings.prune)
     return _with_vectors(outcome, items, dataset)
-
-
-def _identity(
-    settings: JobSettings, resolved: Resolved, items: Items
-) -> tuple[dict[str, Any], str]:
-    """What the vectors depend on, but the weights, and the digest of all that the source has."""
-    carried = describe_columns(items)
-    listing = items.digest() + carried.pop(CARRIED)
-    return carried | identity_of(settings, resolved.recipe, resolved.model), listing
 
 
 def _job(

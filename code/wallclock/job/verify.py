@@ -1,6 +1,6 @@
 """`wallclock verify OUT [SRC] [n=64]`: are the vectors there, of the right images, and right?
 
-Every byte of the dataset is compared with the recorded checksums (`integrity.py`). A random sample
+Every byte of the dataset is compared with the recorded checksums. A random sample
 is embedded again by a plain loop in FP32 (`reference.py`). A vector must be as near to that of its
 own image as the job's precision and decoder allow, and no nearer to another one's. Many models give
 all pictures nearly one direction, so that its cosine stays high where pixels are wrong: so does not
@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 from wallclock.constraints import build
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch.sources import SourceReader
-from wallclock.job import integrity
-from wallclock.job.dataset import ABOUT, Dataset, open_existing
+from wallclock.job.dataset import ABOUT, Dataset, check_bytes, damaged_parts, open_existing
 from wallclock.job.items import Items
 from wallclock.job.listing import list_items
 from wallclock.job.reference import Reference
@@ -95,7 +94,7 @@ def verify(
         why = f"{out} does not keep the password or signature in the URL of SRC"
         raise UserError(f"{why}; give SRC, too: wallclock verify OUT SRC")
     limits = _limits_of(dataset)
-    if damaged := [*integrity.faults(dataset, integrity.check_bytes)]:
+    if damaged := [*damaged_parts(dataset, check_bytes)]:
         left = len(damaged) - _NAMED
         more = [f"{left:,} more parts are damaged"] if left > 0 else []
         return Verdict(0, 0, 1.0, 1.0, (*map(str, damaged[:_NAMED]), *more))
@@ -167,9 +166,8 @@ def _limits_of(dataset: Dataset) -> tuple[float, float, float]:
     try:
         identity["model"]["weights"]
         return LIMITS[identity["recipe"]["dtype"]]
-    except (KeyError, TypeError) as error:
-        why = f"{dataset.out}/{ABOUT} cannot be read: it has no {error}"
-        raise UserError(why) from error
+    except KeyError as error:
+        raise UserError(f"{dataset.out}/{ABOUT} cannot be read: it has no {error}") from error
 
 
 def _stored(

@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from wallclock.errors import UserError
-from wallclock.infer.runtime import gain_of_bf16, open_announced, open_fastest
+from wallclock.infer.runtime import open_announced, open_fastest
 from wallclock.job import estimate
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Progress, Run, Tally
@@ -21,8 +21,8 @@ from wallclock.predict.intervals import RATE_ERROR
 from wallclock.predict.pace import Pace
 from wallclock.progress import CorpusProgress, bars, format_duration, format_rate, waiting
 
-#: Images that check a converted network, and that bf16 is timed with; how much faster is offered.
-_CHECKED, _TIMED, _WORTH = 8, 32, 1.1
+#: Images that check a converted network.
+_CHECKED = 8
 
 
 class ThisProcess:
@@ -69,21 +69,7 @@ class ThisProcess:
         run = Run(job, plan, processes)
         with run.loader() as loader, show_progress(self._console) as show:
             tally = run.run(loader, self._embedder, show)
-        if measured and tally.limited_by == "forward":
-            tally.faster = self._offer(job, plan, tally)
         return tally, measured.img_per_s() if measured else None
-
-    def _offer(self, job: Job, plan: Plan, tally: Tally) -> str:
-        """What bf16 would bring, measured on some of the images; empty: nothing."""
-        images = estimate.sample_images(job, plan, _TIMED)
-        gain, cosine = gain_of_bf16(self._embedder, job.recipe, job.model, images) or (1.0, 1.0)
-        forward_s = tally.wall_s - sum(tally.wait_s.values())
-        would_s = tally.wall_s - forward_s * (1 - 1 / gain)
-        if would_s > tally.wall_s / _WORTH:
-            return ""
-        takes = f"{format_duration(would_s)} instead of {format_duration(tally.wall_s)}"
-        similar = f"cosine {cosine:.5f} on {len(images)} of your images"
-        return f"dtype=bf16 in a new OUT would take {takes} ({similar})"
 
 
 def processes_for(given: int, job: Job, measured: Pace | None) -> int:
