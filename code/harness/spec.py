@@ -9,12 +9,14 @@ need not repeat.
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from wallclock import recipe as product
-from wallclock.constraints import OneOf, Range, from_fields
+from wallclock.constraints import OneOf, Range
 from wallclock.errors import UsageError
 from wallclock.recipe import Count, Limits, ModelSpec, Positive
+
+T = TypeVar("T")
 
 #: How stages overlap, how DataLoader's workers start, where training images are augmented.
 ENGINES = ("serial", "dataloader", "threads")
@@ -255,6 +257,12 @@ class Cell:
             model=from_fields(ModelSpec, plain["model"]),
             params=plain["params"],
         )
+
+
+def from_fields(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Build a dataclass from those of its fields that `values` has; nothing is checked."""
+    names = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in values.items() if name in names})
 
 
 def _names_at_default(owner: Any) -> list[str]:

@@ -76,21 +76,8 @@ _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "embed_dim", "hidden_d
 
 #: Types of models whose `get_image_features` gives one vector that is compared with a text's.
 _CONTRASTIVE = {
-    "aimv2",
-    "align",
-    "altclip",
-    "blip",
-    "chinese_clip",
-    "clip",
-    "clipseg",
-    "groupvit",
-    "metaclip_2",
-    "owlv2",
-    "owlvit",
-    "siglip",
-    "siglip2",
-    "tipsv2",
-    "vision-text-dual-encoder",
+    *("aimv2", "align", "altclip", "blip", "chinese_clip", "clip", "clipseg", "groupvit"),
+    *("metaclip_2", "owlv2", "owlvit", "siglip", "siglip2", "tipsv2", "vision-text-dual-encoder"),
 }
 #: Of them, those whose vector is the tower's own.
 _UNPROJECTED = {"siglip", "siglip2", "align", "tipsv2"}
@@ -102,8 +89,14 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
     `pool`: one of `recipe.POOLS`, or auto. Raises `NoWeightsError` where the files cannot be had;
     `UserError` where they cannot be loaded, or lack a size.
     """
-    model, folder, config = _read(model)
-    model = replace(model, pool=_default_pool(config) if pool == "auto" else pool)
+    folder = folder_of(model)
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder}: no {CONFIG} in it; save_pretrained writes such a folder")
+    config = read_json(folder / CONFIG)
+    # The cache keeps a snapshot under its commit: the name of a branch pins nothing.
+    path, revision = (str(folder), model.revision) if model.path else ("", folder.name)
+    pool = _default_pool(config) if pool == "auto" else pool
+    model = replace(model, path=path, revision=revision, pool=pool)
     source = model.path or model.hub_id
     preprocessor = processor_values(folder)
     input_px = model.input_px or _input_px(config, preprocessor)
@@ -115,7 +108,10 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
             config = {**config, **loaded.to_dict()}
         input_px = input_px or _input_px(config, preprocessor)
         dim = dim or width(config, model.pool)
-    input_px = _required(input_px, "input_px", source)
+    dim = dim or (_width_of_skeleton(folder, input_px) if input_px else 0)
+    for name, value in (("input_px", input_px), ("dim", dim)):
+        if not value:
+            raise UserError(f"the configuration of {source} has no {name}; set model.{name}")
     try:
         mean, std = _statistics(config, preprocessor)
     except ValueError as error:
@@ -124,7 +120,7 @@ def resolve(model: ModelSpec, pool: str) -> ModelSpec:
         model,
         name=Path(source).name if model.name == "any" else model.name,
         input_px=input_px,
-        dim=_required(dim or _width_of_skeleton(folder, input_px), "dim", source),
+        dim=dim,
         mean=model.mean or mean,
         std=model.std or std,
     )
@@ -134,7 +130,7 @@ def width(config: _Object, pool: str = "tower") -> int:
     """The width of a model's vector by its configuration; 0 where it does not say."""
     if pool == "projection" and config.get("model_type") not in _UNPROJECTED:
         return _side(config.get("projection_dim"))
-    config = _vision_tower(config)
+    config = config.get("vision_config") or config
     return next((_side(config[name]) for name in _WIDTHS if config.get(name)), 0)
 
 
@@ -175,12 +171,15 @@ def weights_folder_of(model: ModelSpec) -> Path:
     """As `folder_of`, with the weights: model.safetensors, or the parts that its index names."""
     if model.path:
         return folder_of(model)
+    from huggingface_hub import errors
+
     commit = _fetched(model, (CONFIG,), ()).name
     model = replace(model, revision=commit)
     try:
         return _fetched(model, (CONFIG, _WEIGHTS), ())
     except NoWeightsError as error:
-        if not _is_absent(error.__cause__):
+        is_offline = isinstance(error.__cause__, errors.LocalEntryNotFoundError)
+        if is_offline or not isinstance(error.__cause__, errors.EntryNotFoundError):
             raise
         try:
             folder = _fetched(model, (CONFIG, _INDEX), ())
@@ -211,16 +210,6 @@ def _parts(folder: Path) -> list[str]:
         named = printable(f"its weight_map names {others}, no .safetensors beside it")
         raise UserError(f"{folder / _INDEX}: {named}; {_AGAIN}")
     return names
-
-
-def _read(model: ModelSpec) -> tuple[ModelSpec, Path, _Object]:
-    """The model with its folder or commit, the folder of its files, and config.json."""
-    folder = folder_of(model)
-    if not (folder / CONFIG).is_file():
-        raise UserError(f"{folder}: no {CONFIG} in it; save_pretrained writes such a folder")
-    # The cache keeps a snapshot under its commit: the name of a branch pins nothing.
-    path, revision = (str(folder), model.revision) if model.path else ("", folder.name)
-    return replace(model, path=path, revision=revision), folder, read_json(folder / CONFIG)
 
 
 def _fetched(model: ModelSpec, needed: tuple[str, ...], optional: tuple[str, ...]) -> Path:
@@ -258,34 +247,21 @@ def _fetched(model: ModelSpec, needed: tuple[str, ...], optional: tuple[str, ...
 
 def _no_weights(model: ModelSpec, reason: Exception) -> NoWeightsError:
     """The line that says why a hub's model cannot be had, and what to do."""
-    fixes = [
-        "set HF_TOKEN or HF_ENDPOINT",
-        f"run `hf download {model.hub_id}` where the hub answers",
-        "or give a folder with config.json and model.safetensors (model=/folder; in the suite "
-        "model.path=/folder)",
-    ]
+    fix = (
+        f"set HF_TOKEN or HF_ENDPOINT, run `hf download {model.hub_id}` where the hub answers, or "
+        "give a folder with config.json and model.safetensors (model=/folder; in the suite "
+        "model.path=/folder)"
+    )
     if model.hub_id == DEFAULT.hub_id:
-        fixes.append("or weights=random for a test of speed (in the suite model.weights=random)")
-    why = first_line(reason).rstrip(".")
-    return NoWeightsError(f"cannot load {model.hub_id}: {why}; {', '.join(fixes)}")
-
-
-def _is_absent(error: BaseException | None) -> bool:
-    from huggingface_hub import errors
-
-    offline = isinstance(error, errors.LocalEntryNotFoundError)
-    return isinstance(error, errors.EntryNotFoundError) and not offline
+        fix += ", or weights=random for a test of speed (in the suite model.weights=random)"
+    return NoWeightsError(f"cannot load {model.hub_id}: {first_line(reason).rstrip('.')}; {fix}")
 
 
 def _is_cached(hub: Any, model: ModelSpec, needed: Sequence[str], optional: Sequence[str]) -> bool:
     """Whether the cache has the needed files, and has or misses on purpose each optional one."""
-
-    def look_up(name: str) -> Any:
-        return hub.try_to_load_from_cache(model.hub_id, name, revision=model.revision)
-
-    return all(isinstance(look_up(name), str) for name in needed) and all(
-        look_up(name) is not None for name in optional
-    )
+    look_up = partial(hub.try_to_load_from_cache, model.hub_id, revision=model.revision)
+    has_needed = all(isinstance(look_up(name), str) for name in needed)
+    return has_needed and all(look_up(name) is not None for name in optional)
 
 
 def processor_values(folder: Path) -> _Object:
@@ -299,18 +275,13 @@ def read_json(path: Path) -> _Object:
     return documents.read_file(path, _SCHEMA, _AGAIN)
 
 
-def _vision_tower(config: _Object) -> _Object:
-    tower: _Object = config.get("vision_config") or config
-    return tower
-
-
 def _input_px(config: _Object, preprocessor: _Object) -> int:
     """The input's side: timm's size, else that of the crop, of the resize, or of the training."""
     sizes = (
         (config.get("pretrained_cfg") or {}).get("input_size"),
         preprocessor.get("crop_size"),
         preprocessor.get("size"),
-        _vision_tower(config).get("image_size"),
+        (config.get("vision_config") or config).get("image_size"),
     )
     return next((side for side in map(_side, sizes) if side), 0)
 
@@ -336,20 +307,12 @@ def _statistics(config: _Object, preprocessor: _Object) -> Statistics:
 def channels(value: Any, name: str) -> tuple[float, ...]:
     """A processor's statistic, of three channels. Raises ValueError: none, or not above 0."""
     numbers = [value] * 3 if isinstance(value, int | float) else value
-    are_numbers = isinstance(numbers, Sequence) and all(
-        isinstance(number, int | float) for number in numbers
-    )
-    if not are_numbers or len(numbers) != 3:
+    is_list = isinstance(numbers, Sequence) and len(numbers) == 3
+    if not is_list or not all(isinstance(number, int | float) for number in numbers):
         raise ValueError(f"{name}={value} is not of three channels")
     if name == "image_std" and min(numbers) <= 0:
         raise ValueError(f"{name}={value} is not above 0")
     return tuple(map(float, numbers))
-
-
-def _required(value: int, name: str, source: str) -> int:
-    if not value:
-        raise UserError(f"the configuration of {source} has no {name}; set model.{name}")
-    return value
 
 
 # --- transformers, run over a model's files: quiet, in bounds, in one line ------------------------

@@ -6,6 +6,7 @@ workers: Annotated[int, Range(0, 1024), Help("threads that load; 0: one per core
 import math
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -88,12 +89,6 @@ def build(cls: type[T], values: Any, key: str) -> T:
     return cls(**checked)
 
 
-def from_fields(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Build a dataclass from those of its fields that `values` has; nothing is checked."""
-    names = {item.name for item in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: value for name, value in values.items() if name in names})
-
-
 def check(hint: Any, value: Any, key: str) -> Any:
     """Return `value` as the annotation has it, nested dataclasses built. Raises as `build` does."""
     base, *constraints = get_args(hint) if get_origin(hint) is Annotated else (hint,)
@@ -136,10 +131,8 @@ def value_of(text: str, default: Any) -> Any:
     if default is None and not text:
         return None
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text
 
 
@@ -175,11 +168,7 @@ def describe_setting(name: str, hint: Any, default: Any) -> Setting:
 
 
 def _notes(hint: Any) -> Iterable[Any]:
-    """What `Annotated` adds to a type, also to the type of `X | None`."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        yield from arguments[1:]
-        yield from _notes(arguments[0])
-    elif origin in (Union, UnionType):
-        for argument in arguments:
-            yield from _notes(argument)
+    """What stands in a type: also what `Annotated` adds, and to the type of `X | None`."""
+    for part in get_args(hint):
+        yield part
+        yield from _notes(part)

@@ -1,6 +1,5 @@
 """This machine: cores, GPUs and whether torch can use them, and what its processes take."""
 
-import itertools
 import math
 import os
 import re
@@ -59,10 +58,9 @@ def check_address_space() -> None:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The cores' worth of CPU time that cgroups grant this process; None where they do not limit.
+    """The cores' worth of CPU time that cgroups, version 1 or 2, grant this process; or None.
 
-    `root`: the folder that holds `proc` and `sys`. Version 2 (`cpu.max`) and 1 (`cpu.cfs_*`), the
-    process's own group and those around it.
+    `root`: the folder that holds `proc` and `sys`.
     """
     quotas, listed = [], root / "proc/self/cgroup"
     for line in listed.read_text(encoding="utf-8").splitlines() if listed.exists() else ():
@@ -137,12 +135,12 @@ def _visible_gpus(count: int) -> list[str]:
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return [str(index) for index in range(count)]
-    names = [name.strip() for name in listed.split(",")]
-    # CUDA stops at the first that does not exist.
-    valid = itertools.takewhile(
-        lambda name: name.startswith("GPU-") or (name.isdecimal() and int(name) < count), names
-    )
-    return list(valid)
+    names = []
+    for name in map(str.strip, listed.split(",")):
+        if not name.startswith("GPU-") and not (name.isdecimal() and int(name) < count):
+            break  # CUDA stops at the first that does not exist
+        names.append(name)
+    return names
 
 
 @contextmanager
@@ -168,8 +166,7 @@ def require_cuda(what: str = "device=cuda") -> None:
 
     if torch.cuda.is_available():
         return
-    wheel = f"torch {torch.__version__}"
-    reason = f"{what} needs a CUDA GPU, and {wheel} sees no CUDA device"
+    reason = f"{what} needs a CUDA GPU, and torch {torch.__version__} sees no CUDA device"
     present: list[dict[str, Any]] = []
     with suppress(UserError):  # without pynvml there is less to say
         present = gpus()
@@ -177,11 +174,8 @@ def require_cuda(what: str = "device=cuda") -> None:
         reason += f": it is built without CUDA, and {present[0]['name']} is here; {_OF_CUDA_12}"
     elif present:
         cuda, driver = str(torch.version.cuda), present[0]["driver"]
-        major, oldest = (
-            int(driver.partition(".")[0]),
-            _OLDEST_DRIVER.get(int(cuda.partition(".")[0]), 0),
-        )
-        if major < oldest:
+        oldest = _OLDEST_DRIVER.get(int(cuda.partition(".")[0]), 0)
+        if (major := int(driver.partition(".")[0])) < oldest:
             fix = f"update it, or {_OF_CUDA_12}" if major >= _OLDEST_DRIVER[12] else "update it"
             reason += f": built for CUDA {cuda}, it needs driver {oldest}; here: {driver}; {fix}"
     raise Unavailable(reason)

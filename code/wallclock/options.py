@@ -58,9 +58,7 @@ class Parser(argparse.ArgumentParser):
             name = word.lstrip("-").partition("=")[0].replace("-", "_")
             if word.startswith("-"):
                 check_name(name, self._settings, "setting")
-            self.error(
-                f"{word}: write --{name} X" if name in self._settings else f"{word}: unknown"
-            )
+            self.error(f"{word}: {f'write --{name} X' if name in self._settings else 'unknown'}")
         values = {name: value for name, value in vars(given).items() if name in self._settings}
         return given, values
 

@@ -32,8 +32,7 @@ from harness.jobs import JobRun, run_job
 from harness.processes import ProcessTree
 from harness.protocols import fidelity, protocol
 from harness.protocols.protocol import Measurement, Progress
-from harness.spec import Cell, Recipe
-from wallclock.constraints import from_fields
+from harness.spec import Cell, Recipe, from_fields
 from wallclock.job import JobSettings
 from wallclock.machine import usable_cores
 from wallclock.stages.decode import PixelArray

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 from experiments.common import Options, Recipe
 from experiments.predict.costs import LOADER_FIELDS, worker_count
-from harness.spec import THUMBNAIL_PX
+from harness.spec import THUMBNAIL_PX, from_fields
 from wallclock.clock import STAGES
-from wallclock.constraints import from_fields
 from wallclock.machine import computes_bf16
 from wallclock.predict.advice import FIXES, workers_for
 from wallclock.predict.intervals import NOTICEABLE

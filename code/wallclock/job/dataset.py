@@ -39,7 +39,7 @@ from wallclock.errors import UserError, first_line, reason_of
 from wallclock.files import pretty_json, sha256_file
 from wallclock.infer.finite import rows_not_finite
 from wallclock.job.part import PARQUET, ROWS, Part, read_rows, table_of
-from wallclock.job.stores import Store, at
+from wallclock.job.stores.s3 import Store, at
 from wallclock.outside import path_of, printable, text_of, without_secrets
 from wallclock.recipe import Count, Positive
 from wallclock.stages.pixels import Vectors
@@ -268,7 +268,7 @@ class Dataset:
     def describe(self, about: Mapping[str, Any], *, first: bool = False) -> None:
         """Write what it is. Raises UserError: it is the first time, and another job was first."""
         self.store.write(CONFIG, _CONFIG.encode())
-        about = _with_paths(about, lambda text: _public(text_of(text)))
+        about = _with_paths(about, _public)
         data = pretty_json({"format": FORMAT, **about}).encode()
         if not first:
             self.store.write(ABOUT, data)
@@ -298,13 +298,16 @@ class Dataset:
 def open_existing(place: Store | str | Path) -> Dataset | None:
     """The dataset in a place; None: nothing is there. Raises UserError: other or damaged files."""
     store = at(place) if isinstance(place, str | Path) else place
-    text = _read(store, ABOUT)
-    if text is None:
-        if other := next((name for name in store.names("") if name[0] != "."), None):
-            where = f"{store.out} has no {ABOUT} and is not empty ({other})"
-            raise UserError(f"{where}; give a folder of its own")
-        return None
     where, fix = f"{store.out}/{ABOUT}", "give another OUT"
+    try:
+        text = store.read(ABOUT)
+    except FileNotFoundError:
+        if other := next((name for name in store.names("") if name[0] != "."), None):
+            why = f"{store.out} has no {ABOUT} and is not empty ({other})"
+            raise UserError(f"{why}; give a folder of its own") from None
+        return None
+    except OSError as error:
+        raise UserError(f"{where} cannot be read: {error}") from error
     about = documents.parse(text, where, _ABOUT, fix)
     try:
         pretty_json(about)
@@ -318,8 +321,9 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
     return Dataset(store, _with_paths(about, path_of))
 
 
-def _public(text: str) -> str:
-    """A path as it is, a text with a URL without secrets."""
+def _public(path: str) -> str:
+    """A path as text; what has a URL, without secrets."""
+    text = text_of(path)
     return without_secrets(text) if "://" in text else text
 
 
@@ -330,16 +334,6 @@ def _with_paths(about: Mapping[str, Any], form: Callable[[str], str]) -> dict[st
         for name, value in about["settings"].items()
     }
     return {**about, "source": form(about["source"]), "settings": settings}
-
-
-def _read(store: Store, name: str) -> bytes | None:
-    """A file; None where it is not. Raises UserError: it cannot be read."""
-    try:
-        return store.read(name)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UserError(f"{store.out}/{name} cannot be read: {error}") from error
 
 
 def part_number(name: str) -> int:
@@ -373,9 +367,9 @@ def _check_columns(dataset: Dataset, schema: Any) -> None:
     columns = [*ROWS.names, "vector", *identity.get("carries", ())]
     if absent := set(columns) - set(schema.names):
         raise ValueError(f"it has no column {min(absent)}")
-    for field in ROWS:
-        if (kind := schema.field(field.name).type) != field.type:
-            raise ValueError(f"its column {field.name} has the type {kind}, not {field.type}")
+    for item in ROWS:
+        if (kind := schema.field(item.name).type) != item.type:
+            raise ValueError(f"its column {item.name} has the type {kind}, not {item.type}")
     kind, dim = schema.field("vector").type, identity.get("model", {}).get("dim")
     is_list = pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32()
     if not is_list or kind.list_size != (dim or kind.list_size):

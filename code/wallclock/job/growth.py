@@ -1,14 +1,12 @@
 """How a dataset grows: what a source has that its parts have not, and what is not as it was.
 
-Every image is in one part, as a vector, a failure or not reached. Those of a source that are in no
-part become an edition: `_editions/from-00006.json` says of which images it is and with which part
-it begins, before any of its parts is there. So the number of a part always means the same images,
-whoever writes it, and a start after a kill goes on with the edition as it was.
+Every image is in one part. Those of a source that are in no part become an edition:
+`_editions/from-00006.json` says of which images it is and with which part it begins, before any of
+its parts is there. So the number of a part always means the same images, whoever writes it.
 
-Where it cannot be the same any more, as the source has changed meanwhile or an earlier part was
-damaged, the parts that it lacks are closed: made without an image. Where a process that still works
-at one was first, its images count. The next edition begins behind them. Images that have changed or
-were not reached are made anew in their own part. Those that are gone stay, until they are pruned.
+Where the source has changed before an edition is complete, the parts that it lacks are closed: made
+without an image. The next edition begins behind them. Images that have changed or were not reached
+are made anew in their own part. Those that are gone stay, until they are pruned.
 """
 
 import json
@@ -33,8 +31,9 @@ from wallclock.job.plan import parts_of
 from wallclock.job.texts import add_to_digest
 
 _EDITION: documents.Schema = {"n": Annotated[int, Range(1, 1_000_000_000)], "ids": str}
-#: Of an edition; more would take hours to close.
-_MOST_PARTS = 100_000
+#: A line of what has no vector; all that is known of an image.
+_LINE = pa.schema([("id", pa.string()), ("version", pa.string()), ("runs", pa.int64())])
+_KNOWN = pa.schema([*_LINE, ("number", pa.int64()), ("has_vector", pa.bool_())])
 _FOLDER, _NAME = "_editions", "_editions/from-{:05d}.json"
 
 
@@ -90,36 +89,35 @@ class Growth:
 
 
 class _Known(NamedTuple):
-    """The images that are in parts, by row; of those that were not reached, in how many runs."""
+    """The images that are in parts, by row; in how many runs they were not reached, or -1."""
 
     ids: Any
     versions: Any
     numbers: npt.NDArray[np.int64]
     has_vector: npt.NDArray[np.bool_]
-    runs: Mapping[int, int]
+    runs: npt.NDArray[np.int64]
 
 
 def find_growth(dataset: Dataset, items: Items, shard: int) -> Growth:
     """Compare a source with its dataset. Raises DamagedPartError."""
     items, there = items.with_values(), dataset.committed()
     known = _read_known(dataset, there)
-    rows = _find(items.ids, known.ids)
+    text = pa.large_string()  # a column of strings has at most 2 GB
+    at = pc.index_in(items.ids.cast(text), value_set=known.ids.cast(text))
+    rows: npt.NDArray[np.int64] = np.asarray(pc.fill_null(at, -1), np.int64)
     numbers = np.where(rows >= 0, known.numbers[rows], -1) if len(known.ids) else rows
     edition, closed, last = None, set[int](), _last_edition(dataset)
     first, new = last.first, np.flatnonzero((numbers < 0) | (numbers >= last.first))
     parts_of_new = first + np.arange(len(new)) // shard
     as_begun = np.where(np.isin(parts_of_new, there), parts_of_new, -1)
     if _digest(items, new) != last.ids or (numbers[new] != as_begun).any():
-        n_parts = -(-last.n // shard)
-        if (n := first + n_parts - len(there)) > _MOST_PARTS:
-            raise UserError(f"{dataset.out} lacks {n:,} parts; give another OUT")
-        first = max([first + n_parts, *(number + 1 for number in there)])
+        first = max([first - (-last.n // shard), *(number + 1 for number in there)])
         closed, new = {*range(first)}.difference(there), np.flatnonzero(numbers < 0)
         edition = Edition(first, len(new), _digest(items, new)) if len(new) else None
     parts = parts_of(first, len(new), shard)
     again = _to_be_made_anew(items, known, rows)
     again = again[np.argsort(numbers[again], kind="stable")]
-    runs = {len(new) + at: known.runs.get(row, 0) for at, row in enumerate(rows[again].tolist())}
+    runs = known.runs[rows[again]]
     ends, replaced = len(new), {}
     for number, count in zip(*np.unique(numbers[again], return_counts=True), strict=True):
         parts.pop(int(number), None)  # it comes behind all new ones
@@ -129,9 +127,9 @@ def find_growth(dataset: Dataset, items: Items, shard: int) -> Growth:
         items if len(new) == len(items) and not len(again) else items.take(np.append(new, again)),
         parts,
         replaced,
-        {position: n for position, n in runs.items() if n},
+        {len(new) + at: int(runs[at]) for at in np.flatnonzero(runs > 0).tolist()},
         int((numbers < 0).sum()),
-        len(again) - len(known.runs.keys() & {*rows[again].tolist()}),
+        int((runs < 0).sum()),
         _gone(known, rows) if items.is_whole else {},
         edition,
         sorted(closed),
@@ -141,44 +139,22 @@ def find_growth(dataset: Dataset, items: Items, shard: int) -> Growth:
 def _read_known(dataset: Dataset, numbers: Sequence[int]) -> _Known:
     failed, unreached = dataset.with_files(FAILURES), dataset.with_files(UNREACHED)
 
-    def read(number: int) -> tuple[Any, Any, int, list[int]]:
-        table = dataset.rows(number, ["id", "version"])
+    def read(number: int) -> Any:
+        vectors = dataset.rows(number, ["id", "version"])
         lines = dataset.failures(number) if number in failed else []
         left = dataset.unreached(number) if number in unreached else []
-        ids = [row["id"] for row in (*lines, *left)]
-        versions = [row.get("version") for row in lines] + [""] * len(left)
-        return (
-            [*table["id"].chunks, pa.array(ids, pa.string())],
-            [*table["version"].chunks, pa.array(versions, pa.string())],
-            len(table),
-            [row["runs"] for row in left],
+        lines = [*lines, *({**row, "version": ""} for row in left)]
+        table = pa.concat_tables(
+            [vectors, pa.Table.from_pylist(lines, _LINE)], promote_options="default"
         )
+        table = table.append_column("number", pa.repeat(number, len(table)))
+        return table.append_column("has_vector", pa.array(np.arange(len(table)) < len(vectors)))
 
-    ids, versions, counts = list[Any](), list[Any](), list[tuple[int, int]]()
-    runs, n = dict[int, int](), 0
     with ThreadPoolExecutor(THREADS) as pool:
-        for some, about, n_vectors, left in pool.map(read, numbers):
-            ids, versions = ids + some, versions + about
-            n_rows = sum(map(len, some))
-            counts.append((n_vectors, n_rows - n_vectors))
-            n += n_rows
-            runs |= zip(range(n - len(left), n), left, strict=True)
-    pairs = np.array(counts, np.int64).reshape(-1, 2)
-    return _Known(
-        pa.chunked_array(ids, pa.string()),
-        pa.chunked_array(versions, pa.string()),
-        np.repeat(np.array(numbers, np.int64), pairs.sum(axis=1)),
-        np.repeat(np.tile([True, False], len(pairs)), pairs.reshape(-1)),
-        runs,
-    )
-
-
-def _find(ids: Any, among: Any) -> npt.NDArray[np.int64]:
-    """Of each id its row among others, or -1."""
-    kind = pa.large_string()  # one of strings has at most 2 GB
-    rows = pc.index_in(ids.cast(kind), value_set=among.cast(kind))
-    found: npt.NDArray[np.int64] = np.asarray(pc.fill_null(rows, -1), np.int64)
-    return found
+        table = pa.concat_tables([_KNOWN.empty_table(), *pool.map(read, numbers)])
+    numbers_of, has_vector = table["number"].to_numpy(), table["has_vector"].to_numpy()
+    runs = pc.fill_null(table["runs"], -1).to_numpy()
+    return _Known(table["id"], table["version"], numbers_of, has_vector, runs)
 
 
 def _to_be_made_anew(
@@ -189,7 +165,7 @@ def _to_be_made_anew(
     now, before = items.versions.take(at), known.versions.take(rows[at])
     differs = pc.fill_null(pc.and_(pc.not_equal(now, before), pc.not_equal(now, "")), False)
     is_unknown = known.has_vector[rows[at]] & pc.fill_null(pc.equal(before, ""), True).to_numpy()
-    is_left = np.isin(rows[at], [*known.runs])
+    is_left = known.runs[rows[at]] >= 0
     positions: npt.NDArray[np.int64] = at[differs.to_numpy() & ~is_unknown | is_left]
     return positions
 

@@ -33,13 +33,11 @@ class Items(Sequence[Source]):
     `ids`, `where`, `versions`: Arrow columns of string, binary and string. `root`, of a folder or a
     bucket, goes before each `where`. A version changes with the image's bytes: size and time of a
     file, a store's ETag, or the URL of a list; empty where nothing is known. `open_one` makes the
-    source where it is neither path nor URL.
-    `carried`: a list's other columns, an Arrow table.
-    `others`: by name what was skipped beside them: files that are no images, and hidden ones.
-    `faults`: by position why a row names no image; reading it fails for that reason.
-    `origin`: the address that a list from elsewhere came from (`Limits.origin`).
-    `is_whole`: whether the source has no other images, as far as is known.
-    `stream`: reads what cannot be read in any order but slowly; `read` is for that.
+    source where it is neither path nor URL. `carried`: an Arrow table of a list's other columns.
+    `others`: names of what was skipped. `faults`: by position why a row names no image.
+    `origin`: the address that a list from elsewhere came from (`Limits.origin`). `is_whole`:
+    whether the source has no other images, as far as is known. `stream`: reads what cannot be read
+    in any order but slowly.
     """
 
     ids: Any
@@ -58,12 +56,12 @@ class Items(Sequence[Source]):
         return len(self.ids)
 
     def __getitem__(self, index: Any) -> Any:
+        identity = self.ids[index].as_py()
         if why := self.faults.get(index):
-            return Source(self.ids[index].as_py(), Unreadable(why))
+            return Source(identity, Unreadable(why))
         if self.stream:
             return next(self.read([index]))
         where = os.fsdecode(self.root + self.where[index].as_py())
-        identity = self.ids[index].as_py()
         return Source(identity, self.open_one(where) if self.open_one else where)
 
     def read(self, positions: Iterable[int]) -> Iterator[Source]:
@@ -87,13 +85,10 @@ class Items(Sequence[Source]):
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Items":
         """Some of them, in this order."""
-        columns = (self.ids, self.where, self.versions, self.carried)
-        ids, where, versions, carried = (column.take(rows) for column in columns)
+        columns = ("ids", "where", "versions", "carried")
+        taken: dict[str, Any] = {name: getattr(self, name).take(rows) for name in columns}
         why = enumerate(map(self.faults.get, rows.tolist()) if self.faults else ())
-        faults = {at: fault for at, fault in why if fault}
-        return replace(
-            self, ids=ids, where=where, versions=versions, carried=carried, faults=faults
-        )
+        return replace(self, **taken, faults={at: fault for at, fault in why if fault})
 
     def with_values(self) -> "Items":
         """The same, but a version changes with the other columns, too, where there are any."""

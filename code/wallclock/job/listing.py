@@ -31,7 +31,7 @@ from wallclock.job.dataset import THREADS
 from wallclock.job.items import Items
 from wallclock.job.lists import Listed, read_list
 from wallclock.job.records import PLACE, Rows, Stream, is_tar, list_tar, span_of, together
-from wallclock.job.stores import Store
+from wallclock.job.stores.s3 import Store
 from wallclock.job.texts import CHUNK, chunks, public, public_ids, repeated
 from wallclock.loader.shards import shards_of
 from wallclock.outside import printable, values_without_secrets, without_secrets
@@ -156,12 +156,12 @@ def _path(src: str) -> Path:
 
 def _shards(names: Sequence[str], limit: int | None, limits: Limits) -> Items:
     """The images of tars, or of tables. Raises SourceError: one of them is not there."""
+    shards, left = list[Rows](), limit
     if limit is None and is_url(names[0]):
         with ThreadPoolExecutor(_REMOTE) as pool:
             numbers = range(len(names))
-            shards = [*pool.map(lambda at: _list_shard(names[at], at, None, limits), numbers)]
+            shards += pool.map(lambda at: _list_shard(names[at], at, None, limits), numbers)
         return _joined(names, shards, limits)
-    shards, left = [], limit
     for number, name in enumerate(names):
         shards.append(_list_shard(name, number, left, limits))
         if left is not None and (left := left - len(shards[-1].table)) == 0:
@@ -248,14 +248,13 @@ def _kept(out: Store, names: Sequence[str], limits: Limits) -> Items | None:
 
 
 def _version_now(name: str, limits: Limits) -> str:
-    if not is_url(name):
+    if not name.startswith(REMOTE):
         return version_of(os.fsencode(name))
-    if name.startswith(REMOTE):
-        from wallclock.fetch.remote_file import RemoteFile
+    from wallclock.fetch.remote_file import RemoteFile
 
-        with suppress(OSError), closing(RemoteFile(name, limits, _TRIES, ahead=1)) as remote:
-            remote.read(1)
-            return remote.etag
+    with suppress(OSError), closing(RemoteFile(name, limits, _TRIES, ahead=1)) as remote:
+        remote.read(1)
+        return remote.etag
     return ""
 
 
@@ -304,24 +303,18 @@ def _opened(src: str, limits: Limits) -> Iterator[tuple[BinaryIO, Any]]:
     path = _path(src)
     if not os.path.exists(path):
         raise SourceError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
-    with _open_list(src, path) as opened:
-        yield opened, None
-
-
-def _open_list(src: str, path: Path) -> BinaryIO:
-    """The file of a list. Raises SourceError: a device or a pipe may have no end."""
-    if not path.is_file():
+    if not path.is_file():  # a device or a pipe may have no end
         raise SourceError(f"{src} is neither a folder nor a regular file; give a list as a file")
     try:
-        file = path.open("rb")
-        head = file.read(HEAD_BYTES)
+        opened = path.open("rb")
+        head = opened.read(HEAD_BYTES)
     except OSError as error:
         raise SourceError(f"{src} cannot be read: {error.strerror}") from error
-    if sniff(head):
-        file.close()
-        raise SourceError(f"{src} is an image; give its folder, or a list that names it")
-    file.seek(0)
-    return file
+    with opened:
+        if sniff(head):
+            raise SourceError(f"{src} is an image; give its folder, or a list that names it")
+        opened.seek(0)
+        yield opened, None
 
 
 def _list(listed: Listed, root: bytes, origin: str | None) -> Items:

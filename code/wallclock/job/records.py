@@ -1,12 +1,13 @@
 """Images in tars and tables, as a job lists and reads them: a row for each record of the loader's.
 
 Of a local tar the headers are listed, and an image is read where it lies. Other tars and tables are
-streams, read to their end to be listed: the loader's reader gives their images in the order of the
-job's positions. Behind the last good record of a damaged shard stands a row that says why.
+streams, read to their end to be listed. Behind the last good record of a damaged shard stands a row
+that says why.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, repeat
@@ -91,19 +92,16 @@ def _row(record: Record, number: int, at: int) -> dict[str, Any]:
 
 def together(tables: Sequence[Any]) -> Any:
     """Tables as one; of text, where types differ. Raises SourceError: they do not fit together."""
-    try:
+    with suppress(pa.ArrowException):
         return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException:
-        schemas = [[_as_text(field) for field in table.schema] for table in tables]
+    texts = []
     try:
-        texts = [table.cast(pa.schema(some)) for table, some in zip(tables, schemas, strict=True)]
+        for table in tables:
+            fields = [x if x.name == PLACE else x.with_type(pa.string()) for x in table.schema]
+            texts.append(table.cast(pa.schema(fields)))
         return pa.concat_tables(texts, promote_options="default")
     except pa.ArrowException as error:
         raise SourceError(f"the shards have unlike columns: {first_line(error)}") from error
-
-
-def _as_text(field: Any) -> Any:
-    return field if field.name == PLACE else field.with_type(pa.string())
 
 
 def span_of(names: Sequence[str], place: str) -> Span:
@@ -146,11 +144,8 @@ def _until_damage(name: str, first: int, limits: Limits) -> Iterator[Any]:
             raise
         error = ImageError("read", without_secrets(str(raised)))
         # What is not there, or is damaged, has another type or a permanent cause.
-        if (
-            is_url(name)
-            and type(cause) is OSError
-            and not isinstance(cause.__cause__, PermanentError)
-        ):
+        is_away = type(cause) is OSError and not isinstance(cause.__cause__, PermanentError)
+        if is_url(name) and is_away:
             error = NotReachedError("read", error.reason)
 
     def fail() -> bytes:

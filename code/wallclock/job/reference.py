@@ -1,8 +1,7 @@
 """Vectors as a plain loop makes them: Pillow, the model's own processor, the model's own class.
 
 Nothing of the loader, of the stages and of the network's wrapping makes a pixel or a vector, so
-that a mistake of theirs cannot stand on both sides of `verify`. Which files Pillow gets, and
-without which metadata, is the loader's judgement: an image may have changed since it was embedded.
+that a mistake of theirs cannot stand on both sides of `verify`.
 """
 
 from collections.abc import Callable
@@ -64,8 +63,7 @@ class Reference:
         Raises ImageError: it is over the limits, or Pillow does not read it.
         """
         opened = image_errors("decode", "Pillow", _open)
-        image: Any = opened(data, self._limits, rotate=self._geometry.rotate)
-        return image
+        return opened(data, self._limits, rotate=self._geometry.rotate)
 
     def vector(self, image: Any) -> npt.NDArray[np.float32]:
         """The vector (dim,) of an image that `open` returned."""

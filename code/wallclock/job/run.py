@@ -1,30 +1,38 @@
 """A list of images → parts of vectors: the loop, from the loader over inference to the commits.
 
 Batches never cross the border of a shard, so that a vector's bits do not depend on where an earlier
-start was killed. A shard is written in a thread of its own while the next one is filled: at most
-two are in memory. Images of a shard with equal bytes are embedded once.
+start was killed. A shard is written in a thread of its own while the next one is filled.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from wallclock.check import ImageInfo
 from wallclock.errors import UserError, describe
 from wallclock.infer.finite import FiniteRows, not_finite
 from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
+from wallclock.job.items import Items
+from wallclock.job.part import Part
 from wallclock.job.plan import Job, Plan, PlannedOrder
-from wallclock.job.shard import Shard, subset
-from wallclock.loader.batch import Batch
+from wallclock.loader.batch import Batch, Failure
 from wallclock.loader.iteration import open_stream
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import Place
 from wallclock.loader.threads import LendingLoader
 from wallclock.stages.pixels import Vectors
 
+#: What so many runs have not reached is a failure.
+RUNS = 3
 #: Images done so far, of all, what limits.
 Progress = Callable[[int, int, str], None]
 
@@ -56,13 +64,126 @@ class Tally:
         return max(parts, key=lambda name: parts[name])
 
 
-@contextmanager
-def _timed(tally: Tally, what: str) -> Iterator[None]:
-    began = time.perf_counter()
-    try:
-        yield
-    finally:
-        tally.wait_s[what] += time.perf_counter() - began
+@dataclass
+class Shard:
+    """One while it is filled: positions `first` to `last`; arrays are by position less `first`.
+
+    A row is embedded, or a copy of another row (`twins`). What is neither has failed. So has, of
+    those that are to have a vector (`kept`), the one whose vector is not finite, and its copies
+    (`dropped`). `runs`: by position, how many runs have not reached an image before. `gave_up`:
+    whether the reader did, before it had tried all of its images.
+    """
+
+    number: int
+    first: int
+    last: int
+    dim: int
+    runs: Mapping[int, int] = field(default_factory=dict)
+    failures: list[Mapping[str, str]] = field(default_factory=list)
+    unreached: list[Mapping[str, Any]] = field(default_factory=list)
+    gave_up: bool = False
+    #: Rows whose vectors have not arrived.
+    waiting: int = 0
+    #: Whether all its batches were loaded, and whether an image was read.
+    loaded: bool = False
+    any_read: bool = False
+
+    def __post_init__(self) -> None:
+        n = self.last - self.first
+        self.vectors: Vectors = np.zeros((n, self.dim), np.float32)
+        self.sha256: npt.NDArray[np.object_] = np.full(n, "", object)
+        self.sizes: npt.NDArray[np.int32] = np.zeros((2, n), np.int32)
+        self.kept: npt.NDArray[np.bool_] = np.zeros(n, bool)
+        self.dropped: npt.NDArray[np.bool_] = np.zeros(n, bool)
+        self.twins: dict[int, int] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether it can be committed."""
+        return self.loaded and not self.waiting
+
+    @property
+    def lost(self) -> bool:
+        """Whether the reader gave up before anything of it was reached: nothing is known of it."""
+        return self.gave_up and not self.failures and not self.kept.any()
+
+    @property
+    def blind(self) -> bool:
+        """Whether images failed, and all because they could not be read."""
+        stages = {failure["stage"] for failure in self.failures}
+        return stages == {"read"} and not self.any_read
+
+    def add_failures(self, failures: Sequence[Failure]) -> int:
+        """Note images that failed and those that were not reached; how many have failed."""
+        unreached = [failure for failure in failures if "unreached" in failure]
+        self.unreached += unreached
+        self.failures += [failure for failure in failures if "unreached" not in failure]
+        self.gave_up |= any(failure["unreached"] == "all" for failure in unreached)
+        return len(failures) - len(unreached)
+
+    def count_runs(self, items: Items) -> int:
+        """Of what was not reached, note in how many runs; returns how many have failed for that."""
+        left, ids = list[Mapping[str, Any]](), items.ids[self.first : self.last]
+        for failure in self.unreached:
+            position = self.first + pc.index(ids, failure["id"]).as_py()
+            is_tried = failure["unreached"] != "untried"
+            # A run in which the reader gave up counts for none.
+            runs = self.runs.get(position, 0) + (is_tried and not self.gave_up)
+            row = {name: failure[name] for name in ("id", "stage", "reason")}
+            if runs < RUNS:
+                left.append({**row, "runs": runs})
+            else:
+                self.failures.append({**row, "reason": f"{row['reason']}, in {runs} runs"})
+        n_failed, self.unreached = len(self.unreached) - len(left), left
+        return n_failed
+
+    def describe(self, offsets: Sequence[int], infos: Sequence[ImageInfo]) -> None:
+        """Note what rows' images are; they will have vectors."""
+        rows = _rows(offsets)
+        self.any_read = self.any_read or bool(offsets)
+        self.sha256[rows] = [info.sha256 for info in infos]
+        self.kept[rows] = True
+        self.sizes[0, rows] = [info.width for info in infos]
+        self.sizes[1, rows] = [info.height for info in infos]
+
+    def arrived(self, offsets: Sequence[int], vectors: Vectors) -> None:
+        """Take the vectors of embedded rows."""
+        self.vectors[_rows(offsets)] = vectors
+        self.waiting -= len(offsets)
+
+    def drop_copies(self) -> list[int]:
+        """Drop the copies of dropped rows, once all vectors have arrived; returns them."""
+        copies = [offset for offset, twin in self.twins.items() if self.dropped[twin]]
+        self.dropped[copies] = True
+        return copies
+
+    def part(self, items: Items) -> Part:
+        """What to commit."""
+        for offset, twin in self.twins.items():
+            self.vectors[offset] = self.vectors[twin]
+        kept = np.flatnonzero(self.kept & ~self.dropped)
+        columns: dict[str, Any] = {
+            "id": items.ids[self.first : self.last].take(kept),
+            "sha256": self.sha256[kept],
+            "width": self.sizes[0, kept],
+            "height": self.sizes[1, kept],
+            "version": items.versions[self.first : self.last].take(kept),
+        }
+        carried = items.carried.take(kept + self.first)
+        failures = self.failures and self._with_versions(items)
+        return Part(columns, self.vectors[kept], failures, carried, self.unreached)
+
+    def _with_versions(self, items: Items) -> list[Mapping[str, str]]:
+        columns = (column[self.first : self.last] for column in (items.ids, items.versions))
+        versions = dict(zip(*(column.to_pylist() for column in columns), strict=True))
+        return [{**row, "version": versions[row["id"]]} for row in self.failures]
+
+
+def _rows(offsets: Sequence[int]) -> slice | list[int]:
+    """Ascending offsets as an index; those in sequence as a slice, which numpy takes faster."""
+    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
+        return slice(offsets[0], offsets[-1] + 1)
+    return list(offsets)
 
 
 class Run:
@@ -106,8 +227,9 @@ class Run:
                 shard = Shard(number, some.start, some.stop, job.model.dim, job.runs)
                 self._open.append(shard)
                 for _ in range(batches):
-                    with _timed(tally, "loader"):
-                        batch = next(loader)
+                    waited = time.perf_counter()
+                    batch = next(loader)
+                    tally.wait_s["loader"] += time.perf_counter() - waited
                     self._add(shard, batch, inference)
                     done += len(batch.positions) + len(batch.failures)
                     tally.wall_s = time.perf_counter() - began
@@ -145,10 +267,13 @@ class Run:
         if shard.unreached:
             self.tally.last_unreached = describe(shard.unreached[-1])
         if rows:
-            is_all = len(rows) == len(batch.ids)
             shard.waiting += len(rows)
             self._submitted.append((shard, offsets))
-            inference.submit(batch if is_all else subset(batch, rows, batch.images))
+            if len(rows) < len(batch.ids):
+                ids = [batch.ids[row] for row in rows]
+                positions = [batch.positions[row] for row in rows]
+                batch = Batch(ids, positions, batch.images[rows])
+            inference.submit(batch)
 
     def _copied(self, shard: Shard, offset: int) -> bool:
         """Whether an earlier row of the shard will have the row's vector, and note which."""
@@ -184,9 +309,10 @@ class Run:
     def _commit_complete(self, pool: ThreadPoolExecutor) -> None:
         """Write the shards that are complete, one at a time."""
         while self._open and self._open[0].complete:
-            with _timed(self.tally, "sink"):
-                while self._commits:
-                    self._commits.popleft().result()
+            waited = time.perf_counter()
+            while self._commits:
+                self._commits.popleft().result()
+            self.tally.wait_s["sink"] += time.perf_counter() - waited
             shard = self._open.popleft()
             if shard.lost:
                 continue

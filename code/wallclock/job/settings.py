@@ -3,14 +3,14 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from wallclock import checkpoint, machine
-from wallclock.constraints import OF_DATASET, Help, OneOf, Range, from_fields
+from wallclock.constraints import OF_DATASET, Help, OneOf, Range
 from wallclock.errors import UsageError, UserError, check_name
 from wallclock.outside import printable
 from wallclock.preprocess import Preprocess
-from wallclock.processor import Processor, read_processor
+from wallclock.processor import read_processor
 from wallclock.recipe import DTYPES, FAST, POOLS, Count, Limits, ModelSpec, Positive, Recipe
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
@@ -110,7 +110,7 @@ class JobSettings:
 
         Raises UsageError: the user agent cannot be sent.
         """
-        return from_fields(Limits, {**vars(self), "origin": origin})
+        return Limits(user_agent=self.user_agent, give_up_s=self.give_up_s, origin=origin)
 
     def resolved_recipe(self, device: str) -> Recipe:
         """The recipe; `runtime=auto` is pytorch. Raises UsageError: OpenVINO cannot run it."""
@@ -150,53 +150,36 @@ class JobSettings:
             notes.insert(0, f"{error.reason}: {assumed}")
         if processor is not None:
             model = replace(model, mean=processor.mean, std=processor.std)
-        recipe = replace(recipe, preprocess=self._geometry(model, processor))
-        return Resolved(recipe, model, tuple(notes))
-
-    def _geometry(self, model: ModelSpec, processor: Processor | None) -> str:
-        """The text of a `Preprocess`; with `auto` that of the model's own processor, if any."""
-        if self.preprocess == "auto":
-            return str(processor.preprocess) if processor else "squash"
-        is_plain = self.preprocess == "squash"
-        return "squash" if is_plain else str(Preprocess.parse(self.preprocess, model.input_px))
+        preprocess = self.preprocess
+        if preprocess == "auto":
+            preprocess = str(processor.preprocess) if processor else "squash"
+        elif preprocess != "squash":
+            preprocess = str(Preprocess.parse(preprocess, model.input_px))
+        return Resolved(replace(recipe, preprocess=preprocess), model, tuple(notes))
 
     def resolved_model(self) -> ModelSpec:
         """The model with its input size, width, pooling and pixel statistics."""
         if self.model == MOCK:
-            return self._mock()
+            if self.weights == "random" or self.pool not in ("auto", "tower"):
+                why = "the mock has no network; leave out weights= and pool="
+                raise UsageError(f"model={MOCK}: {why}")
+            mock = ModelSpec(MOCK, weights="none", normalize=self.normalize)
+            return replace(mock, service_ms=self.service_ms)
         if self.service_ms:
             raise UsageError(f"service_ms={self.service_ms:g}: needs model={MOCK}, the mock")
         if self.weights == "random":
             return self._random()
-        default = checkpoint.DEFAULT
-        if self.model == default.hub_id:
-            pretrained = replace(default, weights="pretrained", normalize=self.normalize)
-            return checkpoint.resolve(pretrained, self.pool)
+        if self.model == checkpoint.DEFAULT.hub_id:
+            default = replace(checkpoint.DEFAULT, weights="pretrained", normalize=self.normalize)
+            return checkpoint.resolve(default, self.pool)
         local = os.path.isdir(os.path.expanduser(self.model))
         if not local and self.model.count("/") != 1:
             fix = "give a hub id (owner/name), a folder, or null"
             raise UsageError(f"model={printable(self.model)}: {fix}")
-        return checkpoint.resolve(
-            ModelSpec(
-                "any",
-                weights="pretrained",
-                hub_id="" if local else self.model,
-                path=self.model if local else "",
-                revision="main",
-                normalize=self.normalize,
-                # Of the model's own files.
-                input_px=0,
-                dim=0,
-                mean=(),
-                std=(),
-            ),
-            self.pool,
-        )
-
-    def _mock(self) -> ModelSpec:
-        if self.weights == "random" or self.pool not in ("auto", "tower"):
-            raise UsageError(f"model={MOCK}: the mock has no network; leave out weights= and pool=")
-        return ModelSpec(MOCK, weights="none", normalize=self.normalize, service_ms=self.service_ms)
+        values: dict[str, Any] = {"path" if local else "hub_id": self.model, "revision": "main"}
+        values |= {"input_px": 0, "dim": 0, "mean": (), "std": ()}  # as the model's own files say
+        model = ModelSpec("any", "pretrained", normalize=self.normalize, **values)
+        return checkpoint.resolve(model, self.pool)
 
     def _random(self) -> ModelSpec:
         """Of a DINOv2's size. Raises UsageError: of another model there are no random weights."""

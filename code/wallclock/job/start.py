@@ -24,8 +24,8 @@ from wallclock.job.part import ROWS, Part
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
 from wallclock.job.runner.process import ThisProcess, print_line
-from wallclock.job.settings import RANDOM, JobSettings, Resolved
-from wallclock.job.stores import at
+from wallclock.job.settings import RANDOM, JobSettings
+from wallclock.job.stores.s3 import at
 from wallclock.outside import printable, text_of, without_secrets
 from wallclock.progress import format_duration, format_rate
 
@@ -156,7 +156,18 @@ def _run(
         removed = ", and removed" if settings.prune and growth.gone else ""
         found = f"{growth.new:,} new and {growth.changed:,} changed images"
         say(f"{found}, {growth.n_gone:,} are gone{removed}")
-    job = _job(settings, resolved, items, growth, dataset)
+    job = Job(
+        growth.items,
+        dataset,
+        resolved.model,
+        resolved.recipe,
+        growth.parts,
+        growth.replaced,
+        growth.runs,
+        settings.deduplicate,
+        settings.max_failures,
+        replace(settings.limits(items.origin), known=_known(dataset, items)),
+    )
     plan = job.plan()
     if is_complete and not plan.missing:
         about = {**about, "settings": asdict(settings)}
@@ -173,23 +184,6 @@ def _run(
     keep(dataset.store, items)
     outcome = _embed_missing(runner, job, plan, growth, about, prune=settings.prune)
     return _with_vectors(outcome, items, dataset)
-
-
-def _job(
-    settings: JobSettings, resolved: Resolved, items: Items, growth: Growth, dataset: Dataset
-) -> Job:
-    return Job(
-        growth.items,
-        dataset,
-        resolved.model,
-        resolved.recipe,
-        growth.parts,
-        growth.replaced,
-        growth.runs,
-        deduplicate=settings.deduplicate,
-        max_failures=settings.max_failures,
-        limits=replace(settings.limits(items.origin), known=_known(dataset, items)),
-    )
 
 
 def _known(dataset: Dataset, items: Items) -> str:

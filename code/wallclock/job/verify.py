@@ -1,10 +1,9 @@
 """`wallclock verify OUT [SRC] [n=64]`: are the vectors there, of the right images, and right?
 
-Every byte of the dataset is compared with the recorded checksums. A random sample
-is embedded again by a plain loop in FP32 (`reference.py`). A vector must be as near to that of its
-own image as the job's precision and decoder allow, and no nearer to another one's. Many models give
-all pictures nearly one direction, so that its cosine stays high where pixels are wrong: so does not
-the cosine of the vectors less their mean.
+Every byte of the dataset is compared with the recorded checksums. A random sample is embedded again
+by a plain loop in FP32 (`reference.py`). A vector must be as near to that of its own image as the
+job's precision and decoder allow, and no nearer to another one's. Many models give all pictures
+nearly one direction: only the cosine of vectors less their mean falls where pixels are wrong.
 """
 
 import hashlib
@@ -100,7 +99,9 @@ def verify(
         return Verdict(0, 0, 1.0, 1.0, (*map(str, damaged[:_NAMED]), *more))
     numbers = dataset.committed()
     ids, faults = _check_counts(dataset, numbers)
-    settings = _settings_of(dataset)
+    valid = {field.name for field in fields(JobSettings)}  # those that are gone changed nothing
+    said = {name: value for name, value in dataset.about["settings"].items() if name in valid}
+    settings = build(JobSettings, said, "")
     source = str(src) or dataset.about["source"]
     items = list_items(source, settings.limit, settings.limits(), dataset.store)
     there = pc.indices_nonzero(pc.is_in(ids, value_set=items.ids)).to_numpy()
@@ -155,8 +156,10 @@ def _judge(
         faults.append(f"cosines below {median} (median) or {least} (least)")
     if centered is not None and centered < least_centered:
         faults.append(f"less their mean, cosines below {least_centered} (median): other pixels")
-    if moved := _rows_of_other_images(ours, right, found):
-        faults.append(f"{len(moved)} nearer to another image's, as {printable(names[moved[0]])}")
+    if ours.any(axis=1).all() and right.any(axis=1).all():
+        units = unit_length(ours.copy()), unit_length(right.copy())
+        if moved := [names[row] for row, _ in misplaced(*units, np.arange(len(ours)), found)]:
+            faults.append(f"{len(moved)} nearer to another image's, as {printable(moved[0])}")
     return Verdict(len(ours), 0, found, lowest, tuple(faults), centered)
 
 
@@ -219,21 +222,3 @@ def _embedded_again(
                 vectors[source.id] = reference.vector(image)
                 hashes[source.id] = hashlib.sha256(data).hexdigest()
     return vectors, hashes, reference.source
-
-
-def _settings_of(dataset: Dataset) -> JobSettings:
-    """Of its last job; those that there are no more changed nothing."""
-    there = {field.name for field in fields(JobSettings)}
-    said = {name: value for name, value in dataset.about["settings"].items() if name in there}
-    return build(JobSettings, said, "")
-
-
-def _rows_of_other_images(
-    ours: npt.NDArray[np.float32], right: npt.NDArray[np.float32], median: float
-) -> list[int]:
-    """Rows that are nearer to another image's vector than to their own by more than noise."""
-    if not (ours.any(axis=1).all() and right.any(axis=1).all()):
-        return []
-    rows = np.arange(len(ours))
-    pairs = misplaced(unit_length(ours.copy()), unit_length(right.copy()), rows, median)
-    return [row for row, _ in pairs]

@@ -21,10 +21,9 @@ from tests.wallclock.job.conftest import APART, DAMAGED, QUICK, TWINS, Content, 
 from wallclock import native
 from wallclock.errors import UserError
 from wallclock.files import sha256_file
-from wallclock.job import embed, estimate
-from wallclock.job.estimate import loading_processes
+from wallclock.job import embed
 from wallclock.job.identity import identity_of
-from wallclock.job.runner.process import processes_for
+from wallclock.job.runner import process
 from wallclock.job.settings import JobSettings
 from wallclock.job.stores.folder import Folder
 from wallclock.predict.pace import Pace
@@ -168,7 +167,7 @@ def test_file_size_limit(images: Path, reference: Content, tmp_path: Path) -> No
 def test_the_estimate_is_of_what_limits(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "LEAST", 1)
+    monkeypatch.setattr(process, "LEAST", 1)
     console = Console(file=io.StringIO(), width=200)
     outcome = run(service_ms=80, console=console)
     line = console.file.getvalue()  # type: ignore[attr-defined]
@@ -252,7 +251,7 @@ def test_several_processes_load(
 def test_a_job_says_what_nobody_asked_for(
     given: int, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wallclock.job.runner.process.processes_for", lambda *_: 2)
+    monkeypatch.setattr(process, "processes", lambda *_: 2)
     said = StringIO()
     embed(images, tmp_path / "out", processes=given, console=Console(file=said), **QUICK)
     assert ("wallclock: 2 processes load the images\n" in said.getvalue()) == (given == 0)
@@ -286,7 +285,8 @@ def test_processes_follow_from_the_time_under_the_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native, "find", lambda: object() if compiled else None)
-    assert loading_processes(pace(load_ms, cores, forward_ms or 1e-6), cores) == expected
+    job: Any = SimpleNamespace(recipe=replace(FAST, workers=cores))
+    assert process.processes(0, job, pace(load_ms, cores, forward_ms or 1e-6)) == expected
 
 
 @pytest.mark.parametrize(
@@ -297,5 +297,5 @@ def test_a_setting_and_a_gpu_come_first(
 ) -> None:
     monkeypatch.setattr(native, "find", lambda: None)
     job: Any = SimpleNamespace(recipe=replace(FAST, workers=6, device=device))
-    assert processes_for(given, job, pace(0.3, 6, 1e-6)) == expected
-    assert processes_for(given, job, None) == (given or 1)
+    assert process.processes(given, job, pace(0.3, 6, 1e-6)) == expected
+    assert process.processes(given, job, None) == (given or 1)

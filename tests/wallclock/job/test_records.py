@@ -19,7 +19,7 @@ from wallclock import open_images
 from wallclock.errors import ImageError, SourceError, UserError
 from wallclock.job import embed, listing, records
 from wallclock.job.listing import list_items
-from wallclock.job.stores import at
+from wallclock.job.stores.s3 import at
 from wallclock.job.verify import verify
 from wallclock.loader import shards
 from wallclock.recipe import Limits

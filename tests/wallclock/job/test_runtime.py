@@ -19,7 +19,8 @@ from tests.families import FAMILIES
 from tests.running import run_python
 from tests.wallclock.job.conftest import opened
 from wallclock.errors import UserError
-from wallclock.job import embed, estimate
+from wallclock.job import embed
+from wallclock.job.runner import process
 from wallclock.job.settings import JobSettings
 from wallclock.job.verify import verify
 from wallclock.stages.forward import openvino
@@ -65,7 +66,7 @@ def test_auto_converts_for_a_long_job_and_goes_on_with_what_out_has(
     run: Embed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "converted" not in run("short", limit=6)
-    monkeypatch.setattr(estimate, "LEAST", N)
+    monkeypatch.setattr(process, "LEAST", N)
     assert "dinov2 is converted for OpenVINO, once" in run("long")
     with np.load(next((tmp_path / "cache").rglob("check.npz"))) as check:
         assert len(np.unique(check["images"][:, 0, 0], axis=0)) > 1, "the job's own images"
@@ -82,7 +83,7 @@ def test_auto_converts_for_a_long_job_and_goes_on_with_what_out_has(
 def test_auto_says_why_it_is_torch(
     how: str, run: Embed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "LEAST", 1)
+    monkeypatch.setattr(process, "LEAST", 1)
     words = "does not convert to OpenVINO"
     if how == "does not convert":
         monkeypatch.setattr(openvino, "_graph_of", partial(_raise, RuntimeError("no such op")))
@@ -117,7 +118,7 @@ def test_an_out_that_was_begun_refuses_what_a_new_one_is_told(
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(UserError, match=r"runtime=openvino needs openvino.*\[cpu\]"):
         run("begun")
-    monkeypatch.setattr(estimate, "LEAST", 1)
+    monkeypatch.setattr(process, "LEAST", 1)
     assert "OpenVINO" not in run("out")
     assert runtime_of(tmp_path / "out") == "pytorch"
 

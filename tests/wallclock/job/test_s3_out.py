@@ -25,16 +25,16 @@ from wallclock.errors import UserError
 from wallclock.job import embed
 from wallclock.job.dataset import Dataset
 from wallclock.job.part import Part
-from wallclock.job.stores.s3 import S3
+from wallclock.job.stores.s3 import S3, at
 from wallclock.job.verify import verify
 
 
 def names(bucket: str) -> list[str]:
-    return sorted(S3.named(bucket).names(""))
+    return sorted(at(bucket).names(""))
 
 
 def everything(bucket: str) -> dict[str, bytes]:
-    return {name: S3.named(bucket).read(name) for name in names(bucket) if name != ".lock"}
+    return {name: at(bucket).read(name) for name in names(bucket) if name != ".lock"}
 
 
 def plain(name: str) -> str:
@@ -47,7 +47,7 @@ def test_what_was_not_reached(world: World, images: Path, bucket: str, reference
     world.change("03.jpg", "20.jpg")
     assert embed(images, bucket, **QUICK).unreached == 2
     late = "_unreached/part-00002.0123456789ab.jsonl"
-    S3.named(bucket).write(late, b'{"id": "zero.jpg", "runs": 1}\n')
+    at(bucket).write(late, b'{"id": "zero.jpg", "runs": 1}\n')
     world.change()
     outcome = embed(images, bucket, **QUICK)
     assert (outcome.unreached, outcome.counts["parts"]) == (0, 3)
@@ -64,7 +64,7 @@ def test_copied(bucket: str, images: Path, reference: Content, tmp_path: Path) -
     for name, data in everything(bucket).items():
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / name).write_bytes(data)
-        S3.named(f"{bucket}/back").write(plain(name), data)
+        at(f"{bucket}/back").write(plain(name), data)
     for earlier in (bucket, str(tmp_path / "copy"), f"{bucket}/back"):
         assert content(earlier) == reference
         assert str(embed(images, earlier, **QUICK)).startswith("complete already")
@@ -77,7 +77,8 @@ def test_a_damaged_object_is_made_again(
 ) -> None:
     """Without its metadata, which name its checksums, it is damaged whatever its bytes are."""
     embed(images, bucket, **QUICK)
-    row, store = "part-00001.parquet", S3.named(bucket)
+    row, store = "part-00001.parquet", at(bucket)
+    assert isinstance(store, S3)
     about = store._head(row)["Metadata"] if metadata else {}
     data = store.read(row)
     flipped = data[:9000] + bytes([data[9000] ^ 1]) + data[9001:]
@@ -163,7 +164,7 @@ def test_refused_in_one_line(bucket: str, images: Path, monkeypatch: pytest.Monk
 
     refused("names no bucket", "s3://")
     refused("NoSuchBucket.*create the bucket", "s3://absent/x")
-    S3.named(bucket).write("thesis.txt", b"mine")
+    at(bucket).write("thesis.txt", b"mine")
     refused(r"has no _dataset.json and is not empty \(thesis.txt\)")
     with monkeypatch.context() as patch:
         patch.setattr("botocore.client.BaseClient._make_api_call", refuse("AccessDenied", 403))
@@ -258,7 +259,7 @@ def of_one_attempt(dataset: Dataset, number: int) -> str:
 
 
 def test_of_two_committers_one_wins(bucket: str) -> None:
-    both = [Dataset(S3.named(bucket)) for _ in range(2)]
+    both = [Dataset(at(bucket)) for _ in range(2)]
     for number in range(2):
         barrier = threading.Barrier(2)
 
@@ -277,7 +278,7 @@ def test_what_may_still_be_committed_is_kept(
     late: bool, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next job starts, and with `late` commits the part, while an actor is about to."""
-    dataset, call = Dataset(S3.named(bucket)), S3._call
+    dataset, call = Dataset(at(bucket)), S3._call
 
     def slow(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
         if name == "part-00000.parquet" and action == "put_object":
@@ -296,7 +297,7 @@ def test_what_may_still_be_committed_is_kept(
 
 def test_a_commit_whose_answer_is_lost(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client sends it again and is refused: it was committed."""
-    dataset, call = Dataset(S3.named(bucket)), S3._call
+    dataset, call = Dataset(at(bucket)), S3._call
 
     def twice(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
         if action == "put_object":
@@ -310,11 +311,7 @@ def test_a_commit_whose_answer_is_lost(bucket: str, monkeypatch: pytest.MonkeyPa
 
 def test_two_writers_of_one_part(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No change is lost where both replace it at once."""
-    both, meet, commit = (
-        [Dataset(S3.named(bucket)) for _ in range(2)],
-        threading.Barrier(2),
-        S3.commit,
-    )
+    both, meet, commit = ([Dataset(at(bucket)) for _ in range(2)], threading.Barrier(2), S3.commit)
     tags = list[str]()
 
     def together(self: S3, staged: Path, row: str, tag: str = "") -> bool:

@@ -22,8 +22,9 @@ from wallclock.__main__ import main
 from wallclock.errors import UserError
 from wallclock.fetch import reach
 from wallclock.fetch.retries import JITTER
-from wallclock.job import Outcome, embed, estimate
+from wallclock.job import Outcome, embed
 from wallclock.job.dataset import Dataset
+from wallclock.job.runner import process
 from wallclock.job.verify import verify
 
 Run = Callable[..., Any]
@@ -70,7 +71,7 @@ def test_an_outage_at_the_start(
 def test_an_outage_before_the_estimate_is_not_waited_for_twice(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "LEAST", 1)
+    monkeypatch.setattr(process, "LEAST", 1)
     monkeypatch.setattr("wallclock.job.run.Run.run", None)
     world.change(gives_up_after=0)
     with pytest.raises(UserError, match=r"^nothing was reached, as .*; 41 not reached: run again$"):

@@ -1,11 +1,10 @@
 """`cluster=`: the same job on Ray.
 
-An actor has the loader's threads and the model. A call of it embeds several shards as a job of one
-process does, commits each part itself, and returns what it did: neither pixels nor vectors pass
-through the object store. When it starts, it looks at SRC, OUT, its code and the model. A node on
-which that differs from the driver's is left out, and so is one that reads nothing of a shard of
-which the driver can read an image. Nodes that join are used. An actor that is lost loses the shard
-that it had open, and leaves the rest of its call to others.
+An actor has the loader's threads and the model. A call of it embeds several shards, commits each
+part itself, and returns what it did: neither pixels nor vectors pass through the object store. A
+node on which SRC, OUT, code or model differ from the driver's is left out, and so is one that reads
+nothing of a shard of which the driver can read an image. Nodes that join are used. What a lost
+actor has not committed is left to others.
 """
 
 import logging
@@ -69,10 +68,9 @@ def _ray(address: str) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    local = address == LOCAL
     where: dict[str, Any] = {"address": address}
-    where |= {"num_cpus": usable_cores(), "include_dashboard": False} if local else {}
-    if local:
+    if address == LOCAL:
+        where |= {"num_cpus": usable_cores(), "include_dashboard": False}
         # Without a token, Ray would write one into the user's home.
         own = {**NICENESS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ.update({**own, **os.environ})
@@ -159,14 +157,12 @@ class Cluster:
 
     def _first(self) -> View:
         """What a node says that can do the job; the largest at first."""
-        team = self._team
-        for name, room in team.nodes().items():
-            while name in team.nodes():
-                team.hire(name, room.cpus)
-                while team.busy:
-                    for done in team.wait():
-                        if started := self._started(done):
-                            return started
+        self._team.fill(1)
+        while self._team.busy:
+            for done in self._team.wait():
+                if started := self._started(done):
+                    return started
+            self._team.fill(1)
         self._raise_no_node()
 
     def _calls(self, work: Tally) -> Iterator[Tally]:
@@ -176,7 +172,7 @@ class Cluster:
             team.fill(len(left))
             most = max(1, int(_CALL_S * _rate(work) / self._settings.shard))
             while left and team.idle:
-                call = next_call(left, team.size, most)
+                call = next_call(left, len(team.idle) + len(team.busy), most)
                 del left[: len(call)]
                 team.give(call, self._sure)
             if not team.busy:
@@ -193,7 +189,7 @@ class Cluster:
         """What a node says that can do the job; None: it is left out, or has lost its actor."""
         node = done.member.node
         if done.lost:
-            self._say(f"an actor on {self._team.name(node)} was lost when it started")
+            self._say(f"an actor on {self._team.names[node]} was lost when it started")
             self._losses[node] += 1
             if self._losses[node] == _MOST_LOST:
                 self._leave_out(node, f"its actors crash when they start: {done.lost}")
@@ -212,7 +208,7 @@ class Cluster:
         node, tally = done.member.node, done.value
         self._team.idle.append(done.member)
         if tally.gave_up:
-            self._left += self._not_made(done)
+            self._left += self._job.plan(done.shards).missing
             self._leave_out(node, f"it reached nothing, as {tally.last_unreached}")
         elif unread := tally.withheld:
             self._left += unread
@@ -223,7 +219,7 @@ class Cluster:
 
     def _lost(self, done: Done) -> None:
         """A call's actor was lost: what it has not made is left."""
-        again, node = self._not_made(done), self._team.name(done.member.node)
+        again, node = self._job.plan(done.shards).missing, self._team.names[done.member.node]
         self._left += again
         self._say(f"an actor on {node} was lost; parts to make again: {len(again):,}")
         for shard in again[:1]:  # which it had open
@@ -233,12 +229,9 @@ class Cluster:
                 why = f"{_MOST_LOST} actors were lost while they made {part}, the last on {node}"
                 raise UserError(f"{why}: {done.lost}; see Ray's logs")
 
-    def _not_made(self, done: Done) -> list[int]:
-        return self._job.plan(done.shards).missing
-
     def _leave_out(self, node: str, why: str) -> None:
         """Use a node no more; the parts that its other actors had are left."""
-        self._why = f"node {self._team.name(node)} is left out: {why}"
+        self._why = f"node {self._team.names[node]} is left out: {why}"
         self._say(self._why)
         self._left += self._team.leave_out(node)
 
@@ -250,7 +243,7 @@ def next_call(left: Sequence[int], actors: int, most: int) -> Sequence[int]:
     """The first of the shards that are left, for the next call: at least 1 and at most `most`.
 
     Guided self-scheduling (Polychronopoulos and Kuck, 1987) with half of its sizes, so that all
-    actors end at one time. One actor waits for no other: all of its calls are long.
+    actors end at one time.
     """
     ahead = 2 if actors > 1 else 1
     return left[: min(-(-len(left) // (ahead * actors)), most)]

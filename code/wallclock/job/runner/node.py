@@ -29,9 +29,8 @@ _READ, _TRIED = 4, 256
 class View:
     """What a process sees of a job. Two that see the same make the same vectors.
 
-    `versions`: of libraries. `code`: sha256 of the package's sources. `images`: by position, sha256
-    of the bytes. `weights`: the digest of the model's. `fault`: what the process cannot do.
-    `labels`: what runs.
+    `code`: sha256 of the package's sources. `images`: by position, sha256 of the bytes. `weights`:
+    the digest of the model's. `fault`: what the process cannot do. `labels`: what runs.
     """
 
     versions: Mapping[str, str]
@@ -61,9 +60,7 @@ class View:
 class Actor:
     """The loader's threads and the model of one node, or of one of its GPUs.
 
-    Args:
-        job: in a list its reference, which Ray leaves alone.
-        cpus: that it may use.
+    `job`: in a list its reference, which Ray leaves alone. `cpus`: that it may use.
     """
 
     def __init__(self, job: Sequence[Any], cpus: int) -> None:
@@ -129,7 +126,7 @@ def _read(job: Job, positions: Sequence[int], most: int) -> tuple[dict[int, str]
                 images[position] = sha256(data).hexdigest()
             except (ImageError, UserError) as error:
                 fault = fault or f"{job.items[position].id}: {first_line(error)}"
-                if isinstance(error, NotReachedError):
+                if isinstance(error, NotReachedError) and error.unreached == "all":
                     break
             if len(images) == most:
                 break

@@ -50,7 +50,8 @@ class Team:
     def __init__(self, ray: Any, job: Any, gpu: bool, workers: int, *start: Any) -> None:
         self._ray, self._job, self._start = ray, job, start
         self._gpu, self._workers = gpu, workers
-        self._names: dict[str, str] = {}
+        #: By id, what a user calls a node: its host, and the beginning of its id.
+        self.names: dict[str, str] = {}
         self._left_out = set[str]()
         self.idle: list[Member] = []
         self.busy: dict[Any, tuple[Member, Sequence[int]]] = {}
@@ -60,7 +61,7 @@ class Team:
         nodes = dict[str, Room]()
         for node in self._ray.nodes():
             has, name = node["Resources"], node["NodeID"]
-            self._names[name] = f"{node['NodeManagerHostname']} ({name[:8]})"
+            self.names[name] = f"{node['NodeManagerHostname']} ({name[:8]})"
             if node["Alive"] and name not in self._left_out:
                 nodes[name] = self._room(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
         with_room = [item for item in nodes.items() if item[1].actors]
@@ -71,23 +72,11 @@ class Team:
         each = self._workers or cpus // max(1, most)
         return Room(min(most, cpus // each) if each else 0, each)
 
-    def name(self, node: str) -> str:
-        """What a user calls a node: its host, and the beginning of its id."""
-        return self._names[node]
-
-    def hire(self, node: str, cpus: int) -> None:
-        """Start an actor on a node."""
+    def _hire(self, node: str, cpus: int) -> None:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        actor = (
-            self._ray.remote(Actor)
-            .options(
-                num_cpus=cpus,
-                num_gpus=int(self._gpu),
-                max_restarts=0,
-                scheduling_strategy=affinity(node, soft=False),
-            )
-            .remote([self._job], cpus)
-        )
+        there = {"scheduling_strategy": affinity(node, soft=False), "max_restarts": 0}
+        kind = self._ray.remote(Actor).options(num_cpus=cpus, num_gpus=int(self._gpu), **there)
+        actor = kind.remote([self._job], cpus)
         self.busy[actor.start.remote(*self._start)] = Member(actor, node), ()
 
     def fill(self, wanted: int) -> None:
@@ -97,13 +86,8 @@ class Team:
         for name, room in self.nodes().items():
             left = room.actors - sum(member.node == name for member in there)
             for _ in range(min(left, wanted)):
-                self.hire(name, room.cpus)
+                self._hire(name, room.cpus)
                 wanted -= 1
-
-    @property
-    def size(self) -> int:
-        """All actors."""
-        return len(self.idle) + len(self.busy)
 
     @property
     def in_work(self) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -29,10 +29,7 @@ _OWN = ("part-", "_", ".")
 
 @dataclass(frozen=True)
 class Folder:
-    """Its parts are written below a hidden name, flushed, and renamed.
-
-    No link in it is followed: it may lead anywhere.
-    """
+    """Parts are written below a hidden name, flushed, and renamed; no link in it is followed."""
 
     out: Path
 
@@ -47,7 +44,7 @@ class Folder:
             for name in os.listdir(self.out):
                 if name.startswith(_OWN):
                     self._at(name)
-            file = self._open(LOCK)
+            file = self._at(LOCK).open("a", encoding="ascii")
         except OSError as error:
             raise UserError(f"{self.out} cannot be written: {error.strerror}") from error
         with file:
@@ -119,14 +116,6 @@ class Folder:
                     raise UserError(f"{at} is {kind}, which no job opens; remove it")
         return path
 
-    def _open(self, name: str) -> IO[str]:
-        """A file of no bytes, to lock."""
-
-        def opener(path: str, flags: int) -> int:
-            return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-        return open(self._at(name), "a", encoding="ascii", opener=opener)
-
     @contextmanager
     def staging(self, part: str) -> Iterator[Path]:
         """A folder of this machine for the files of a part. Raises UserError: its disk is full."""
@@ -197,7 +186,7 @@ class Folder:
 
     @contextmanager
     def _publishing(self) -> Iterator[None]:
-        with self._open(PUBLISHING) as file:
+        with self._at(PUBLISHING).open("a", encoding="ascii") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

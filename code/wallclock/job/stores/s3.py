@@ -3,8 +3,7 @@
 A part is there once its row file is, which is one PUT with `If-None-Match: *`: of two, the server
 refuses one; it is replaced by one with `If-Match`. The part's other files are uploaded before it,
 with the attempt in their names, as `_failures/part-00000.3f2a9c01b7d4.jsonl`; the row file's
-metadata names attempt and files, so that all that is read of a part is of one attempt. The files'
-bytes are those that a folder has.
+metadata names attempt and files.
 
 A bucket has no lock: two jobs may do the same work, of which each part counts once. So what was
 uploaded for a part is removed only once the part is there, by another attempt: until then its
@@ -12,6 +11,7 @@ process, which may be stopped and not dead, can still commit it. Nothing is a mu
 """
 
 import io
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from wallclock.errors import UserError
 from wallclock.fetch.retries import RefusedError, RequestError
 from wallclock.fetch.s3 import NO_CREDENTIALS, Client, NoBucketError, connect, list_objects
-from wallclock.job.stores.folder import FOLDERS, LOCK, full_disk
+from wallclock.job.stores.folder import FOLDERS, LOCK, Folder, full_disk
 
 #: The folders of a part's files, each with its slash.
 _PLACES = ["", *[f"{folder}/" for folder in FOLDERS]]
@@ -35,8 +35,9 @@ _THREADS = 16
 _NO_ETAG = f'"{"0" * 32}"'
 #: Bytes of an object that one PUT takes at most.
 _MOST = 5 << 30
-#: What to do about a status.
+#: What to do about a status; 0: no answer.
 _FIXES = {
+    0: "check the network and AWS_ENDPOINT_URL; run the same command to resume",
     301: "set AWS_DEFAULT_REGION to the bucket's",
     403: "the credentials need s3:ListBucket, GetObject, PutObject and DeleteObject there",
     404: "create the bucket, or check its name and AWS_ENDPOINT_URL",
@@ -48,20 +49,10 @@ class S3:
     """Below a prefix, which ends with a slash or is empty."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
-        self._bucket = bucket
-        self._prefix = prefix
+        self._bucket, self._prefix = bucket, prefix
 
     def __reduce__(self) -> Any:
         return S3, (self._bucket, self._prefix)
-
-    @staticmethod
-    def named(url: str) -> "S3":
-        """That of `s3://bucket/prefix`. Raises UserError: it names no bucket."""
-        bucket, _, prefix = url.removeprefix("s3:").lstrip("/").partition("/")
-        if not bucket:
-            raise UserError(f"{url} names no bucket; give s3://bucket/prefix")
-        prefix = prefix.strip("/")
-        return S3(bucket, f"{prefix}/" if prefix else "")
 
     @property
     def out(self) -> str:
@@ -140,11 +131,8 @@ class S3:
 
     def commit(self, staged: Path, row: str, tag: str = "") -> bool:
         """Raises UserError: a file is too large, or the server refuses it."""
-        files = {
-            path.relative_to(staged).as_posix(): path
-            for path in staged.rglob("*")
-            if path.is_file()
-        }
+        written = [path for path in staged.rglob("*") if path.is_file()]
+        files = {path.relative_to(staged).as_posix(): path for path in written}
         if any(path.stat().st_size > _MOST for path in files.values()):
             raise UserError(f"{self.out}/{row} would have a file over 5 GB; set a smaller shard=")
         rows = files.pop(row)
@@ -165,7 +153,7 @@ class S3:
     def remove_leftovers(self) -> None:
         """Remove files of attempts at parts that another attempt has committed."""
         names = [name for place in _PLACES for name in self.names(f"{place}part-")]
-        matches = [match for name in names if (match := _OF_ATTEMPT.fullmatch(name))]
+        matches = [*filter(None, map(_OF_ATTEMPT.fullmatch, names))]
         rows = {f"{match[1]}.parquet" for match in matches}.intersection(names)
         with ThreadPoolExecutor(_THREADS) as pool:
             heads = pool.map(self._head, rows)
@@ -191,23 +179,34 @@ class S3:
             parameters["Key"] = self._prefix + name
         try:
             return self._client.call(action, Bucket=self._bucket, **parameters)
+        except RefusedError as error:  # which names the fix
+            raise UserError(f"{self.out}: {error}") from error
         except RequestError as error:
             if error.status in (404, 412) and not isinstance(error, NoBucketError):
                 return None
-            raise UserError(f"{self.out}: {error}{self._fix(error)}") from error
-
-    def _fix(self, error: RequestError) -> str:
-        if isinstance(error, RefusedError):  # which names it
-            return ""
-        if not error.status:
-            return "; check the network and AWS_ENDPOINT_URL; run the same command to resume"
-        if not self._client.credentials:
-            return f"; {NO_CREDENTIALS}"
-        return f"; {_FIXES.get(error.status, 'run the same command again')}"
+            fix = _FIXES.get(error.status, "run the same command again")
+            if error.status and not self._client.credentials:
+                fix = NO_CREDENTIALS
+            raise UserError(f"{self.out}: {error}", fix) from error
 
     @cached_property
     def _client(self) -> Client:
         return connect(self.out, connections=_THREADS)
+
+
+#: It can be pickled; the copy does not hold the lock.
+Store: TypeAlias = Folder | S3
+
+
+def at(out: str | Path) -> Store:
+    """The place that a user names: a folder, or `s3://bucket/prefix`."""
+    if not str(out).startswith("s3:/"):
+        return Folder(Path(os.path.realpath(os.path.expanduser(out))))
+    bucket, _, prefix = str(out).removeprefix("s3:").lstrip("/").partition("/")
+    if not bucket:
+        raise UserError(f"{out} names no bucket; give s3://bucket/prefix")
+    prefix = prefix.strip("/")
+    return S3(bucket, f"{prefix}/" if prefix else "")
 
 
 def _name_of_attempt(attempt: str, name: str) -> str:
@@ -220,9 +219,7 @@ class _Object(io.RawIOBase):
     """An object of so many bytes, of which pyarrow reads ranges."""
 
     def __init__(self, get: Any, size: int) -> None:
-        self._get = get
-        self._size = size
-        self._at = 0
+        self._get, self._size, self._at = get, size, 0
 
     def readable(self) -> bool:
         return True
