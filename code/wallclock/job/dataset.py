@@ -14,10 +14,9 @@ Readers of Parquet folders skip names that begin with `_` or `.`: the folder is 
 The commit of a part is one rename, or in a bucket one conditional PUT, of its Parquet file. All
 else of it was written before, and counts only where that file exists.
 
-Every image is in one part. An edition (`growth.py`) is what a source has had that no earlier part
-has. A part whose images have changed, were not reached or are to be removed is replaced at once,
-and only as it was when it was read. Of two processes that write the same part, each below a name
-of its own, the first one to publish it counts.
+A part whose images have changed, were not reached or are to be removed is replaced at once, and
+only as it was when it was read. Of two processes that write the same part, the first one to publish
+it counts. `plan.py` says which images are in which part.
 """
 
 import json

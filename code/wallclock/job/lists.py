@@ -9,7 +9,6 @@ import json
 import os
 import re
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
@@ -30,8 +29,8 @@ _TABLES, _OBJECTS = (".csv", ".tsv"), (".jsonl", ".ndjson", ".json")
 _ARROW, _PARQUET = (".arrow", ".feather"), (".parquet", ".pq")
 _FORMATS = (*_TABLES, *_OBJECTS, *_PARQUET, *_ARROW, ".txt", ".lst", "")
 _ENCODINGS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-#: Bytes that are looked at for marks; in an error, the longest name of a type.
-_HEAD, _TYPE = 1024, 60
+#: Bytes that are looked at for marks.
+_HEAD = 1024
 #: The most characters of a line or a record, and bytes of JSON, which is read at once.
 _MOST_LINE, _MOST_JSON = 1 << 20, 1 << 29
 #: Arrow's names of types that may be places; a column without a value may be, too.
@@ -157,42 +156,34 @@ def _rows(lines: Iterator[str], is_table: bool) -> Iterator[dict[str, Any]]:
         return
     records = filter(None, _records(lines, mark))
     names = next(records, [])
-    if isinstance(names, str):
-        raise ValueError(f"its first line: {names}")
     _check_distinct([name for name in names if name])
     for fields in records:
-        if len(fields) == len(names) and not isinstance(fields, str):
+        if len(fields) == len(names):
             yield {name: value for name, value in zip(names, fields, strict=True) if name}
             continue
-        n_fields = f"{len(fields)} fields, the header has {len(names)}"
-        damage = fields if isinstance(fields, str) else n_fields
+        damage = f"{len(fields)} fields, the header has {len(names)}"
         yield {**dict.fromkeys(filter(None, names)), _DAMAGE: damage}
 
 
 def _records(lines: Iterator[str], mark: str) -> Iterator[Sequence[str]]:
-    """The fields of each record; of a damaged one a text that says why."""
-    again, taken, n_taken = deque[str](), list[str](), 0
+    """The fields of each record. Raises ValueError: its quotes are not those of CSV."""
+    n_taken = 0
 
     def feed() -> Iterator[str]:
         nonlocal n_taken
-        for line in chain(iter(lambda: again.popleft() if again else None, None), lines):
-            n_taken = len(line) + (n_taken if taken else 0)
+        for line in lines:
+            n_taken += len(line)
             if n_taken > _MOST_LINE:
                 raise ValueError(f"a record of more than {_MOST_LINE:,} characters")
-            taken.append(line)
             yield line
 
-    while True:
-        try:
-            for fields in csv.reader(feed(), delimiter=mark, strict=True):
-                taken.clear()
-                yield fields
-            return
-        except csv.Error as error:
-            # A quote without its end has taken in the lines below: only the first one is lost.
-            again.extendleft(reversed(taken[1:]))
-            taken.clear()
-            yield str(error).partition(" - ")[0]
+    reader, ended = csv.reader(feed(), delimiter=mark, strict=True), 0
+    try:
+        for fields in reader:
+            n_taken, ended = 0, reader.line_num
+            yield fields
+    except csv.Error as error:
+        raise ValueError(f"the record in line {ended + 1}: {error}") from error
 
 
 def _objects(file: BinaryIO, head: bytes) -> Iterator[dict[str, Any]]:
@@ -268,7 +259,6 @@ def _listed(table: Any) -> Listed:
         raise ValueError(f"{has}; call the one of the places path")
     kind = str(table[at[place]].type)
     if not _TEXT.match(kind):
-        kind = kind[:_TYPE]
         raise ValueError(f"the column {names[at[place]]} has the type {kind}; give text")
     where = _as_text(table, at[place])
     empty = pc.indices_nonzero(where.is_null()).to_pylist()
@@ -289,7 +279,7 @@ def _as_text(table: Any, at: int) -> Any:
         values = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
         texts = values.cast(pa.string())
     except pa.ArrowException as error:
-        why = f"the column {table.column_names[at]} is not text ({str(kind)[:_TYPE]})"
+        why = f"the column {table.column_names[at]} is not text ({kind})"
         raise ValueError(f"{why}: {first_line(error)}") from error
     try:
         texts.validate(full=True)  # a column that is called text may have any bytes

@@ -1,16 +1,44 @@
-"""What a job embeds, and which batches of it are still to be made."""
+"""What a job embeds: what a source has that its dataset has not, and which batches that makes.
 
+Every image is in one part. Those of a source that are in no part become an edition:
+`_editions/from-00006.json` says of which images it is and with which part it begins, before any of
+its parts is there. So the number of a part always means the same images, whoever writes it.
+
+Where the source has changed before an edition is complete, the parts that it lacks are closed: made
+without an image. The next edition begins behind them. Images that have changed or were not reached
+are made anew in their own part. Those that are gone stay, until they are pruned.
+"""
+
+import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from wallclock.job.dataset import Dataset
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wallclock import documents
+from wallclock.constraints import Range
+from wallclock.errors import UserError
+from wallclock.job.dataset import FAILURES, THREADS, UNREACHED, Dataset
 from wallclock.job.items import Items
+from wallclock.job.part import Part
+from wallclock.job.texts import add_to_digest
 from wallclock.loader.order import LazyBatches
 from wallclock.loader.stream import StreamOrder
 from wallclock.recipe import Limits, ModelSpec, Recipe
+
+_EDITION: documents.Schema = {"n": Annotated[int, Range(1, 1_000_000_000)], "ids": str}
+#: A line of what has no vector; all that is known of an image.
+_LINE = pa.schema([("id", pa.string()), ("version", pa.string()), ("runs", pa.int64())])
+_KNOWN = pa.schema([*_LINE, ("number", pa.int64()), ("has_vector", pa.bool_())])
+_FOLDER, _NAME = "_editions", "_editions/from-{:05d}.json"
 
 
 class Plan(LazyBatches):
@@ -92,3 +120,164 @@ def parts_of(first: int, n: int, shard: int) -> dict[int, range]:
     """The positions of n images in parts, whose numbers begin with `first`."""
     starts = enumerate(range(0, n, shard), first)
     return {number: range(at, min(at + shard, n)) for number, at in starts}
+
+
+class Edition(NamedTuple):
+    """n images, in parts that begin with number `first`; the digest of their ids."""
+
+    first: int
+    n: int
+    ids: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What is to be done for a dataset to have all that a source has.
+
+    `items`, `parts`, `replaced`, `runs`: of a `Job`. `new`, `changed`: how many images. `gone`: by
+    part, the ids that are. `edition`: that is to begin; `closed`: parts that end the one before.
+    """
+
+    items: Items
+    parts: Mapping[int, range]
+    replaced: Mapping[int, str] = field(default_factory=dict)
+    runs: Mapping[int, int] = field(default_factory=dict)
+    new: int = 0
+    changed: int = 0
+    gone: Mapping[int, Any] = field(default_factory=dict)
+    edition: Edition | None = None
+    closed: Sequence[int] = ()
+
+    @property
+    def n_gone(self) -> int:
+        """How many images the source has no more."""
+        return sum(map(len, self.gone.values()))
+
+    def begin(self, dataset: Dataset, empty: Part) -> None:
+        """Close the edition before, by `empty` parts, and begin the next. Raises UserError."""
+        came_first = [number for number in self.closed if not dataset.commit(number, empty)]
+        new = self.edition
+        if new and not came_first:
+            said = json.dumps({"n": new.n, "ids": new.ids}).encode()
+            name = _NAME.format(new.first)
+            if not dataset.store.create(name, said) and dataset.store.read(name) != said:
+                came_first = [new.first]
+        if came_first:
+            part = dataset.row_file(came_first[0])
+            raise UserError(f"another process has written {part} of {dataset.out}; run it again")
+
+    def prune(self, dataset: Dataset, empty: Part) -> None:
+        """Remove what is gone."""
+        for number, ids in self.gone.items():
+            dataset.replace(number, ids, empty)
+
+
+class _Known(NamedTuple):
+    """The images that are in parts, by row; in how many runs they were not reached, or -1."""
+
+    ids: Any
+    versions: Any
+    numbers: npt.NDArray[np.int64]
+    has_vector: npt.NDArray[np.bool_]
+    runs: npt.NDArray[np.int64]
+
+
+def find_growth(dataset: Dataset, items: Items, shard: int) -> Growth:
+    """Compare a source with its dataset. Raises DamagedPartError."""
+    items, there = items.with_values(), dataset.committed()
+    known = _read_known(dataset, there)
+    text = pa.large_string()  # a column of strings has at most 2 GB
+    at = pc.index_in(items.ids.cast(text), value_set=known.ids.cast(text))
+    rows: npt.NDArray[np.int64] = np.asarray(pc.fill_null(at, -1), np.int64)
+    numbers = np.where(rows >= 0, known.numbers[rows], -1) if len(known.ids) else rows
+    edition, closed, last = None, set[int](), _last_edition(dataset)
+    first, new = last.first, np.flatnonzero((numbers < 0) | (numbers >= last.first))
+    parts_of_new = first + np.arange(len(new)) // shard
+    as_begun = np.where(np.isin(parts_of_new, there), parts_of_new, -1)
+    if _digest(items, new) != last.ids or (numbers[new] != as_begun).any():
+        first = max([first - (-last.n // shard), *(number + 1 for number in there)])
+        closed, new = {*range(first)}.difference(there), np.flatnonzero(numbers < 0)
+        edition = Edition(first, len(new), _digest(items, new)) if len(new) else None
+    parts = parts_of(first, len(new), shard)
+    again = _to_be_made_anew(items, known, rows)
+    again = again[np.argsort(numbers[again], kind="stable")]
+    runs = known.runs[rows[again]]
+    ends, replaced = len(new), {}
+    for number, count in zip(*np.unique(numbers[again], return_counts=True), strict=True):
+        parts.pop(int(number), None)  # it comes behind all new ones
+        parts[int(number)], ends = range(ends, ends + int(count)), ends + int(count)
+        replaced[int(number)] = dataset.store.tag(dataset.row_file(int(number)))
+    return Growth(
+        items if len(new) == len(items) and not len(again) else items.take(np.append(new, again)),
+        parts,
+        replaced,
+        {len(new) + at: int(runs[at]) for at in np.flatnonzero(runs > 0).tolist()},
+        int((numbers < 0).sum()),
+        int((runs < 0).sum()),
+        _gone(known, rows) if items.is_whole else {},
+        edition,
+        sorted(closed),
+    )
+
+
+def _read_known(dataset: Dataset, numbers: Sequence[int]) -> _Known:
+    failed, unreached = dataset.with_files(FAILURES), dataset.with_files(UNREACHED)
+
+    def read(number: int) -> Any:
+        vectors = dataset.rows(number, ["id", "version"])
+        lines = dataset.failures(number) if number in failed else []
+        left = dataset.unreached(number) if number in unreached else []
+        lines = [*lines, *({**row, "version": ""} for row in left)]
+        table = pa.concat_tables(
+            [vectors, pa.Table.from_pylist(lines, _LINE)], promote_options="default"
+        )
+        table = table.append_column("number", pa.repeat(number, len(table)))
+        return table.append_column("has_vector", pa.array(np.arange(len(table)) < len(vectors)))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        table = pa.concat_tables([_KNOWN.empty_table(), *pool.map(read, numbers)])
+    numbers_of, has_vector = table["number"].to_numpy(), table["has_vector"].to_numpy()
+    runs = pc.fill_null(table["runs"], -1).to_numpy()
+    return _Known(table["id"], table["version"], numbers_of, has_vector, runs)
+
+
+def _to_be_made_anew(
+    items: Items, known: _Known, rows: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """What has changed or was not reached, by position; without a version, a vector stays."""
+    at = np.flatnonzero(rows >= 0)
+    now, before = items.versions.take(at), known.versions.take(rows[at])
+    differs = pc.fill_null(pc.and_(pc.not_equal(now, before), pc.not_equal(now, "")), False)
+    is_unknown = known.has_vector[rows[at]] & pc.fill_null(pc.equal(before, ""), True).to_numpy()
+    is_left = known.runs[rows[at]] >= 0
+    positions: npt.NDArray[np.int64] = at[differs.to_numpy() & ~is_unknown | is_left]
+    return positions
+
+
+def _gone(known: _Known, rows: npt.NDArray[np.int64]) -> dict[int, Any]:
+    is_gone = np.ones(len(known.ids), bool)
+    is_gone[rows[rows >= 0]] = False
+    numbers = known.numbers[is_gone]
+    ids = known.ids.filter(pa.array(is_gone))
+    return {int(n): ids.filter(pa.array(numbers == n)) for n in np.unique(numbers)}
+
+
+def _last_edition(dataset: Dataset) -> Edition:
+    """The one that began last; where there is none, as in older datasets, one without an image."""
+    names = sorted(dataset.store.names(f"{_FOLDER}/from-"), key=lambda name: (len(name), name))
+    if not names:
+        return Edition(0, 0, "")
+    where = f"{dataset.out}/{names[-1]}"
+    data, fix = dataset.store.read(names[-1]), "give another OUT"
+    said = documents.parse(data, where, _EDITION, fix)
+    digits = names[-1].rpartition("-")[2].removesuffix(".json")
+    if not digits.isdecimal() or not {*_EDITION} <= said.keys():
+        raise UserError(f"{where} cannot be read: it says no n and ids; {fix}")
+    return Edition(int(digits), said["n"], said["ids"])
+
+
+def _digest(items: Items, positions: npt.NDArray[np.int64]) -> str:
+    digest = sha256()
+    is_all = len(positions) == len(items)
+    add_to_digest(digest, items.ids if is_all else items.ids.take(positions))
+    return digest.hexdigest()

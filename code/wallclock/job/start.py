@@ -16,12 +16,11 @@ from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.fetch.urls import is_url, place_of
 from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing, remove_damaged
-from wallclock.job.growth import Growth, find_growth
 from wallclock.job.identity import changes, check_same, check_source, described, identity_of
 from wallclock.job.items import CARRIED, Items, check_columns, describe_columns
 from wallclock.job.listing import keep, list_items
 from wallclock.job.part import ROWS, Part
-from wallclock.job.plan import Job, Plan
+from wallclock.job.plan import Growth, Job, Plan, find_growth
 from wallclock.job.run import Tally
 from wallclock.job.runner.process import ThisProcess, print_line
 from wallclock.job.settings import RANDOM, JobSettings
@@ -61,22 +60,18 @@ class Outcome:
         return self.counts.get("unreached", 0)  # which older datasets do not have
 
     def __str__(self) -> str:
-        said = self._counts_and_rate()
+        said, last = self._counts_and_rate(), self.tally.last_unreached
         if self.unreached:
-            last = self.tally.last_unreached
             said += f"; {self.unreached:,} not reached: run again (the last: {last})"
         if gone := self.counts.get("gone"):
             said += f"; gone from SRC: {gone:,} (prune=true removes them)"
         return f"{said}; {self.warning}" if self.warning else said
 
     def _counts_and_rate(self) -> str:
-        tally, counts = self.tally, self.counts
-        skipped = counts.get("skipped", 0)  # which older datasets do not have
+        tally, counts = self.tally, {"skipped": 0, **self.counts}  # older datasets have none
+        contents = "{vectors:,} vectors, {failures:,} failed, {skipped:,} skipped in {parts:,} part"
         plural = "" if counts["parts"] == 1 else "s"
-        contents = (
-            f"{counts['vectors']:,} vectors, {counts['failures']:,} failed, {skipped:,} skipped"
-            f" in {counts['parts']:,} part{plural} of {self.out}"
-        )
+        contents = f"{contents.format(**counts)}{plural} of {self.out}"
         if counts["failures"]:
             contents += f", the reasons in {self.out}/{FAILURES}"
         if not tally.wall_s:

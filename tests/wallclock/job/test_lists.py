@@ -84,8 +84,8 @@ DAMAGED = {
         ["htps://x/y", "http://[9/", "none.jpg"],
     ),
     "csv": (
-        'id,path,sku\n1,{},00\n9,htps://x/y,\n10,,\n2,{},"a\nb"\n3\n"4,x,y\n3,{},1\n5,"x"y,z\n',
-        ["9", "10", "row 5", "row 6", "row 8"],
+        'id,path,sku\n1,{},00\n9,htps://x/y,\n10,,\n2,{},"a\nb"\n3\n3,{},1\n',
+        ["9", "10", "row 5"],
     ),
     "tsv": ("id\tpath\t\n1\t{}\t\n3\n2\t{}\t\n9\thtps://x/y\t\n3\t{}\t\n", ["row 2", "9"]),
     "jsonl": (
@@ -110,6 +110,13 @@ def test_damage_is_its_rows_failure(kind: str, tmp_path: Path) -> None:
     assert [name for name, _ in found.failures] == damaged
     rows = [(name, reason) for name, reason in found.failures if name.startswith("row ")]
     assert all(reason.startswith(f"{name}: ") for name, reason in rows)
+
+
+@pytest.mark.parametrize("record", ['"b.jpg', '"b"c.jpg'])
+def test_a_quote_that_is_not_csvs_is_named(record: str, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text(f'path\n"a\nb"\n{record}\nc.jpg\n')
+    with pytest.raises(UserError, match=r"list\.csv cannot .*: the record in line 4: "):
+        list_items(str(tmp_path / "list.csv"))
 
 
 def test_a_row_without_an_id_has_its_places(tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ from wallclock.errors import UsageError, UserError, first_line, install_hint
 from wallclock.job.dataset import FAILURES
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
-from wallclock.job.runner.node import MARKER, View, can_read_any, view_of_driver
+from wallclock.job.runner.node import MARKER, Done, Team, View, can_read_any, view_of_driver
 from wallclock.job.runner.process import print_line, show_progress
-from wallclock.job.runner.team import Done, Team
 from wallclock.job.settings import JobSettings
 from wallclock.machine import usable_cores
 

@@ -6,8 +6,7 @@ with the attempt in their names, as `_failures/part-00000.3f2a9c01b7d4.jsonl`; t
 metadata names attempt and files.
 
 A bucket has no lock: two jobs may do the same work, of which each part counts once. So what was
-uploaded for a part is removed only once the part is there, by another attempt: until then its
-process, which may be stopped and not dead, can still commit it. Nothing is a multipart upload.
+uploaded for a part is removed only once another attempt has committed the part.
 """
 
 import io
