@@ -60,7 +60,7 @@ def test_a_path_and_its_text(name: bytes) -> None:
         ("list.csv", "id,path\na,1\na,3\n", "'a' 2 times; give each image an id of its own"),
         ("list.csv", "id,path,vector\na,1,2\n", "has the name of a column of the dataset; rename"),
         ("list.csv", "id, ID ,path\n,x,y\n", "the columns 'id' and ' ID ' have one name"),
-        ("list.csv", "id,path\ra,1\r", "its first line: new-line character"),
+        ("list.csv", "id,path\ra,1\r", "the record in line 1: new-line character"),
         ("list.csv", b"id,path\n1,caf\xe9.jpg", "0xe9 is not UTF-8, perhaps Windows-1252; save it"),
         ("list.csv", "id,path\n1,a".encode("utf-16-le"), "zero bytes, as UTF-16 without a byte-"),
         ("list.parquet", "PAR1 and nothing else", "cannot be read as a list"),
