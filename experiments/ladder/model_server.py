@@ -1,10 +1,10 @@
 """A model server behind a queue consumer: `python -m experiments.ladder.model_server SETTINGS`.
 
 LitServe as in its guide, https://lightning.ai/docs/litserve/speed-up-serving-by-200x: an image is
-base64 in JSON, a batch is decoded by a pool of threads, several workers share the device. Threads
-in front of it pull messages, download, POST the image to the server and call back with its answer.
-Measured only with a model on this machine: each worker opens a device of its own, so that on the
-mock, whose device is one, it would have as many as it has workers.
+base64 in JSON, a batch is decoded by a pool of threads, several workers share a GPU. Threads in
+front of it pull messages, download, POST the image to the server and call back with its answer.
+Measured only with a model on this machine: a worker decodes and steps in turn, and each opens a
+device of its own, so that on the mock, which has one, it could never overlap the two.
 """
 
 import base64
@@ -27,7 +27,8 @@ import urllib3
 from experiments.ladder.consumer import preprocess
 from experiments.ladder.rungs import Network, Pixels, RungSettings, WorkItem, open_device
 
-_WORKERS = 2
+#: By device; on a CPU the step of one worker takes all cores.
+_WORKERS = {"cpu": 1, "cuda": 4}
 #: Requests at work, in batches of each worker, and how long a batch waits for its last image.
 _BATCHES, _WAIT_S = 2, 0.01
 
@@ -67,14 +68,19 @@ class Api(litserve.LitAPI):  # type: ignore[misc]  # its package has no types
 def serve(settings: RungSettings, port: int) -> None:
     """Run the server until the consumer, whose end of the pipe is standard input, ends."""
     Thread(target=_end_with_consumer, daemon=True).start()
+    device = _device(settings)
     server = litserve.LitServer(
         Api(settings),
-        accelerator=settings.recipe["device"] if settings.recipe else "cpu",
+        accelerator=device,
         devices=1,
-        workers_per_device=_WORKERS,
+        workers_per_device=_WORKERS[device],
         timeout=False,
     )
     server.run(host="127.0.0.1", port=port, generate_client_file=False, log_level="error")
+
+
+def _device(settings: RungSettings) -> str:
+    return settings.recipe["device"] if settings.recipe else "cpu"
 
 
 def _end_with_consumer() -> None:
@@ -88,7 +94,7 @@ def consume(settings: RungSettings, server: "subprocess.Popen[bytes]", url: str)
     Raises:
         OSError: among others, the server ended before it was ready, or refused an image.
     """
-    n = _BATCHES * _WORKERS * settings.batch_size
+    n = _BATCHES * _WORKERS[_device(settings)] * settings.batch_size
     network, http = Network(settings.queue_url, n), urllib3.PoolManager(maxsize=n)
     _wait_until_ready(server, http, url)
     pulled: Queue[WorkItem] = Queue(1)  # no more wait for a thread than a pull brings
