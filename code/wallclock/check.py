@@ -17,9 +17,8 @@ from typing import Any
 
 from wallclock import budget, jpeg
 from wallclock.errors import ImageError, reason_of
-from wallclock.formats import HEAD_BYTES, KINDS, coding_of, declared_sizes, sniff
+from wallclock.formats import HEAD_BYTES, KINDS, coding_of, declared_sizes, is_plain_jpeg, sniff
 from wallclock.formats import Header as Header
-from wallclock.formats import is_plain_jpeg as is_plain_jpeg
 from wallclock.orientation import UPRIGHT, orientation_of
 from wallclock.recipe import Limits
 from wallclock.stages import decode
