@@ -12,7 +12,7 @@ from wallclock import checkpoint
 from wallclock.constraints import Help, Range, build, check
 from wallclock.fetch.sources import Source
 from wallclock.infer.finite import not_finite, rows_not_finite
-from wallclock.infer.runtime import open_announced, open_fastest
+from wallclock.infer.network import open_announced, open_fastest
 from wallclock.job.settings import (
     MOCK,
     Device,

@@ -182,7 +182,7 @@ def test_a_job_stops_at_a_tenth_of_the_last_256(batches: list[tuple[int, int]]) 
 
 def test_a_job_whose_dtype_is_too_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "wallclock.infer.runtime.open_embedder",
+        "wallclock.infer.network.open_embedder",
         lambda recipe, model, **_: overflowing(open_embedder(recipe, model)),
     )
     folder = write(tmp_path / "in", [0] * 256)

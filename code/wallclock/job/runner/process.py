@@ -13,8 +13,7 @@ from rich.console import Console
 
 from wallclock import native
 from wallclock.errors import UserError, describe
-from wallclock.infer.network import Embedder
-from wallclock.infer.runtime import open_announced, open_fastest
+from wallclock.infer.network import Embedder, open_announced, open_fastest
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Progress, Run, Tally
 from wallclock.job.settings import JobSettings
