@@ -85,6 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"wallclock {__version__}")
         return 0
     try:
+        if name == "--completion":
+            print(_completion(rest))
+            return 0
         check_name(name, COMMANDS, "command")
         command = COMMANDS[name]
         if command.wants_help(rest):
@@ -206,6 +209,18 @@ def _doctor(words: Sequence[str]) -> int:
     findings = [*doctor.examine()]
     print(doctor.render(findings))
     return int(any(finding.stops for finding in findings))
+
+
+def _completion(words: Sequence[str]) -> str:
+    """The script that completes commands and options in a shell: bash, zsh or tcsh."""
+    shtab = import_extra("shtab", "wallclock --completion", "completion")
+    shell = check_name(words[0] if words else "", shtab.SUPPORTED_SHELLS, "shell")
+    every = ArgumentParser(prog="wallclock")
+    commands = every.add_subparsers()
+    for name, command in COMMANDS.items():
+        parser = command.parser(())  # what has no help is not completed
+        commands.add_parser(name, parents=[parser], help=parser.usage, add_help=False)
+    return str(shtab.complete(every, shell))
 
 
 COMMANDS = {

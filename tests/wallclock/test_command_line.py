@@ -163,6 +163,15 @@ def test_overview(words: list[str], capsys: Capture) -> None:
         assert line.startswith(f"wallclock {name}")
 
 
+def test_completion(capsys: Capture) -> None:
+    pytest.importorskip("shtab")
+    assert main(["--completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in (*COMMANDS, "--max-failures", "--json"))
+    assert main(["--completion", "fsh"]) == 2
+    assert "did you mean" in capsys.readouterr().err
+
+
 def test_version(capsys: Capture) -> None:
     assert main(["--version"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
