@@ -75,6 +75,7 @@ def serve(settings: RungSettings, port: int) -> None:
         devices=1,
         workers_per_device=_WORKERS[device],
         timeout=False,
+        fast_queue=True,  # ZeroMQ, its own advice above 100 requests per second
     )
     server.run(host="127.0.0.1", port=port, generate_client_file=False, log_level="error")
 
