@@ -53,6 +53,8 @@ class Tally:
     withheld: list[int] = field(default_factory=list)
     wait_s: dict[str, float] = field(default_factory=lambda: {"loader": 0.0, "sink": 0.0})
     wall_s: float = 0.0
+    #: What would make the next run faster, in words.
+    faster: str = ""
     #: CPU seconds of the main thread and of the thread that commits.
     main_cpu_s: float = 0.0
     commit_cpu_s: float = 0.0

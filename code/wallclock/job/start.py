@@ -84,7 +84,7 @@ class Outcome:
         notes.append(format_rate((tally.images + tally.n_failed) / tally.wall_s))
         if self.expected:
             notes[-1] += f" (estimated: {format_rate(self.expected)})"
-        notes.append(f"bottleneck: {tally.limited_by}")
+        notes.append("; ".join(filter(None, (f"bottleneck: {tally.limited_by}", tally.faster))))
         return f"{contents}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
 
 

@@ -5,9 +5,11 @@ import re
 import sys
 import timeit
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,14 @@ from tests.families import FAMILIES
 from tests.running import run_python
 from tests.wallclock.job.conftest import opened
 from wallclock.errors import UserError
+from wallclock.infer import network
 from wallclock.job import embed
+from wallclock.job.run import Tally
 from wallclock.job.runner import process
 from wallclock.job.settings import JobSettings
+from wallclock.job.start import Outcome
 from wallclock.job.verify import verify
+from wallclock.progress import format_duration
 from wallclock.stages.forward import openvino
 
 pytest.importorskip("openvino")
@@ -161,6 +167,39 @@ def test_killed_while_it_converts(run: Embed, made: Path, tmp_path: Path) -> Non
 def test_what_openvino_cannot_run(values: dict[str, Any], fault: str) -> None:
     with pytest.raises(UserError, match=fault):
         JobSettings(runtime="openvino", **values).resolved_recipe("cpu")
+
+
+@pytest.mark.parametrize("gain", [2.0, 1.05])
+def test_bf16_is_offered(gain: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten minutes the network had nine, of which half would be left."""
+    monkeypatch.setattr(process, "gain_of_bf16", lambda *_: (gain, 0.99995))
+    monkeypatch.setattr(process, "sample_images", lambda *_: range(32))
+    place: Any = process.ThisProcess(JobSettings(device="cpu"), Console(quiet=True))
+    place._embedder = None
+    tally = Tally(wall_s=600.0, wait_s={"loader": 60.0, "sink": 0.0})
+    job: Any = SimpleNamespace(recipe=None, model=None)
+    times = f"{format_duration(330)} instead of {format_duration(600)}"
+    line = f"dtype=bf16 in a new OUT would take {times} (cosine 0.99995 on 32 of your images)"
+    assert place._offer(job, None, tally) == (line if gain == 2 else "")
+    outcome = Outcome("out", {"vectors": 9, "failures": 0, "parts": 1}, replace(tally, faster=line))
+    assert f"bottleneck: forward; {line}" in str(outcome)
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_gain_of_bf16(has_it: bool, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured where the CPU computes in bf16, and the vectors are close."""
+    monkeypatch.setattr(network, "computes_bf16", lambda: has_it)
+    monkeypatch.setitem(openvino.LEAST_COSINE, "bf16", 0.9)  # of a small random network
+    job = JobSettings(model=str(made / "dinov2")).resolved("cpu")
+    embedder = network.open_embedder(job.recipe, job.model)
+    images = np.random.default_rng(0).integers(
+        0, 256, (4, job.model.input_px, job.model.input_px, 3), np.uint8
+    )
+    gain = network.gain_of_bf16(embedder, job.recipe, job.model, images)
+    assert (gain is not None) == has_it
+    if gain:
+        assert gain[0] > 0
+        assert 0.9 < gain[1] < 1
 
 
 @pytest.mark.parametrize("slower", [3.0, 0.5])
