@@ -33,7 +33,7 @@ PROTOCOLS = dict.fromkeys(sorted(registry.PROTOCOLS), "serial")
 PROTOCOLS |= {"ladder": "ladder", "nms": "nms", "train_step": "train"}
 digest = cache(files.sha256_file)
 #: Of the product's modules in no package, those that no timed loop runs.
-NOT_TIMED = {"words", "checkpoint", "constraints", "documents", "metrics"}
+NOT_TIMED = {"words", "checkpoint", "constraints", "documents"}
 NOT_TIMED |= {"options", "processor", "progress", "recipe"}
 
 
