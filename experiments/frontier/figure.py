@@ -137,6 +137,7 @@ def _draw_set(rates: Axes, fidelity: Axes, rows: Sequence[Row]) -> None:
     fidelity.spines["left"].set_visible(False)
     left, _ = fidelity.get_xlim()
     decibels = list(range(10 * math.ceil(left / 10), int(_SAME_DB) - 10, 10))
+    decibels = decibels[:: -(-len(decibels) // 3)]
     fidelity.set_xlim(left, _SAME_DB + 4)
     fidelity.set_xticks([*decibels, _SAME_DB], [*map(str, decibels), "="])
     for axes in (rates, fidelity):

@@ -56,8 +56,7 @@ def _panels(measured: Sequence[Row]) -> list[list[Row]]:
 
     Each has a row of ours.
     """
-    # Only our loader was measured with the model's crop.
-    squashed = [row for row in measured if row["system"] != "ours-crop"]
+    squashed = [row for row in measured if row["preprocess"] in ("", "squash")]
     everything = [row for row in squashed if row["subset"] == "all"]
     folders = [row for row in everything if row["corpus"] == "folder"]
     photos = [row for row in folders if row["folder"] == folders[0]["folder"]]

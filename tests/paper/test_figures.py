@@ -248,8 +248,8 @@ def test_a_loader_without_a_calm_repeat_is_named(tmp_path: Path) -> None:
     folder = copy_tables(tmp_path, frontier.CSV, source=REFERENCE)
     remark = "other programs disturbed every repeat"
     assert remark not in words(drawn(SUMMARY, folder))
-    edit(folder / frontier.CSV, "system=dali corpus=folder subset=all", calm_repeats="0")
-    assert f"{remark} of: DALI (CPU)" in words(drawn(SUMMARY, folder))
+    edit(folder / frontier.CSV, "system=tf-data corpus=folder subset=all", calm_repeats="0")
+    assert f"{remark} of: tf.data" in words(drawn(SUMMARY, folder))
     edit(folder / frontier.CSV, "", calm_repeats="0")
     text = words(drawn(SUMMARY, folder))
     assert remark in text
