@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from wallclock.service.leases import Bound, Lease, Leases, Message
 from wallclock.service.logs import event
 from wallclock.service.metrics import Metrics
 from wallclock.service.settings import ServiceSettings
-from wallclock.service.sqs import TEN, Grouped, Queue, QueueError, QueueRefusal
+from wallclock.service.sqs import TEN, Queue, QueueError
 
-#: Tries of a change that redelivery makes up for in any case.
+#: Tries of a return, which redelivery makes up for in any case.
 _TRIES = 3
+#: Seconds in which a batch call may fill: full ones cost less.
+_WAIT_S = 0.05
 NO_ARRAY = np.empty(0, np.uint8)
 T = TypeVar("T")
 
@@ -39,8 +41,6 @@ class Item:
     #: When it came into the buffer that it waits in, and when its first callback was tried.
     waits_since_s: float = 0
     called_back_s: float = 0
-    #: Tries of its callback that have failed.
-    n_callbacks: int = 0
     #: Why there is no result: `result` says so to the requester.
     failure: ItemError | None = None
 
@@ -62,11 +62,13 @@ class Intake:
         # Deadlines count from before the call, so waiting must take a small part of the timeout.
         self._wait_s = min(settings.wait_s, queue.visibility_s // 3)
         self._asked = 0
-        self._stopped, self._released = asyncio.Event(), asyncio.Event()
-        self._deletes = Grouped(self._delete, 0.05)  # no hurry: full groups cost less
-        self._changes = Grouped(self._change)
-        self._extensions = Grouped(self._extend, 0)
-        self._burials = Grouped(self._bury)
+        self._stopped = asyncio.Event()
+        self._deletes = _Grouped[Lease](
+            lambda leases: queue.delete([lease.message.handle for lease in leases]),
+            lambda lease, _: self.leases.release(lease),
+        )
+        self._returns = _Grouped[tuple[str, int]](queue.hide, self._returned, _TRIES)
+        self._burials = _Grouped(self._bury, self._buried)
         self._n_returning = 0
         self._receiving: set[asyncio.Future[int]] = set()
         metrics.read("held_messages", "Messages that are held.", {"": lambda: len(self.leases)})
@@ -114,9 +116,7 @@ class Intake:
         while not self._stopped.is_set():
             if len(self.leases) + self._asked + TEN <= self._bound() and not pressed():
                 return True
-            self._released.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._released.wait(), 0.1)
+            await asyncio.sleep(0.01)
         return False
 
     async def _sleep(self, seconds: float) -> None:
@@ -126,8 +126,11 @@ class Intake:
     def _take(self, message: Message, asked_s: float, accept: Callable[[Item], None]) -> None:
         if message.n_received > 1:
             self._metrics.redelivered.inc()
+        is_held = message in self.leases
         lease = self.leases.receive(message, asked_s)
-        if lease is None:
+        if is_held:  # its lease has the newer receipt handle now, which alone deletes it
+            if lease.settled:
+                self._deletes.add(lease)
             return
         if self._stopped.is_set():
             self._return(lease)
@@ -142,18 +145,19 @@ class Intake:
     def stop(self) -> None:
         """Pull no more; what a receive on its way still brings is returned."""
         self._stopped.set()
-        self._released.set()
 
     # --- holding --------------------------------------------------------------------------------
 
     async def heartbeat(self) -> None:
         """Extend whatever is held, for ever."""
-        while True:
-            for lease in self.leases.expire():
-                self._lost(lease, "it expired before the queue accepted an extension")
-            for lease in self.leases.due():
-                self._extensions.add(lease)
-            await asyncio.sleep(min(1.0, self.leases.visibility_s / 30))
+        async with asyncio.TaskGroup() as extensions:
+            while True:
+                for lease in self.leases.expire():
+                    self._lost(lease, "it expired before the queue accepted an extension")
+                due = self.leases.due()
+                for at in range(0, len(due), TEN):
+                    extensions.create_task(self._extend(due[at : at + TEN]))
+                await asyncio.sleep(min(1.0, self.leases.visibility_s / 30))
 
     async def _extend(self, leases: list[Lease]) -> None:
         asked_s, seconds = self._clock(), int(self.leases.visibility_s)
@@ -172,7 +176,6 @@ class Intake:
                 self._lost(lease, "the queue refused an extension")
 
     def _lost(self, lease: Lease, reason: str) -> None:
-        self._released.set()
         if not lease.settled:
             self._metrics.outcome["lost"].inc()
             event(logging.WARNING, "lease lost", lease.message.id, reason=reason)
@@ -215,49 +218,34 @@ class Intake:
     def _return(self, lease: Lease, seconds: int = 0) -> None:
         # At once, so that no heartbeat hides it again.
         self.leases.give_up(lease)
-        self._released.set()
         self._n_returning += 1
-        self._changes.add((lease, seconds))
+        self._returns.add((lease.message.handle, seconds))
 
-    async def _delete(self, leases: list[Lease]) -> None:
-        def call(left: list[Lease]) -> Awaitable[list[bool | None]]:
-            return self._queue.delete([lease.message.handle for lease in left])
-
-        def release(lease: Lease) -> None:
-            self.leases.release(lease)
-            self._released.set()
-
-        await _until_answered(leases, call, release, inf)
-
-    async def _change(self, changes: list[tuple[Lease, int]]) -> None:
-        def call(left: list[tuple[Lease, int]]) -> Awaitable[list[bool | None]]:
-            return self._queue.hide([(lease.message.handle, seconds) for lease, seconds in left])
-
-        def note(_: tuple[Lease, int]) -> None:
-            # What is refused is not ours any more: another has it, or it is visible already.
+    def _returned(self, _: tuple[str, int], outcome: bool | None) -> None:
+        # Refused: another has it, or it is visible already. Not answered: it comes back by itself,
+        # a little later; but after the end it counts as left.
+        if outcome is not None or not self._stopped.is_set():
             self._n_returning -= 1
 
-        left = await _until_answered(changes, call, note, _TRIES)
-        if not self._stopped.is_set():
-            self._n_returning -= len(left)  # it comes back by itself, a little later
+    async def _bury(self, dead: list[tuple[Lease, ItemError]]) -> list[bool | None]:
+        return await asyncio.gather(*(self._dead_letter(*entry) for entry in dead))
 
-    async def _bury(self, dead: list[tuple[Lease, ItemError]]) -> None:
-        await asyncio.gather(*(self._dead_letter(lease, error) for lease, error in dead))
+    async def _dead_letter(self, lease: Lease, error: ItemError) -> bool | None:
+        """The outcome, as of `Queue.delete`."""
+        if not self.leases.usable(lease):
+            return False
+        try:
+            await self._queue.bury(lease.message, error)
+        except QueueError as failure:
+            return failure.outcome
+        return True
 
-    async def _dead_letter(self, lease: Lease, error: ItemError) -> None:
-        attempt = 0
-        while self.leases.usable(lease):
-            try:
-                await self._queue.bury(lease.message, error)
-                return self._settle(lease, "dead_lettered")
-            except QueueRefusal:
-                break
-            except QueueError:
-                await asyncio.sleep(backoff_s(attempt))
-                attempt += 1
-        if self.leases.usable(lease):
+    def _buried(self, dead: tuple[Lease, ItemError], outcome: bool | None) -> None:
+        lease, _ = dead
+        if outcome:
+            self._settle(lease, "dead_lettered")
+        elif self.leases.usable(lease):
             self._retry(lease)  # the queue's own redrive takes what fails
-        return None
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -276,33 +264,69 @@ class Intake:
             if not lease.settled:
                 self._metrics.outcome["returned"].inc()
                 self._return(lease)
-        groups = (self._changes, self._deletes, self._burials)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await asyncio.gather(*(group.flush() for group in groups))
-        for group in (*groups, self._extensions):
-            group.close()
+        end_s = time.monotonic() + limit_s
+        for group in (self._burials, self._returns, self._deletes):
+            await group.close(end_s - time.monotonic())
         return len(self.leases) + self._n_returning
 
 
-async def _until_answered(
-    entries: list[T],
-    call: Callable[[list[T]], Awaitable[list[bool | None]]],
-    done: Callable[[T], None],
-    tries: float,
-) -> list[T]:
-    """Make a batch call until every entry was accepted or refused; those that were not."""
-    for attempt in count():
-        try:
-            outcomes = await call(entries)
-        except QueueError as error:
-            outcomes = [error.outcome] * len(entries)
-        answers = [*zip(entries, outcomes, strict=True)]
-        for entry, outcome in answers:
-            if outcome is not None:
-                done(entry)
-        entries = [entry for entry, outcome in answers if outcome is None]
-        if not entries or attempt + 1 >= tries:
-            break
-        await asyncio.sleep(backoff_s(attempt))
-    return entries
+class _Grouped(Generic[T]):
+    """Entries of a batch call, sent in tens, or `_WAIT_S` after the first one.
+
+    `call` answers as `Queue.delete` does. What is not answered is tried again, up to so many
+    `tries`. `done` gets each entry with its last outcome.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[list[T]], Awaitable[list[bool | None]]],
+        done: Callable[[T, bool | None], None],
+        tries: float = inf,
+    ) -> None:
+        self._call, self._done, self._tries = call, done, tries
+        self._entries: list[T] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def add(self, entry: T) -> None:
+        """Send an entry soon."""
+        self._entries.append(entry)
+        if len(self._entries) == TEN:
+            self._send()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_WAIT_S, self._send)
+
+    def _send(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._entries:
+            sending = asyncio.ensure_future(self._send_until_answered(self._entries))
+            self._entries = []
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
+
+    async def _send_until_answered(self, entries: list[T]) -> None:
+        for attempt in count():
+            try:
+                outcomes = await self._call(entries)
+            except QueueError as error:
+                outcomes = [error.outcome] * len(entries)
+            left = list[T]()
+            for entry, outcome in zip(entries, outcomes, strict=True):
+                if outcome is None and attempt + 1 < self._tries:
+                    left.append(entry)
+                else:
+                    self._done(entry, outcome)
+            if not left:
+                return
+            entries = left
+            await asyncio.sleep(backoff_s(attempt))
+
+    async def close(self, limit_s: float) -> None:
+        """Send what is left, and give up what is not answered within so many seconds."""
+        self._send()
+        if self._sending:
+            _, late = await asyncio.wait(set(self._sending), timeout=limit_s)
+            for sending in late:
+                sending.cancel()

@@ -32,8 +32,8 @@ class Lease:
     """A message that is held. `message` is its last delivery; times are of the leases' clock."""
 
     message: Message
-    deadline_s: float
-    extend_at_s: float
+    deadline_s: float = 0
+    extend_at_s: float = 0
     #: The message may be another's by now, or was returned: nothing more is done for it.
     lost: bool = False
     #: Its result, or its dead letter, was delivered.
@@ -51,17 +51,13 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def receive(self, message: Message, asked_s: float) -> Lease | None:
-        """Take a delivery of a call that was sent at `asked_s`.
+    def __contains__(self, message: Message) -> bool:
+        return message.id in self._held
 
-        None: it was delivered again though it is held; its lease has the newer receipt handle.
-        """
-        lease = self._held.get(message.id)
-        if lease:
-            lease.message = message
-            self.renew(lease, asked_s)
-            return None
-        lease = self._held[message.id] = Lease(message, 0, 0)
+    def receive(self, message: Message, asked_s: float) -> Lease:
+        """The lease of a message, perhaps held already, that a call sent at `asked_s` brought."""
+        lease = self._held.setdefault(message.id, Lease(message))
+        lease.message = message
         self.renew(lease, asked_s)
         return lease
 

@@ -9,10 +9,10 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -28,8 +28,6 @@ from wallclock.fetch.retries import is_transient
 from wallclock.service.interface import ItemError
 from wallclock.service.leases import Message
 from wallclock.service.logs import event
-
-T = TypeVar("T")
 
 #: Entries of a batch call, at most; also messages of a receive.
 TEN = 10
@@ -250,44 +248,3 @@ def _error(action: str, status: int, answer: bytes) -> QueueError:
     if status < 400 or is_transient(status) or _PASSING.search(code):
         return QueueError(f"{code}: {text}")
     return QueueRefusal(action, code, text)
-
-
-class Grouped(Generic[T]):
-    """Hands entries on in tens, or `wait_s` after the first; `action` tries again, never raises."""
-
-    def __init__(self, action: Callable[[list[T]], Awaitable[None]], wait_s: float = 0.01) -> None:
-        self._action, self._wait_s = action, wait_s
-        self._entries: list[T] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._calls: set[asyncio.Task[None]] = set()
-
-    def add(self, entry: T) -> None:
-        """Send an entry soon."""
-        self._entries.append(entry)
-        if len(self._entries) == TEN:
-            self._send()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self._send)
-
-    def _send(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-        if self._entries:
-            call = asyncio.ensure_future(self._action(self._entries))
-            self._entries = []
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
-
-    async def flush(self) -> None:
-        """Send what is left, and wait for every call."""
-        self._send()
-        while self._calls:
-            await asyncio.wait(set(self._calls))
-
-    def close(self) -> None:
-        """Give up."""
-        self._entries = []
-        self._send()
-        for call in self._calls:
-            call.cancel()

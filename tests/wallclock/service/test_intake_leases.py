@@ -139,12 +139,31 @@ def test_a_message_that_is_held_is_not_worked_on_twice() -> None:
     assert case.queue.calls == [("hide", ("a2", 0))]  # by its newer handle
 
 
+def test_a_settled_message_that_comes_again_is_deleted_by_its_newer_handle() -> None:
+    """The older one, whose delete is on its way, deletes nothing any more."""
+    case = Case([Message("a", "a1", BODY)])
+    answer = case.queue._answer
+
+    def answer_late(action: str, entries: list[Any]) -> list[bool | None]:
+        if entries == ["a1"]:
+            case.intake._take(Message("a", "a2", BODY, 2), case.now, case.items.append)
+        return answer(action, entries)
+
+    async def finished() -> None:
+        async with asyncio.timeout(5):
+            await case.intake.finish()
+
+    case.queue._answer = answer_late  # type: ignore[method-assign]
+    assert case.run(case.intake.delivered, finished) == 0
+    assert case.queue.calls == [("delete", "a1"), ("delete", "a2")]
+    assert len(case.items) == 1
+
+
 def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
     clock = Clock()
     leases = Leases(30, clock)
     clock.now += 2
     lease = leases.receive(Message("a", "a1", ""), 100)
-    assert lease is not None
     clock.now = 109
     assert (leases.due(), leases.lag_s()) == ([], 0)
     clock.now = 111
