@@ -5,11 +5,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from uvloop import new_event_loop  # less CPU time a message than the standard library's
 
 from wallclock.errors import UserError
 from wallclock.service.callbacks import CallbackSender
@@ -23,11 +24,6 @@ from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import ServiceSettings, read
 from wallclock.service.sqs import TEN, Queue, QueueRefusal
 
-try:
-    from uvloop import new_event_loop  # less CPU time a message than the standard library's
-except ImportError:
-    new_event_loop = None  # type: ignore[assignment]
-
 #: Seconds in which messages are returned at the end.
 _RETURN_S = 5.0
 
@@ -40,24 +36,27 @@ class Worker:
         self._stopping, self._at_once = asyncio.Event(), asyncio.Event()
         self._metrics = Metrics()
         self._said: set[tuple[bool, str]] = set()
-        #: Whether the queue has refused what the service cannot go on without.
-        self.refused: bool = False
+        self._signal = 0
+        # Whether the queue has refused what the service cannot go on without.
+        self._refused = False
 
-    def stop(self) -> None:
+    def stop(self, number: int = 0) -> None:
         """Pull no more, finish what is held; called again, return what is held at once."""
         event(logging.INFO, "stopping", at_once=self._stopping.is_set())
+        self._signal = self._signal or number
         (self._at_once if self._stopping.is_set() else self._stopping).set()
 
     async def run(self) -> int:
-        """Serve until `stop`; how many messages were not settled or returned. Raises UserError."""
+        """Serve until `stop` or a signal; the exit status of `serve`. Raises UserError."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop, number)
         queue, settings, metrics = self._queue, self._settings, self._metrics
         async with AsyncExitStack() as stack:
             stack.push_async_callback(queue.close)
             await queue.open()
             queue.on_refusal = self._refuse
-            visibility_s = queue.visibility_s
             least = settings.batch + settings.downloads + TEN * settings.pulls
-            bound = Bound(visibility_s, least, settings.max_held)
+            bound = Bound(queue.visibility_s, least, settings.max_held)
             intake = Intake(queue, bound, metrics, settings)
             pipeline = ServicePipeline(
                 self._module,
@@ -68,30 +67,31 @@ class Worker:
                 metrics,
             )
             stack.callback(pipeline.close)
-            await stack.enter_async_context(self._answering(settings.host, settings.port))
-            event(logging.INFO, "started", queue=queue.url, visibility_s=visibility_s)
+            await self._listen(stack)
+            event(logging.INFO, "started", queue=queue.url, visibility_s=queue.visibility_s)
             try:
-                await self._serve(intake, pipeline, settings.pulls)
+                await self._serve(intake, pipeline)
             finally:
                 n_left = await intake.give_back(_RETURN_S)
                 event(logging.INFO, "stopped", not_returned=n_left)
-            return n_left
+        if self._refused:
+            return 1
+        return 128 + self._signal if n_left and self._signal else 0
 
-    async def _serve(self, intake: Intake, pipeline: ServicePipeline, n_pulls: int) -> None:
+    async def _serve(self, intake: Intake, pipeline: ServicePipeline) -> None:
         async with asyncio.TaskGroup() as group:
+            n_pulls = self._settings.pulls
             pulls = (intake.pull(pipeline.accept, pipeline.pressed) for _ in range(n_pulls))
             running = [*pulls, intake.heartbeat(), *pipeline.tasks()]
             tasks = [group.create_task(coroutine) for coroutine in running]
             await self._stopping.wait()
             intake.stop()
             pipeline.stop()
-            finished = asyncio.ensure_future(intake.finish())
-            at_once = asyncio.ensure_future(self._at_once.wait())
-            grace_s = self._settings.grace_s
-            await asyncio.wait(
-                (finished, at_once), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in (finished, at_once, *tasks):
+            finished = group.create_task(intake.finish())
+            finished.add_done_callback(lambda _: self._at_once.set())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._at_once.wait(), self._settings.grace_s)
+            for task in (finished, *tasks):
                 task.cancel()
 
     def _refuse(self, refusal: QueueRefusal) -> None:
@@ -101,29 +101,23 @@ class Worker:
         if (is_burial, refusal.code) not in self._said:
             self._said.add((is_burial, refusal.code))
             queue = self._queue.dead_letter if is_burial else self._queue.url
-            fields = {"action": refusal.action, "queue": queue, "reason": str(refusal)}
-            event(logging.ERROR, "refused", **fields)
+            event(logging.ERROR, "refused", action=refusal.action, queue=queue, reason=str(refusal))
         if not is_burial:
-            self.refused = True
+            self._refused = True
             self._stopping.set()
 
-    @asynccontextmanager
-    async def _answering(self, host: str, port: int) -> AsyncIterator[None]:
-        """Answer HTTP meanwhile; port 0: not. Raises UserError: it is taken."""
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        """Answer HTTP until the stack is closed; port 0: not. Raises UserError: it is taken."""
+        host, port = self._settings.host, self._settings.port
         if not port:
-            yield
             return
         runner = web.ServerRunner(web.Server(self._answer, access_log=None))
         await runner.setup()
+        stack.push_async_callback(runner.cleanup)
         try:
-            try:
-                await web.TCPSite(runner, host, port).start()
-            except OSError as error:
-                why = f"port={port}: cannot listen on {host}: {error.strerror}"
-                raise UserError(why) from error
-            yield
-        finally:
-            await runner.cleanup()
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise UserError(f"port={port}: cannot listen on {host}: {error.strerror}") from error
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/metrics":
@@ -149,21 +143,4 @@ def serve(words: Sequence[str]) -> int:
     queue = Queue(url, settings.visibility_s)  # before the module, which may load long
     module = make_module()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(run_until_signal(Worker(queue, settings, module)))
-
-
-async def run_until_signal(worker: Worker) -> int:
-    """The exit status of `serve`."""
-    received: list[int] = []
-
-    def stop(number: int) -> None:
-        received.append(number)
-        worker.stop()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    stuck = await worker.run()
-    if worker.refused:
-        return 1
-    return 128 + received[0] if stuck and received else 0
+        return runner.run(Worker(queue, settings, module).run())

@@ -20,7 +20,7 @@ from harness.testbed.sqs import SqsServer
 from tests.wallclock.service.toy import POISON
 from wallclock.service.settings import read
 from wallclock.service.sqs import Queue
-from wallclock.service.worker import Worker, run_until_signal
+from wallclock.service.worker import Worker
 
 
 class Moto:
@@ -80,7 +80,7 @@ class LocalBed:
             _, settings, make_module = read(["queue", *fixed, *words])
             url = f"{queue}/{ACCOUNT}/{self.work}"
             worker = Worker(Queue(url, settings.visibility_s), settings, make_module())
-            served = asyncio.create_task(run_until_signal(worker))
+            served = asyncio.create_task(worker.run())
             async with asyncio.timeout(20 + len(bodies) / 2):
                 while not served.done() and not (await self.count_settled() >= until and also()):
                     await asyncio.sleep(0.05)
