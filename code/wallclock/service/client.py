@@ -1,12 +1,11 @@
 """Requests to URLs that messages name: which are refused, time-outs; downloads, and their retries.
 
-`check` judges a URL by its text, `_refusal` an address just before a connection is made: after
-every redirect, and after the last look-up of the name, which may answer differently each time.
+A URL is judged by its text, its host's address before each connection is made: after every
+redirect, and after the last look-up of the name, which may answer differently each time.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -26,38 +25,8 @@ from wallclock.service.settings import ServiceSettings
 _MAX_LENGTH = 8192
 #: Those of the schemes that are requested.
 PORTS = {"http": 80, "https": 443}
-
-
-def check(url: str, ports: frozenset[int]) -> None:
-    """Raise PermanentError for a URL that may not be requested; `ports`: permitted, empty: all.
-
-    The reason does not repeat it, as it may have a password.
-    """
-    if len(url) > _MAX_LENGTH:
-        raise PermanentError(f"the URL is longer than {_MAX_LENGTH} characters")
-    try:
-        parts = urlsplit(url)
-        port = parts.port if parts.port is not None else PORTS.get(parts.scheme)
-        (parts.hostname or "").encode("idna")
-    except ValueError as error:
-        raise PermanentError("not a URL") from error
-    if parts.scheme not in PORTS:
-        raise PermanentError("the URL's scheme is neither http nor https")
-    if not parts.hostname:
-        raise PermanentError("the URL has no host")
-    if parts.hostname.startswith("-"):  # resolvers refuse it: a retry would not help
-        raise PermanentError("the URL's host begins with a hyphen")
-    if "@" in parts.netloc:
-        raise PermanentError("the URL has a user name or a password")
-    if ports and port not in ports:
-        raise PermanentError(f"port {port} is not among the setting ports")
-
-
-def _refusal(address: str) -> str:
-    """Why an address may not be connected to; empty if it may."""
-    # Without the address: who wrote the message learns nothing about the network.
-    why = "the host's address is not public (allow_private=true allows it)"
-    return "" if is_public(address) else why
+#: Without the address: who wrote the message learns nothing about the network.
+_NOT_PUBLIC = "the host's address is not public (allow_private=true allows it)"
 
 
 class HttpClient:
@@ -67,12 +36,10 @@ class HttpClient:
     """
 
     def __init__(self, settings: ServiceSettings, connections: int, allow_private: bool) -> None:
-        self._settings = settings
-        ports = frozenset[int]() if allow_private else settings.allowed_ports()
-        self._check = partial(check, ports=ports)
+        self._settings, self._connections = settings, connections
+        self._ports = frozenset[int]() if allow_private else settings.allowed_ports()
         # Where any address may be requested, even so, no proxy is asked.
-        self._judge = (lambda _: "") if allow_private else _refusal
-        self._connections = connections
+        self._judge = lambda address: "" if allow_private or is_public(address) else _NOT_PUBLIC
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -81,6 +48,27 @@ class HttpClient:
 
     async def __aexit__(self, *_: object) -> None:
         self._transfers.close()
+
+    def _check(self, url: str) -> None:
+        """Raise PermanentError, which does not repeat the URL: it may have a password."""
+        if len(url) > _MAX_LENGTH:
+            raise PermanentError(f"the URL is longer than {_MAX_LENGTH} characters")
+        try:
+            parts = urlsplit(url)
+            port = parts.port if parts.port is not None else PORTS.get(parts.scheme)
+            (parts.hostname or "").encode("idna")
+        except ValueError as error:
+            raise PermanentError("not a URL") from error
+        if parts.scheme not in PORTS:
+            raise PermanentError("the URL's scheme is neither http nor https")
+        if not parts.hostname:
+            raise PermanentError("the URL has no host")
+        if parts.hostname.startswith("-"):  # resolvers refuse it: a retry would not help
+            raise PermanentError("the URL's host begins with a hyphen")
+        if "@" in parts.netloc:
+            raise PermanentError("the URL has a user name or a password")
+        if self._ports and port not in self._ports:
+            raise PermanentError(f"port {port} is not among the setting ports")
 
     async def _request(self, url: str, *headers: str, **options: Any) -> Answer:
         settings = self._settings
