@@ -62,10 +62,9 @@ class ServicePipeline:
         ahead = {"batch": _BATCHES_AHEAD * settings.batch}
         self._buffers = {name: asyncio.Queue[Item](ahead.get(name, 0)) for name in BUFFERS}
         self._n_bytes = 0  # in all buffers
-        self._relieved = asyncio.Event()
         self._image_s = _CHUNK_S  # of one in `preprocess`, a running mean
         # Failed callbacks that wait for their next try; none once the service stops.
-        self._postponed: dict[Item, tuple[asyncio.TimerHandle, ItemError]] = {}
+        self._postponed: dict[Item, ItemError] = {}
         self._stopping = False
         depths = {name: buffer.qsize for name, buffer in self._buffers.items()}
         metrics.read("buffer_messages", "Messages that wait in a buffer.", depths)
@@ -90,10 +89,9 @@ class ServicePipeline:
     def stop(self) -> None:
         """Try no failed callback again: what holds it up may last longer than the stop may."""
         self._stopping = True
-        postponed, self._postponed = self._postponed, {}
-        for item, (timer, error) in postponed.items():
-            timer.cancel()
+        for item, error in self._postponed.items():
             self._fail_callback(item, error)
+        self._postponed.clear()
 
     def close(self) -> None:
         """Start nothing more; a thread's call that is on its way is not waited for."""
@@ -106,8 +104,7 @@ class ServicePipeline:
         while True:
             for item in await self._take("downloads"):
                 while self.pressed():
-                    self._relieved.clear()
-                    await self._relieved.wait()
+                    await asyncio.sleep(0.05)  # a moment, for what fills half a gigabyte
                 began_s = self._clock()
                 try:
                     image = await self._downloads.get(item.request.url)
@@ -221,15 +218,14 @@ class ServicePipeline:
         if is_final or self._stopping or failed_for_s >= self._settings.callback_patience_s:
             self._fail_callback(item, failure)
             return
-        least_s = JITTER.uniform(0.5, 1) * min(failed_for_s, _LONGEST_PAUSE_S)
-        seconds = max(least_s, pause_s(item.n_callbacks, error))
-        item.n_callbacks += 1
-        timer = asyncio.get_running_loop().call_later(seconds, self._call_back_again, item)
-        self._postponed[item] = timer, failure
+        longest_s = min(failed_for_s, _LONGEST_PAUSE_S)
+        seconds = max(JITTER.uniform(0.5, 1) * longest_s, pause_s(0, error))
+        asyncio.get_running_loop().call_later(seconds, self._call_back_again, item)
+        self._postponed[item] = failure
 
     def _call_back_again(self, item: Item) -> None:
-        del self._postponed[item]
-        self._put("results", item)
+        if self._postponed.pop(item, None):  # else the service has stopped
+            self._put("results", item)
 
     def _fail_callback(self, item: Item, error: ItemError) -> None:
         if item.failure and self._intake.is_final(item.lease, error):
@@ -263,11 +259,8 @@ class ServicePipeline:
 
     def _store(self, item: Item, image: bytes = b"", array: np.ndarray = NO_ARRAY) -> None:
         """Replace what is kept of an item's image, and count the bytes."""
-        before, after = len(item.image) + item.array.nbytes, len(image) + array.nbytes
+        self._n_bytes += len(image) + array.nbytes - len(item.image) - item.array.nbytes
         item.image, item.array = image, array
-        self._n_bytes += after - before
-        if after < before:
-            self._relieved.set()
 
     def _fail(self, item: Item, error: ItemError) -> None:
         self._store(item)
