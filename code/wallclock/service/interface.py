@@ -88,9 +88,7 @@ def takes_parameters(module: Module) -> bool:
         signature = inspect.signature(module.process)
         takes = "parameters" in signature.parameters
         signature.bind(None, **({"parameters": ()} if takes else {}))
-    except ValueError:  # a compiled function may have no signature
-        return False
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: it has no signature that can be read
         fix = "its arguments are batch and, where it needs them, parameters"
         raise UserError(f"{type(module).__name__}.process: {error}; {fix}") from error
     return takes

@@ -18,19 +18,15 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry: CollectorRegistry = CollectorRegistry()
-        self._of: Any = {
-            "namespace": "wallclock",
-            "subsystem": "service",
-            "registry": self.registry,
-        }
+        names = {"namespace": "wallclock", "subsystem": "service"}
+        self._of: Any = {**names, "registry": self.registry}
         of, seconds = self._of, {"buckets": _SECONDS, **self._of}
         text = "Time in a stage, of one message (process: of a batch); total: from its receipt."
         stages = Histogram("stage_seconds", text, ["stage"], **seconds)
         text = "Time that a message waited in a buffer."
         waits = Histogram("buffer_wait_seconds", text, ["buffer"], **seconds)
-        outcomes = Counter(
-            "messages", "Messages that are done with, by outcome.", ["outcome"], **of
-        )
+        text = "Messages that are done with, by outcome."
+        outcomes = Counter("messages", text, ["outcome"], **of)
         self.stage: dict[str, Histogram] = {name: stages.labels(name) for name in _STAGES}
         self.wait: dict[str, Histogram] = {name: waits.labels(name) for name in BUFFERS}
         self.outcome: dict[str, Counter] = {name: outcomes.labels(name) for name in _OUTCOMES}

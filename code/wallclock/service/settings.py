@@ -38,20 +38,14 @@ class ServiceSettings:
     downloads: Annotated[_Tasks, Help("concurrent downloads")] = 32
     callbacks: Annotated[_Tasks, Help("concurrent callbacks")] = 32
     max_held: Annotated[int, Range(20, 100_000), Help("most messages held at a time")] = 2_000
-    buffer_mb: Annotated[Positive, Help("MB of buffered images above which no more are pulled")] = (
-        512
-    )
+    buffer_mb: Annotated[Positive, Help("MB of buffered images at which pulling pauses")] = 512
     wait_s: Annotated[int, Range(0, 20), Help("seconds that a receive waits for messages")] = 5
     visibility_s: Annotated[
         int, Range(0, 43_200), Help("visibility timeout in seconds; 0: the queue's own")
     ] = 0
     retry_s: Annotated[_Seconds, Help("seconds before the second delivery, then doubled")] = 10.0
-    callback_patience_s: Annotated[
-        _Seconds, Help("seconds to keep retrying a receiver that is down")
-    ] = 300.0
-    notify_failures: Annotated[bool, Help("also call back with the reason when an image fails")] = (
-        False
-    )
+    callback_patience_s: Annotated[_Seconds, Help("seconds to retry a callback that fails")] = 300.0
+    notify_failures: Annotated[bool, Help("call back with the reason when an image fails")] = False
     grace_s: Annotated[_Seconds, Help("seconds to finish work after SIGTERM")] = 30.0
     host: Annotated[str, Help("address of /health, /ready and /metrics")] = "127.0.0.1"
     port: Annotated[
@@ -143,12 +137,8 @@ def find_module(name: str) -> "type[Module]":
 
 def parameters_of(module: "type[Module]") -> Mapping[str, inspect.Parameter]:
     """The parameters of a module's `__init__`, which are settings."""
-    parameters = inspect.signature(module).parameters
-    return {
-        name: parameter
-        for name, parameter in parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    }
+    parameters = inspect.signature(module).parameters.items()
+    return {name: kept for name, kept in parameters if kept.kind is not kept.VAR_KEYWORD}
 
 
 def describe_module(module: "type[Module]") -> list[Setting]:
