@@ -126,6 +126,8 @@ class Intake:
     def _take(self, message: Message, asked_s: float, accept: Callable[[Item], None]) -> None:
         if message.n_received > 1:
             self._metrics.redelivered.inc()
+        if message in self.leases:
+            self._expire()  # where its time is over, the work on it has been given up
         is_held = message in self.leases
         lease = self.leases.receive(message, asked_s)
         if is_held:  # its lease has the newer receipt handle now, which alone deletes it
@@ -152,12 +154,15 @@ class Intake:
         """Extend whatever is held, for ever."""
         async with asyncio.TaskGroup() as extensions:
             while True:
-                for lease in self.leases.expire():
-                    self._lost(lease, "it expired before the queue accepted an extension")
+                self._expire()
                 due = self.leases.due()
                 for at in range(0, len(due), TEN):
                     extensions.create_task(self._extend(due[at : at + TEN]))
                 await asyncio.sleep(min(1.0, self.leases.visibility_s / 30))
+
+    def _expire(self) -> None:
+        for lease in self.leases.expire():
+            self._lost(lease, "it expired before the queue accepted an extension")
 
     async def _extend(self, leases: list[Lease]) -> None:
         asked_s, seconds = self._clock(), int(self.leases.visibility_s)
@@ -167,8 +172,8 @@ class Intake:
         except QueueError:
             return  # they are due again, until they expire
         for lease, (handle, _), outcome in zip(leases, changes, outcomes, strict=True):
-            if lease.lost or handle != lease.message.handle:
-                continue  # it was received again meanwhile, with a newer handle
+            if not self.leases.usable(lease) or handle != lease.message.handle:
+                continue  # its work was given up, or it was received again, with a newer handle
             if outcome:
                 self.leases.renew(lease, asked_s)
             elif outcome is False:

@@ -80,9 +80,10 @@ class Leases:
         return max(0.0, self._clock() - first + self.visibility_s * (1 - _EXTENDED_AFTER))
 
     def expire(self) -> list[Lease]:
-        """Lose those whose time is over: what is done for them now, redelivery does again."""
+        """Lose those whose time is over; not the settled ones, which only wait for their delete."""
         now = self._clock()
-        expired = [lease for lease in self._held.values() if lease.deadline_s <= now]
+        unsettled = [lease for lease in self._held.values() if not lease.settled]
+        expired = [lease for lease in unsettled if lease.deadline_s <= now]
         for lease in expired:
             self.give_up(lease)
         return expired

@@ -146,6 +146,7 @@ def test_a_settled_message_that_comes_again_is_deleted_by_its_newer_handle() -> 
 
     def answer_late(action: str, entries: list[Any]) -> list[bool | None]:
         if entries == ["a1"]:
+            case.now = 30  # also after its time: it is settled
             case.intake._take(Message("a", "a2", BODY, 2), case.now, case.items.append)
         return answer(action, entries)
 
@@ -157,6 +158,41 @@ def test_a_settled_message_that_comes_again_is_deleted_by_its_newer_handle() -> 
     assert case.run(case.intake.delivered, finished) == 0
     assert case.queue.calls == [("delete", "a1"), ("delete", "a2")]
     assert len(case.items) == 1
+
+
+def test_a_message_that_comes_again_after_its_time_is_worked_on_again() -> None:
+    """Before a heartbeat looks for it: what was done for the first delivery may be given up."""
+    case = Case([Message("a", "a1", BODY)])
+
+    async def come_again() -> None:
+        case.now = 30
+        case.intake._take(Message("a", "a2", BODY, 2), case.now, case.items.append)
+
+    assert case.run(then=come_again) == 0
+    assert [case.intake.leases.usable(item.lease) for item in case.items] == [False, False]
+    assert (case.count("lost"), case.count("returned")) == (1, 1)
+    assert case.queue.calls == [("hide", ("a2", 0))]
+
+
+def test_an_extension_that_is_accepted_after_its_time_comes_too_late() -> None:
+    """The work may be given up already: nobody would do it while heartbeats hold the message."""
+    case = Case([Message("a", "a1", BODY)])
+    answer = case.queue._answer
+
+    def answer_late(action: str, entries: list[Any]) -> list[bool | None]:
+        case.now = 30
+        return answer(action, entries)
+
+    async def beat() -> None:
+        case.queue._answer = answer_late  # type: ignore[method-assign]
+        case.now = 10
+        beating = asyncio.create_task(case.intake.heartbeat())
+        await asyncio.sleep(0.02)
+        beating.cancel()
+        assert not case.intake.leases.usable(case.items[0].lease)
+
+    assert case.run(then=beat) == 0
+    assert case.queue.calls[0] == ("hide", ("a1", 30))
 
 
 def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
