@@ -22,7 +22,6 @@ from wallclock.fetch.transfers import Transfers
 from wallclock.service.interface import ItemError
 from wallclock.service.settings import ServiceSettings
 
-_MAX_LENGTH = 8192
 #: Those of the schemes that are requested.
 PORTS = {"http": 80, "https": 443}
 #: Without the address: who wrote the message learns nothing about the network.
@@ -51,8 +50,6 @@ class HttpClient:
 
     def _check(self, url: str) -> None:
         """Raise PermanentError, which does not repeat the URL: it may have a password."""
-        if len(url) > _MAX_LENGTH:
-            raise PermanentError(f"the URL is longer than {_MAX_LENGTH} characters")
         try:
             parts = urlsplit(url)
             port = parts.port if parts.port is not None else PORTS.get(parts.scheme)

@@ -48,12 +48,8 @@ class ServiceSettings:
     notify_failures: Annotated[bool, Help("call back with the reason when an image fails")] = False
     grace_s: Annotated[_Seconds, Help("seconds to finish work after SIGTERM")] = 30.0
     host: Annotated[str, Help("address of /health, /ready and /metrics")] = "127.0.0.1"
-    port: Annotated[
-        int, Range(0, 65_535), Help("port of /health, /ready and /metrics; 0: none")
-    ] = 8080
-    log: Annotated[
-        str, OneOf(("debug", "info", "warning")), Help("lowest level that is logged")
-    ] = "info"
+    port: Annotated[int, Range(0, 65535), Help("port of /health, /ready, /metrics; 0: none")] = 8080
+    log: Annotated[str, OneOf(("debug", "info", "warning")), Help("lowest level logged")] = "info"
     allow_private: Annotated[bool, Help("allow private addresses and any port")] = False
     private_callbacks: Annotated[bool, Help("the same for callbacks alone")] = False
     ports: Annotated[str, Help("ports allowed in URLs, separated by commas")] = "80,443"
