@@ -58,11 +58,7 @@ PRODUCT = (
     ("serve http://127.0.0.1:1/0/work module=mine", "module=mine", "give package.module:Class"),
     ("serve http://127.0.0.1:1/0/work ports=http", "ports=http", "give numbers"),
     ("trace", "trace needs a program", "script.py args, or -m module args"),
-    (
-        "trace --jsn x program.py",
-        "unrecognized arguments: --jsn",
-        "valid before the script: --json",
-    ),
+    ("trace --jsn x program.py", "unrecognized arguments: --jsn", "usage: wallclock trace"),
     ("trace nowhere.py", "no script nowhere.py", "give a Python file"),
 )
 #: Behind `python -m paper`.

@@ -4,35 +4,26 @@ import argparse
 import os
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
 
 from wallclock.errors import UsageError, UserError, import_extra
 from wallclock.machine import require_linux
+from wallclock.options import Parser
 from wallclock.trace import page
 from wallclock.trace.collect import collect
 from wallclock.trace.run import run
 from wallclock.trace.trial import try_loader
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        valid = "valid before the script: --json, --html, --try, -m"
-        raise UsageError(f"trace: {message}; {valid}")
-
-
-def parser() -> _Parser:
+def parser() -> Parser:
     """The options of the command, which end where the script begins."""
-    made = _Parser(
-        usage="wallclock trace [options] SCRIPT.PY [ARG ...] | -m MODULE [ARG ...]",
-        description="Runs the program with this Python, unchanged: its input, output, signals and"
-        " exit status are its own. The report goes to standard error. All words after the script"
-        " are the script's. docs/trace.md says what is seen, and what is not.",
-        formatter_class=partial(argparse.HelpFormatter, width=80),
-        add_help=False,
-        allow_abbrev=False,
+    made = Parser(
+        "trace",
+        "[options] SCRIPT.PY [ARG ...] | -m MODULE [ARG ...]",
+        "Runs the program with this Python, unchanged: its input, output, signals and exit status"
+        " are its own. The report goes to standard error. All words after the script are the"
+        " script's. docs/trace.md says what is seen, and what is not.",
     )
     add = made.add_argument_group("options, before the script").add_argument
     add("--json", type=Path, metavar="FILE", help="write the trace and the verdict as JSON")
