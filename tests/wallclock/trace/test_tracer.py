@@ -20,10 +20,8 @@ from wallclock.clock import STAGES
 from wallclock.trace.collect import collect
 from wallclock.trace.inside import layout
 from wallclock.trace.inside.counters import Counters
-from wallclock.trace.inside.notes import Done
-from wallclock.trace.inside.patch import noted
 from wallclock.trace.inside.torch_calls import DeviceClock, patch_tensor
-from wallclock.trace.inside.tracer import Tracer
+from wallclock.trace.inside.tracer import Done, Tracer
 from wallclock.trace.record import Function, Spent, Thread, Trace, by_stage
 from wallclock.trace.run import Ended
 
@@ -151,7 +149,7 @@ def test_an_image_counts_once_within_a_stage(traced: Traced) -> None:
         tracer.count(done.slot, 1, done.started)
 
     def wrap(stage: str, name: str, function: Any) -> Any:
-        return noted(tracer, function, tracer.slot(stage, name), note)
+        return tracer.timed(function, tracer.slot(stage, name), note)
 
     reduce = wrap("resize", "reduce", lambda: traced.spend(1))
     read = wrap("read", "read", lambda: traced.spend(1))
@@ -188,7 +186,7 @@ def test_a_note_that_fails_is_one_line(traced: Traced, capfd: pytest.CaptureFixt
     def note(*_: Any) -> None:
         raise ValueError("no shape")
 
-    wrapped = noted(traced.tracer, abs, traced.tracer.slot("decode", "abs"), note)
+    wrapped = traced.tracer.timed(abs, traced.tracer.slot("decode", "abs"), note)
     assert [wrapped(-1), wrapped(-2)] == [1, 2]
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("wallclock trace: images of")

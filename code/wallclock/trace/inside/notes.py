@@ -6,28 +6,9 @@ Format and stored size of an encoded image are those of its first bytes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from .tracer import Size, Tracer
-
-
-class Done(NamedTuple):
-    """A call of a function that is counted: its slot and when it started, what it took and gave."""
-
-    slot: int
-    started: int
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
-
-    @property
-    def first(self) -> Any:
-        """The first argument."""
-        return self.args[0] if self.args else next(iter(self.kwargs.values()))
-
-
-Note = Callable[[Tracer, Done], None]
+from .tracer import Done, Size, Tracer
 
 #: cv2.IMREAD_REDUCED_*: bits of the flags, and how often smaller they decode.
 _REDUCED = ((16, 2), (32, 4), (64, 8))

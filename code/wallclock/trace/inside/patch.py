@@ -35,9 +35,7 @@ def _apply(tracer: Tracer, module: ModuleType, ours: str, function: str) -> None
 def _wrap(tracer: Tracer, module: ModuleType, path: str, rows: Rows) -> None:
     def wrap(function: Call) -> Call:
         slot = tracer.slot(rows.stage, name_of(module.__name__, path))
-        if not rows.note:
-            return tracer.timed(function, slot)
-        return noted(tracer, function, slot, getattr(notes, rows.note))
+        return tracer.timed(function, slot, getattr(notes, rows.note) if rows.note else None)
 
     replace(tracer, module, path, wrap)
 
@@ -74,8 +72,3 @@ def interpose(tracer: Tracer, module: Any, path: str, ours: Call) -> None:
         return traced
 
     replace(tracer, module, path, wrap)
-
-
-def noted(tracer: Tracer, function: Call, slot: int, note: notes.Note) -> Call:
-    """`function`, counted, with a note of the images that a call took."""
-    return tracer.timed(function, slot, lambda *call: note(tracer, notes.Done(*call)))

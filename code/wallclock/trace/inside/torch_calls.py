@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import wraps
 from importlib import import_module
 from types import ModuleType
@@ -16,12 +16,10 @@ from typing import Any
 
 from . import layout, notes
 from .models import Models
-from .patch import interpose, noted, replace
+from .patch import interpose, replace
 from .targets import CLASS_STAGES, TRANSFORM_PACKAGES
 from .tracer import Call, Tracer, disguise_as
 
-#: Whether torch compiles what is called: then only the original may be seen.
-Question = Callable[[], bool]
 #: Events at the start and at the end of a pass.
 Pair = tuple[Any, Any]
 
@@ -33,18 +31,22 @@ _COPIES = ("to", "cuda", "cpu", "copy_", "item", "tolist", "numpy")
 
 def patch_torch(tracer: Tracer, torch: Any) -> None:
     """What a program calls of torch, once all of torch is imported."""
+    # While torch compiles what is called, it may see the original only.
     is_compiling, is_tracing = torch.compiler.is_compiling, torch.jit.is_tracing
-    _patch_module(tracer, torch.nn.modules.module, is_compiling, is_tracing)
-    _patch_interpolate(tracer, torch.nn.functional, is_compiling, is_tracing)
+    local = tracer.local
+
+    def is_inside() -> Any:
+        return is_compiling() or getattr(local, "in_model", False) or is_tracing()
+
+    _patch_module(tracer, torch.nn.modules.module, is_inside)
+    _patch_interpolate(tracer, torch.nn.functional, is_inside)
     _patch_autograd(tracer, torch.autograd, is_compiling)
     # torch.optim deletes the name of its module.
     _patch_optimizer(tracer, import_module("torch.optim.optimizer"), is_compiling)
     patch_tensor(tracer, torch, is_compiling)
 
 
-def _patch_module(
-    tracer: Tracer, module: ModuleType, is_compiling: Question, is_tracing: Question
-) -> None:
+def _patch_module(tracer: Tracer, module: ModuleType, is_inside: Call) -> None:
     kinds, device = _Kinds(tracer), DeviceClock(tracer)
     models = tracer.models = Models(tracer, keeps=tracer.tries)
 
@@ -54,10 +56,8 @@ def _patch_module(
         # A plain signature; dynamo calls the original, and skips this file (`patch_dynamo`).
         @wraps(original)
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_compiling() or getattr(local, "in_model", False):
-                return original(self, *args, **kwargs)
-            slot = kinds.slot(self)
-            if not slot or is_tracing():
+            slot = 0 if is_inside() else kinds.slot(self)
+            if not slot:
                 return original(self, *args, **kwargs)
             stage = tracer.stage_of(slot)
             is_model = stage == "forward"
@@ -122,20 +122,15 @@ def _package_of(cls: type) -> str:
     return next((p for home in homes for p in TRANSFORM_PACKAGES if home.startswith(p)), "")
 
 
-def _patch_interpolate(
-    tracer: Tracer, module: ModuleType, is_compiling: Question, is_tracing: Question
-) -> None:
+def _patch_interpolate(tracer: Tracer, module: ModuleType, is_inside: Call) -> None:
     """A resize of images, except inside a model."""
-    local = tracer.local
 
     def wrap(original: Call) -> Call:
         slot = tracer.slot("resize", "torch.nn.functional.interpolate")
-        traced = noted(tracer, original, slot, notes.resized_batch)
+        traced = tracer.timed(original, slot, notes.resized_batch)
 
         def interpolate(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or getattr(local, "in_model", False) or is_tracing():
-                return original(*args, **kwargs)
-            return traced(*args, **kwargs)
+            return (original if is_inside() else traced)(*args, **kwargs)
 
         return disguise_as(original, interpolate)
 
@@ -148,7 +143,7 @@ def patch_dynamo(tracer: Tracer, module: Any) -> None:
     module._recompile_re()
 
 
-def _patch_autograd(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
+def _patch_autograd(tracer: Tracer, module: ModuleType, is_compiling: Call) -> None:
     """`Tensor.backward` calls `torch.autograd.backward` by its name in the module."""
     slot = tracer.slot("backward", "torch.autograd.backward")
     device = DeviceClock(tracer)
@@ -166,7 +161,7 @@ def _patch_autograd(tracer: Tracer, module: ModuleType, is_compiling: Question) 
     interpose(tracer, module, "backward", backward)
 
 
-def _patch_optimizer(tracer: Tracer, module: ModuleType, is_compiling: Question) -> None:
+def _patch_optimizer(tracer: Tracer, module: ModuleType, is_compiling: Call) -> None:
     """torch wraps the `step` of every optimizer class by this method; wrap what it gives."""
 
     def profile_hook_step(original: Call, function: Call) -> Call:
@@ -184,7 +179,7 @@ def _patch_optimizer(tracer: Tracer, module: ModuleType, is_compiling: Question)
     interpose(tracer, module, "Optimizer.profile_hook_step", profile_hook_step)
 
 
-def patch_tensor(tracer: Tracer, torch: Any, is_compiling: Question) -> None:
+def patch_tensor(tracer: Tracer, torch: Any, is_compiling: Call) -> None:
     """Wrap the methods that tensors inherit; nothing where torch was built without any device."""
     if any(getattr(torch.version, name, None) for name in _PLATFORMS):
         for name in _COPIES:
@@ -192,7 +187,7 @@ def patch_tensor(tracer: Tracer, torch: Any, is_compiling: Question) -> None:
             setattr(torch.Tensor, name, _copying(tracer, name, original, is_compiling))
 
 
-def _copying(tracer: Tracer, name: str, original: Call, is_compiling: Question) -> Call:
+def _copying(tracer: Tracer, name: str, original: Call, is_compiling: Call) -> Call:
     to_device = tracer.slot("h2d", f"torch.Tensor.{name}")
     to_host = tracer.slot("d2h", f"torch.Tensor.{name}")
 
@@ -209,24 +204,18 @@ def _copying(tracer: Tracer, name: str, original: Call, is_compiling: Question) 
                 moved = to_device if source.is_cpu else to_host
             return result
         finally:
-            if moved:
-                tracer.leave(moved, entered)
-            else:
-                tracer.drop(entered)
+            # The time of what moved nothing is that of the function around it.
+            tracer.leave(moved or entered[0], entered, calls=1 if moved else 0)
 
     return traced
 
 
 class DeviceClock:
-    """Adds up the time between events on a stream, and never waits for one.
+    """Adds up the time between events on a stream, and never waits for one."""
 
-    `cuda`: a module like `torch.cuda`; by default that, from the first pass on a GPU on.
-    """
-
-    def __init__(self, tracer: Tracer, cuda: Any = None) -> None:
-        self._tracer, self._cuda = tracer, cuda
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
         self._pending: deque[Pair] = deque()
-        self._is_named = False
 
     def begin(self, arguments: Iterable[Any]) -> Pair | None:
         """Record the start of a pass; None where its first tensor is not on a GPU."""
@@ -234,11 +223,10 @@ class DeviceClock:
             tensor = next((value for value in arguments if hasattr(value, "is_cuda")), None)
             if tensor is None or not tensor.is_cuda:
                 return None
-            cuda = self._cuda = self._cuda or import_module("torch.cuda")
+            cuda: Any = import_module("torch.cuda")
             if cuda.is_current_stream_capturing():  # the events would become part of the graph
                 return None
-            if not self._is_named:
-                self._is_named = True
+            if self.collect not in self._tracer.at_end:
                 self._tracer.write(layout.DEVICE, str(cuda.get_device_name(tensor.device)))
                 self._tracer.at_end.append(self.collect)
             pair = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)

@@ -13,7 +13,7 @@ from _thread import RLock, _local, get_ident
 from collections.abc import Callable
 from functools import wraps
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import layout
 from .counters import Counters
@@ -24,6 +24,21 @@ Size = tuple[int, int]
 
 #: Slots that are kept for "(others)", one a stage, once there are too many functions.
 _KEPT = 24
+
+
+class Done(NamedTuple):
+    """A call of a function that is counted: its slot and when it started, what it took and gave."""
+
+    slot: int
+    started: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+    @property
+    def first(self) -> Any:
+        """The first argument."""
+        return self.args[0] if self.args else next(iter(self.kwargs.values()))
 
 
 class _Held:
@@ -191,19 +206,14 @@ class Tracer:
         view[0] = slot
         return outer, now
 
-    def leave(self, slot: int, entered: tuple[int, int]) -> None:
+    def leave(self, slot: int, entered: tuple[int, int], calls: int = 1) -> None:
         """Close it, as a call of `slot`, which need not be the one that was opened."""
         view = self.view()
         now = self.clock()
         view[slot] += now - view[1]
-        view[slot + 1] += 1
+        view[slot + 1] += calls
         view[1] = now
         view[0] = entered[0]
-
-    def drop(self, entered: tuple[int, int]) -> None:
-        """Close it as if it had not been opened: its time is that of the function around it."""
-        self.leave(entered[0], entered)
-        self.view()[entered[0] + 1] -= 1
 
     def call(self, slot: int, function: Call, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function, counted."""
@@ -214,11 +224,12 @@ class Tracer:
             self.leave(slot, entered)
 
     def timed(self, function: Call, slot: int, note: Call | None = None) -> Call:
-        """`function`, counted. `note`: told of each call: slot, start, what it took and gave.
+        """`function`, counted. `note`: of `notes`; it is given the tracer and what was `Done`.
 
         An image counts once where a function with a note calls another one of its stage.
         """
         enter, leave, counting, stage = self.enter, self.leave, self.counting, self.stage_of(slot)
+        done = Done  # the wrapper does not see this module's globals (`disguise_as`)
         if note:
             counting[slot] = stage
 
@@ -230,7 +241,7 @@ class Tracer:
                 leave(slot, entered)
             if note and counting.get(entered[0]) != stage:
                 try:
-                    note(slot, entered[1], args, kwargs, result)
+                    note(self, done(slot, entered[1], args, kwargs, result))
                 except Exception as error:  # noqa: BLE001 - an unusual argument is no user's fault
                     self.complain(f"images of {function!r}", error)
             return result
