@@ -23,20 +23,14 @@ _SIDES: Mapping[str, Callable[[Size], Size]] = {
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Images of one format that one function decoded or resized.
+class Sizes(ImageKind):
+    """Images of one format that one function decoded or resized, of whatever sizes.
 
     `source`, `made`: the median image's, by pixels of the source; `is_typical`: whether more than
-    half of them have exactly these. `n_bytes`: of all together, 0 where unknown.
+    half of them have exactly these.
     """
 
-    function: Function
-    format: str
-    source: Size
-    made: Size
-    count: int
-    n_bytes: int
-    is_typical: bool
+    is_typical: bool = True
 
 
 def target_of(trace: Trace) -> Target | None:
@@ -66,7 +60,7 @@ def tabulate_sizes(trace: Trace) -> list[Sizes]:
     groups: dict[tuple[Function, str], list[ImageKind]] = defaultdict(list)
     for kind in (*trace.kinds("decode"), *trace.kinds("resize")):
         groups[kind.function, kind.format].append(kind)
-    rows = [_summarize(function, format, kinds) for (function, format), kinds in groups.items()]
+    rows = [_summarize(kinds) for kinds in groups.values()]
     rows.sort(key=lambda row: (row.function.stage != "decode", -row.count))
     return rows[:MOST_ROWS]
 
@@ -103,11 +97,11 @@ def say_target(target: Target) -> str:
     return f"{target.px} px"
 
 
-def _summarize(function: Function, format: str, kinds: Iterable[ImageKind]) -> Sizes:
+def _summarize(kinds: Iterable[ImageKind]) -> Sizes:
     by_size = sorted(kinds, key=lambda kind: (kind.source[0] * kind.source[1], kind.source))
     count = sum(kind.count for kind in by_size)
     up_to = accumulate(kind.count for kind in by_size)
     middle = next(kind for kind, n in zip(by_size, up_to, strict=True) if n >= count / 2)
+    what = middle.function, middle.format, middle.source, middle.made
     n_bytes = sum(kind.n_bytes for kind in by_size)
-    is_typical = middle.count > _MOST * count
-    return Sizes(function, format, middle.source, middle.made, count, n_bytes, is_typical)
+    return Sizes(*what, count, n_bytes, is_typical=middle.count > _MOST * count)
