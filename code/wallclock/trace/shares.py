@@ -199,62 +199,58 @@ class Shares:
 
 def _table(title: str, threads: Sequence[Thread], wall_s: float, unknown_waits: str) -> Table:
     stages, functions = by_stage(threads), by_function(threads)
-    samples = list(chain.from_iterable(thread.samples for thread in threads))
+    samples = _samples_by_stage(threads, unknown_waits)
     traced_s = sum(spent.seconds for spent in stages.values())
     wall_s = max(wall_s, traced_s)
     if threads:
-        rest_s = wall_s - traced_s
-        for stage, share in _outside(samples, unknown_waits).items():
-            stages[stage] = stages.get(stage, Spent()) + Spent(rest_s * share)
+        for stage, share in _outside(samples).items():
+            stages[stage] = stages.get(stage, Spent()) + Spent((wall_s - traced_s) * share)
     rows = []
     for stage, spent in stages.items():
-        of_stage = [(f.name, s) for f, s in functions.items() if f.stage == stage]
-        where = _place_of(stage, samples, unknown_waits)
+        of_stage = samples[stage]
+        names = [(f.name, s) for f, s in functions.items() if f.stage == stage][:_MOST_FUNCTIONS]
+        waits = _share(sum(s.waited_s for s in of_stage), sum(s.seconds for s in of_stage))
         share = _share(spent.seconds, wall_s)
-        names = tuple(of_stage[:_MOST_FUNCTIONS])
-        rows.append(Row(stage, spent, share, names, *where, _waits_of(stage, samples)))
+        rows.append(Row(stage, spent, share, tuple(names), *_place_of(of_stage), waits))
     return Table(title, len(threads), wall_s, tuple(rows))
 
 
-def _split(each: Sampled, unknown_waits: str) -> Mapping[str, float]:
-    """Stage → seconds of a sample."""
-    if each.stage:
-        return {each.stage: each.seconds}
-    if _is_of_network(each.call):
-        return {"read": each.seconds}
-    return {OTHER: each.seconds - each.waited_s, unknown_waits: each.waited_s}
+def _samples_by_stage(threads: Sequence[Thread], unknown_waits: str) -> dict[str, list[Sampled]]:
+    """Samples outside of all traced functions are parted into work and waits."""
+    parts: dict[str, list[Sampled]] = defaultdict(list)
+    for each in chain.from_iterable(thread.samples for thread in threads):
+        if each.stage or _is_of_network(each.call):
+            parts[each.stage or "read"].append(each)
+        else:
+            worked_s = each.seconds - each.waited_s
+            parts[OTHER].append(replace(each, seconds=worked_s, waited_s=0.0))
+            parts[unknown_waits].append(replace(each, seconds=each.waited_s))
+    return parts
 
 
 def _is_of_network(name: str) -> bool:
     return name.partition(".")[0] in _NETWORK
 
 
-def _outside(samples: Sequence[Sampled], unknown_waits: str) -> Mapping[str, float]:
+def _outside(samples: Mapping[str, Sequence[Sampled]]) -> Mapping[str, float]:
     """Stage → its part of the time outside of all traced functions."""
     totals = {OTHER: 0.0}
-    for each in samples:
-        for stage, seconds in _split(each, unknown_waits).items():
-            if not each.stage and seconds:
-                totals[stage] = totals.get(stage, 0.0) + seconds
+    for stage, parts in samples.items():
+        if seconds := sum(each.seconds for each in parts if not each.stage):
+            totals[stage] = seconds
     whole_s = sum(totals.values())
     return {stage: s / whole_s for stage, s in totals.items()} if whole_s else {OTHER: 1.0}
 
 
-def _waits_of(stage: str, samples: Sequence[Sampled]) -> float:
-    of_stage = [each for each in samples if _split(each, OTHER_WAITS).get(stage)]
-    return _share(sum(s.waited_s for s in of_stage), sum(s.seconds for s in of_stage))
-
-
-def _place_of(stage: str, samples: Sequence[Sampled], unknown_waits: str) -> tuple[str, str, str]:
-    """The line that was in a stage most, its function, and what it had called; or empty."""
+def _place_of(samples: Sequence[Sampled]) -> tuple[str, str, str]:
+    """The line that was there most, its function, and what it had called; or empty."""
     places: dict[tuple[str, str], float] = defaultdict(float)
     calls: dict[tuple[str, str, str], float] = defaultdict(float)
     for each in samples:
-        seconds = _split(each, unknown_waits).get(stage, 0.0)
-        if each.path and seconds:
+        if each.path and each.seconds:
             place = f"{os.path.basename(each.path)}:{each.line}", each.function
-            places[place] += seconds
-            calls[*place, each.call] += seconds
+            places[place] += each.seconds
+            calls[*place, each.call] += each.seconds
     if not places:
         return "", "", ""
     most = max(places, key=places.__getitem__)
