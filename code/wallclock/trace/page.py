@@ -1,7 +1,7 @@
 """What a trace says: on the terminal, as JSON, and as a page."""
 
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
@@ -139,10 +139,7 @@ def _say_exit(code: int) -> str:
 
 def report(trace: Trace, console: "Console") -> None:
     """Print the verdict, where the time goes, the images, and what each change would bring."""
-    from rich.text import Text
-
     said = Findings(trace)
-    width = min(_WIDTH, console.width)
     print_text(said.verdict.text, console, "bold")
     for note in said.notes:
         print_text(note, console)
@@ -150,18 +147,17 @@ def report(trace: Trace, console: "Console") -> None:
     print_text(f"{said.facts}.", console, "dim")
     console.print()
     rows: list[Sequence[str]] = [row for t in said.tables for row in _stage_rows(said, t)]
-    _print_table(_HEADINGS, rows, console, width)
+    _print_table(_HEADINGS, rows, console)
     if said.sizes:
         console.print()
         images = [image_cells(sizes)[:-1] for sizes in said.sizes]
-        _print_table(_IMAGE_HEADINGS, images, console, width)
+        _print_table(_IMAGE_HEADINGS, images, console)
     console.print()
     if said.fixes.recommended:
         rows = [(say_gain(each.gain), each.title) for each in said.fixes.recommended]
-        _print_table(("gain", "change"), rows, console, width)
+        _print_table(("gain", "change"), rows, console)
     for fix in filter(lambda each: each.code, said.verdict.fixes):
-        text = Text(f"# {fix.title}\n{fix.code}", style="green")
-        console.print(text, no_wrap=True, overflow="ignore", crop=False)  # to be pasted
+        console.out(f"# {fix.title}\n{fix.code}", style="green", highlight=False)  # to be pasted
     for each in said.helps:
         result = f"; {each.result}" if each.result else ""
         print_text(f"Model: {each.sentence}{result}.", console)
@@ -198,31 +194,25 @@ def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
 
 def print_text(text: str, console: "Console", style: str = "") -> None:
     """Print a paragraph; rich would part a number from its unit."""
-    from rich.text import Text
-
     width = min(_WIDTH, console.width)
     lines = wrap(keep_together(printable(text, _LONGEST)), width, break_on_hyphens=False)
-    console.print(Text("\n".join(lines), style=style), width=width)
+    console.out("\n".join(lines), style=style, highlight=False)
 
 
-def _print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], console: "Console", width: int
-) -> None:
-    """Print rows under headings; the last column is cut to fit the width."""
-    from rich.text import Text
-
-    cells = [headings, *([printable(cell) for cell in row] for row in rows)]
-    columns = [list(column) for column in zip(*cells, strict=True)]
-    widths = [min(_WIDEST, max(map(len, column))) for column in columns]
-    rest = width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
-    widths[-1] = min(rest, max(map(len, columns[-1])))
+def _print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], console: "Console") -> None:
+    """Print rows under their heads; the last column is cut to fit the width."""
+    width = min(_WIDTH, console.width)
+    cells = [heads, *([printable(cell) for cell in row] for row in rows)]
+    *widths, last = (max(map(len, column)) for column in zip(*cells, strict=True))
+    widths = [min(_WIDEST, column) for column in widths]
+    widths.append(min(last, width - sum(widths) - _GAP * len(widths)))
     for index, row in enumerate(cells):
         parts = []
-        for heading, cell, room in zip(headings, row, widths, strict=True):
+        for head, cell, room in zip(heads, row, widths, strict=True):
             text = _cut(cell, room)
-            parts.append(text.rjust(room) if heading in _RIGHT else text.ljust(room))
+            parts.append(text.rjust(room) if head in _RIGHT else text.ljust(room))
         line = (" " * _GAP).join(parts).rstrip()[:width]
-        console.print(Text(line, style="" if index else "bold"), width=width, no_wrap=True)
+        console.out(line, style="" if index else "bold", highlight=False)
 
 
 def _cut(text: str, room: int) -> str:
@@ -240,23 +230,14 @@ def _cut(text: str, room: int) -> str:
 
 
 def write_json(trace: Trace, path: Path, trial: Trial | None = None) -> None:
-    """Write the numbers of a trace as JSON, in one step. Raises OSError: it cannot be written."""
-    tried = {} if trial is None else {"try": trial.numbers}
-    text = pretty_json(values_without_secrets({**_as_json(trace), **tried}))
-    # A path that is no UTF-8 is a lone surrogate in Python, and an escape in JSON.
-    write_text(Path(path), text.encode("utf-8", "backslashreplace").decode())
+    """Write the numbers of a trace as JSON, in one step; docs/trace.md explains the keys.
 
-
-def _as_json(trace: Trace) -> Mapping[str, Any]:
-    """The numbers of a trace; docs/trace.md explains the keys.
-
-    `main` and `workers` map stages to seconds, with `other Python` for what was not traced, after
-    start-up where that can be told; `start_up_s` is on its own.
+    Raises OSError: it cannot be written.
     """
     said = Findings(trace)
     shares = said.shares
     tables = {"main": shares.main.rows, "workers": shares.workers.rows}
-    return {
+    numbers: dict[str, Any] = {
         "schema": SCHEMA,
         "verdict": said.verdict.text,
         "cause": said.verdict.cause,
@@ -287,6 +268,11 @@ def _as_json(trace: Trace) -> Mapping[str, Any]:
         "machine": {"cores": trace.cores, "cpu_use": shares.cpu_use, "device": trace.device},
         "device_busy_s": trace.device_busy_s,
     }
+    if trial is not None:
+        numbers["try"] = trial.numbers
+    text = pretty_json(values_without_secrets(numbers))
+    # A path that is no UTF-8 is a lone surrogate in Python, and an escape in JSON.
+    write_text(path, text.encode("utf-8", "backslashreplace").decode())
 
 
 def write_html(trace: Trace, path: Path, trial: Trial | None = None) -> None:
