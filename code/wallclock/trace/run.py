@@ -41,6 +41,12 @@ class Ended:
 
 def run(words: Sequence[str], folder: Path, *, records_paths: bool = False) -> Ended:
     """Run `python words…` with counters in `folder` until it ends."""
+    bootstrap = str(Path(layout.__file__).parent / "bootstrap")
+    # An empty entry would be the current folder.
+    paths = filter(None, [bootstrap, os.environ.get("PYTHONPATH")])
+    environment = {"PYTHONPATH": os.pathsep.join(paths), layout.FOLDER_VARIABLE: str(folder)}
+    if records_paths:
+        environment[layout.PATHS_VARIABLE] = "1"
     awaited = {signal.SIGCHLD, *FORWARDED}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     try:
@@ -49,7 +55,7 @@ def run(words: Sequence[str], folder: Path, *, records_paths: bool = False) -> E
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, *words],
-            _environment(folder, records_paths=records_paths),
+            {**os.environ, **environment},
             setsigmask=before,
             setsigdef=_RESTORED,
         )
@@ -59,18 +65,6 @@ def run(words: Sequence[str], folder: Path, *, records_paths: bool = False) -> E
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return Ended(tuple(words), pid, status, started_ns, ended_ns, used, busy)
-
-
-def _environment(folder: Path, *, records_paths: bool) -> dict[str, str]:
-    bootstrap = str(Path(layout.__file__).parent / "bootstrap")
-    # An empty entry would be the current folder.
-    paths = [bootstrap, os.environ.get("PYTHONPATH", "")]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        layout.FOLDER_VARIABLE: str(folder),
-        **({layout.PATHS_VARIABLE: "1"} if records_paths else {}),
-    }
 
 
 def _attend(pid: int, awaited: set[signal.Signals]) -> int:
