@@ -51,10 +51,11 @@ class Job:
     Python where images are loaded; `assemble`; `send`, a batch to another process; `h2d`; `model`,
     with the cores to itself; `main`, what the main thread does beside all of these.
 
-    `workers`: 0 where the main thread loads. `model_cores`: of the loaders' cores, those that the
-    model takes. `saved_by_loader_s`: of `main`, what it would at most not do if others loaded the
-    images. `loader`: what this package's own loader decodes and resizes with. `source`: where the
-    images lie: `files`, `zip` or `urls`.
+    `workers`: 0 where the main thread loads. `engine`: what they are, or would be: `dataloader` or
+    `threads`. `model_cores`: of the loaders' cores, those that the model takes.
+    `saved_by_loader_s`: of `main`, what it would at most not do if others loaded the images.
+    `loader`: what this package's own loader decodes and resizes with. `source`: where the images
+    lie: `files`, `zip` or `urls`.
     """
 
     seconds: Mapping[str, float]
@@ -64,7 +65,6 @@ class Job:
     cores: int
     model_cores: int = 0
     has_gpu: bool = False
-    has_dataloader: bool = False
     source: str = "files"
     saved_by_loader_s: float = 0.0
     decoded: Sequence[Decoded] = ()
@@ -97,7 +97,7 @@ class Job:
             self.load_s,
             self.of("model"),
             self.cores,
-            0 if self.engine == "serial" else self.workers,
+            self.workers,
             self.model_cores,
             self.of("wait"),
             self.of("send") if self.engine == "dataloader" else 0.0,
@@ -205,18 +205,11 @@ def _open_images(job: Job, bound: Bound) -> Job:
     factors["main"] = 1 - saved_s / job.of("main") if saved_s else 1.0
     if job.source == "urls":  # which are fetched ahead, as many at a time as the server takes
         factors["wait"] = between(bound, 1, 0)
-    changed = _with_workers(_loader_for(job, bound), bound, "threads")
-    return changed.with_factors(factors)
+    changed = _with_workers(_loader_for(job, bound), bound).with_factors(factors)
+    return replace(changed, engine="threads")
 
 
-def engine_of_workers(job: Job) -> str:
-    """What the workers of a job are; of one without them, what it would have."""
-    if job.workers:
-        return job.engine
-    return "dataloader" if job.has_dataloader else "threads"
-
-
-def _with_workers(job: Job, bound: Bound, engine: str) -> Job:
+def _with_workers(job: Job, bound: Bound) -> Job:
     """On more cores at once, loading costs each more: they share caches and memory.
 
     With more reads at a time, the storage gives each its time, or all of them together.
@@ -230,7 +223,7 @@ def _with_workers(job: Job, bound: Bound, engine: str) -> Job:
         factors = dict.fromkeys(parts, slower)
     more_reads = max(1.0, workers / max(1, job.workers))
     factors["wait"] = more_reads ** between(bound, 1, 0)
-    return replace(job.with_factors(factors), workers=workers, engine=engine)
+    return replace(job.with_factors(factors), workers=workers)
 
 
 def _thumbnails(job: Job, bound: Bound) -> Job:
@@ -289,7 +282,7 @@ FIXES: Mapping[str, Fix] = {
             "memory of each process",
             LOADING_STAGES,
             lambda job: _most_workers(job) > job.workers,
-            lambda job, bound: _with_workers(job, bound, engine_of_workers(job)),
+            _with_workers,
             is_short=True,
         ),
         Fix("batch", "batches of {}", "memory on the device", ("forward",)),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wallclock.predict.advice import FIXES, Fix, Job, engine_of_workers, workers_for
+from wallclock.predict.advice import FIXES, Fix, Job, workers_for
 from wallclock.predict.intervals import GAIN_ERROR, NOTICEABLE, Gain
 from wallclock.predict.pictures import Target
 from wallclock.trace.record import Trace
@@ -178,7 +178,7 @@ def _open_images_code(job: Job) -> str:
 
 
 def _workers_code(job: Job) -> str:
-    if engine_of_workers(job) == "dataloader":
+    if job.engine == "dataloader":
         return ""
     return f"""\
 from concurrent.futures import ThreadPoolExecutor

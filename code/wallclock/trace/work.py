@@ -38,10 +38,10 @@ def job_of(shares: Shares) -> Job | None:
     if on_loaders_cores and loads_beside:
         model_s *= uncontended_share(shares)
     seconds |= {"model": model_s, "main": main_s}
-    beside = "dataloader" if _in_processes(trace) else "threads"
-    engine = beside if loads_beside else "serial"
+    has_dataloader = any("num_workers" in use.settings for use in trace.uses)
+    in_processes = _in_processes(trace) if loads_beside else has_dataloader
     beside_s = main_s + seconds["h2d"]
-    if engine != "dataloader":
+    if not (loads_beside and in_processes):
         beside_s += sum(seconds.get(part, 0.0) for part in ("read", "other", *_OF_LOADERS))
     of_main = {"h2d", "model", "main"} if loads_beside else set(seconds)
     of_rank = n * shares.n_ranks  # which take images at the same time
@@ -50,12 +50,11 @@ def job_of(shares: Shares) -> Job | None:
     job = Job(
         {part: spent / (of_rank if part in of_main else n) for part, spent in seconds.items()},
         workers=shares.n_workers,
-        engine=engine,
+        engine="dataloader" if in_processes else "threads",
         batch_size=_batch_size(shares),
         cores=max(1, trace.cores),
         model_cores=_model_cores(shares, model_s, beside_s) if on_loaders_cores else 0,
         has_gpu=bool(trace.device),
-        has_dataloader=any("num_workers" in use.settings for use in trace.uses),
         source=_source(shares),
         saved_by_loader_s=saved_s / of_rank,
         decoded=[_decoded(kind) for kind in trace.kinds("decode") if min(kind.source)],
@@ -68,13 +67,9 @@ def job_of(shares: Shares) -> Job | None:
 
 def _source(shares: Shares) -> str:
     """Where the images lie: `files`, `zip` or `urls`."""
-    row = max(
-        (row for table in (shares.main, shares.workers) if (row := table.largest("read"))),
-        key=lambda row: row.spent.seconds,
-        default=None,
-    )
-    names = [name for name, _ in row.functions] if row else []
-    if "zipfile.ZipExtFile.read" in names:
+    rows = [row for table in (shares.main, shares.workers) if (row := table.largest("read"))]
+    row = max(rows, key=lambda row: row.spent.seconds, default=None)
+    if row and "zipfile.ZipExtFile.read" in dict(row.functions):
         return "zip"
     return "urls" if row and row.fetches else "files"
 
