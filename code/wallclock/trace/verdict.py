@@ -91,14 +91,16 @@ def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Ve
     if cause == "waiting":
         row = shares.workers.largest(*LOADING, "serialize", "send", OTHER, OTHER_WAITS)
     if row is None or cause == "waiting":
-        text = _starving(shares, fixes, row)
+        text = _starving(shares, row)
     elif cause == "model":
         text = _model_binds(shares, fixes, helps)
     else:
-        loading = totals["loading"] if cause == "loading" else 0.0
-        text = _in_main(shares, fixes, helps, row, loading)
+        text = _in_main(shares, helps, row, totals["loading"] if cause == "loading" else 0.0)
     if row is None:
         return Verdict(cause, f"{text}.")
+    if cause != "model":
+        change = _change(shares, fixes, row)
+        text += f"{_reason(shares, row)}{f'; {change}' if change else ''}"
     if row.stage == OTHER:
         cause = "python"
     if row.fetches:
@@ -110,15 +112,15 @@ def find_verdict(shares: Shares, fixes: Fixes, helps: Sequence[Help] = ()) -> Ve
     return Verdict(cause, f"{text}.", next(of_model, row.place), _fixes_for(fixes, row))
 
 
-def _starving(shares: Shares, fixes: Fixes, row: Row | None) -> str:
+def _starving(shares: Shares, row: Row | None) -> str:
     subject, share = "The main process", shares.main.share("wait")
     if shares.trace.device and shares.device_waits >= _LEAST:
         subject, share = "The GPU", shares.device_waits
     head = f"{subject} waits for data {percent(share)} of the time"
-    return f"{head}; {_say_row(row, _WORKERS)}{_end(shares, fixes, row)}" if row else head
+    return f"{head}; {_say_row(row, _WORKERS)}" if row else head
 
 
-def _in_main(shares: Shares, fixes: Fixes, helps: Sequence[Help], row: Row, loading: float) -> str:
+def _in_main(shares: Shares, helps: Sequence[Help], row: Row, loading: float) -> str:
     """`loading`: its share, where one of its stages is the longest."""
     head = _say_row(row, _MAIN)
     head = head[:1].upper() + head[1:]
@@ -132,16 +134,11 @@ def _in_main(shares: Shares, fixes: Fixes, helps: Sequence[Help], row: Row, load
     if shares.trace.device and row.stage in LOADING and meanwhile >= _MODEL_BINDS:
         head = f"The GPU waits for data {percent(meanwhile)} of the time;"
         head += f" {_subject(row)} alone takes {percent(row.share)}{_where(row)}"
-    return f"{head}{_end(shares, fixes, row)}"
-
-
-def _end(shares: Shares, fixes: Fixes, row: Row) -> str:
-    """Why the longest stage takes so long, and what to change, as far as that is known."""
-    change = _change(shares, fixes, row)
-    return f"{_reason(shares, row)}{f'; {change}' if change else ''}"
+    return head
 
 
 def _change(shares: Shares, fixes: Fixes, row: Row) -> str:
+    """What to change where the longest stage takes so long; empty where nothing is known."""
     if row.stage == "serialize":
         what, gain = change_of_writing(shares, row)
         return f"{what}: {say_gain(gain)}" if gain else what
@@ -217,28 +214,22 @@ def _where(row: Row) -> str:
 
 
 def _reason(shares: Shares, row: Row) -> str:
-    """What stands behind the longest stage, from a colon on; empty where nothing is sure."""
+    """`: full-size 2560 × 1920 JPEGs for 224 px`, `: storage is the limit`; empty if not known."""
     if row.stage == "read" and not row.fetches:
         return ": storage is the limit" if row.waits > _MOST else ""
-    if row.stage not in ("decode", "resize") or not shares.trace.kinds("decode"):
-        return ""
-    return f": {_say_pictures(shares)}"
-
-
-def _say_pictures(shares: Shares) -> str:
-    """What was decoded, and for which size: `full-size 2560 × 1920 JPEGs for 224 px`."""
     kinds = shares.trace.kinds("decode")
+    if row.stage not in ("decode", "resize") or not kinds:
+        return ""
     target = target_of(shares.trace)
-    is_full = full_size_share(shares.trace, target) >= _MOST
-    first = "full-size " if is_full else ""
+    first = "full-size " if full_size_share(shares.trace, target) >= _MOST else ""
     formats = {kind.format.removeprefix("progressive ") for kind in kinds}
     name = f"{formats.pop()}s" if len(formats) == 1 and formats != {""} else "images"
     sizes = [row for row in tabulate_sizes(shares.trace) if row.function.stage == "decode"]
     if len(sizes) == 1 and sizes[0].is_typical:
-        pictures = f"{first}{say_size(sizes[0].source)} {name}"
+        pictures = f": {first}{say_size(sizes[0].source)} {name}"
     else:
         mean = sum(kind.pixels for kind in kinds) / sum(kind.count for kind in kinds) / 1e6
-        pictures = f"{first}{name}, {digits(mean)} megapixels on average,"
+        pictures = f": {first}{name}, {digits(mean)} megapixels on average,"
     if target is None or target.mode == "crop":
         return pictures.removesuffix(",")
     return f"{pictures} for {say_target(target)}"
