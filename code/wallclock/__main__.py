@@ -74,13 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     guard_screen()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words:
-        print(_OVERVIEW, end="", file=sys.stderr)
-        return 2
-    name, rest = words[0], words[1:]
-    if name in ("--help", "-h", "help"):
-        print(_OVERVIEW, end="")
-        return 0
+    name, rest = words[0] if words else "", words[1:]
+    if name in ("", "--help", "-h", "help"):
+        print(_OVERVIEW, end="", file=sys.stdout if name else sys.stderr)
+        return 0 if name else 2
     if name == "--version":
         print(f"wallclock {__version__}")
         return 0

@@ -11,7 +11,7 @@ import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import layout
 from .counters import Counters
@@ -29,20 +29,8 @@ _MAIN_IDENT = get_ident()
 _WAITING = 0.9
 #: Of a thread's clock in Linux: `CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED` (posix-timers.h).
 _THREAD_CLOCK = 4 | 2
-
-
-class Where(NamedTuple):
-    """A place in the program. `region`: of the thread, or -1. `slot`: of the open function.
-
-    `path` to `call`: as in `record.Sampled`.
-    """
-
-    region: int
-    slot: int
-    path: str = ""
-    line: int = 0
-    function: str = ""
-    call: str = ""
+#: Region of the thread, or -1; slot of the open function; path to call, as in `record.Sampled`.
+Where = tuple[int, int, str, int, str, str]
 
 
 class Sampler:
@@ -142,8 +130,8 @@ class Sampler:
         at, below = self._users_frame(frame)
         call = "" if below is None else f"{below.f_globals.get('__name__', '')}.{_name(below)}"
         if at is None:
-            return Where(index, slot, call=call)
-        return Where(index, slot, at.f_code.co_filename, at.f_lineno or 0, _name(at), call)
+            return index, slot, "", 0, "", call
+        return index, slot, at.f_code.co_filename, at.f_lineno or 0, _name(at), call
 
     def users_line(self) -> str:
         """The line of the user's own files that is running in this thread: `train.py:30`."""
