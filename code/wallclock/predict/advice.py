@@ -146,12 +146,6 @@ def _most_workers(job: Job) -> int:
     return workers_for(job.cores, waits=job.waits)
 
 
-def _can_shrink(job: Job) -> bool:
-    """Whether any picture is a JPEG that could be decoded smaller than it is."""
-    target = job.target
-    return target is not None and any(kind.shrunk(target) != kind for kind in job.decoded)
-
-
 def _resizes_whole_jpegs(job: Job) -> bool:
     if job.target is None or job.target.mode == "crop":
         return False
@@ -255,7 +249,7 @@ FIXES: Mapping[str, Fix] = {
             "JPEGs decoded at a reduced scale",
             _SLIGHTLY,
             ("decode", "resize"),
-            _can_shrink,
+            lambda job: _shrunk(job)[0] != [*job.decoded],
             lambda job, bound: _decoding(job, bound, *_shrunk(job)),
             is_short=True,
         ),

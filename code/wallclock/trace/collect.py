@@ -51,6 +51,9 @@ def collect(folder: Path, ended: Ended) -> Trace:
     since_ns = min(firsts, default=0)
     processes = _with_main(_processes(files, ended, since_ns), ended.pid)
     counted_s = sum(process.cpu_s for process in processes)
+    # The interpreter frees what there is after its counters end.
+    ends = [file.words[layout.ENDED] for file in files if file.words[layout.PID] == ended.pid]
+    exit_s = (ended.ended_ns - max(ends)) / 1e9 if any(ends) else 0.0
     return Trace(
         # Without the program's own words, which may be anyone's secrets.
         command=ended.command[: 2 if ended.command[0] == "-m" else 1],
@@ -66,7 +69,7 @@ def collect(folder: Path, ended: Ended) -> Trace:
         # A process that was not waited for is the program's.
         others_s=max(0.0, ended.busy_s - max(ended.cpu_s, counted_s)),
         paths=tuple(dict.fromkeys(chain.from_iterable(file.paths for file in files))),
-        untraced_s=max(0.0, ended.cpu_s - counted_s - _last_s(files, ended)),
+        untraced_s=max(0.0, ended.cpu_s - counted_s - exit_s),
     )
 
 
@@ -80,12 +83,6 @@ def _without_trials(ended: Ended, files: Sequence[File]) -> Ended:
         cpu_s=ended.cpu_s - cpu_s,
         busy_s=ended.busy_s - cpu_s,
     )
-
-
-def _last_s(files: Sequence[File], ended: Ended) -> float:
-    """Seconds of the interpreter's end, which frees what there is after its counters end."""
-    ends = [file.words[layout.ENDED] for file in files if file.words[layout.PID] == ended.pid]
-    return (ended.ended_ns - max(ends)) / 1e9 if any(ends) else 0.0
 
 
 def read(path: Path) -> File | None:

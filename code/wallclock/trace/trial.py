@@ -43,34 +43,29 @@ class Trial:
 
 def try_loader(trace: Trace) -> Trial:
     """Measure `open_images` on the program's files as the report proposes it."""
-    try:
-        shares = Shares(trace)
-        job, files = _what_to_try(shares)
-        return conclude(shares, job, len(files), measure(files, options_of(job)))
-    except KeyboardInterrupt:  # the program's report is not lost with the measurement
-        reason = "it was interrupted"
-    except (ImportError, UserError) as error:
-        reason = str(error)
-    return Trial(f"open_images was not tried: {reason}.", {"reason": reason})
-
-
-def _what_to_try(shares: Shares) -> tuple[Job, Sequence[str]]:
-    """The program, and files to load. Raises UserError: there is nothing to try."""
+    shares = Shares(trace)
     job = job_of(shares)
+    files = [path for path in trace.paths if os.path.isfile(path)][:_MOST_FILES]
     if job is None or not job.decoded:
-        raise UserError("the program decoded no image that the trace counts")
-    if job.target is None:
-        raise UserError(
+        reason = "the program decoded no image that the trace counts"
+    elif job.target is None:
+        reason = (
             "the program has no size to which it resizes most of its images, in a function that is"
             " counted"
         )
-    files = [path for path in shares.trace.paths if os.path.isfile(path)][:_MOST_FILES]
-    if not files:
-        raise UserError(
+    elif not files:
+        reason = (
             "no file of the program's images is known here; they came from the network, an archive"
             " or a reader that is not seen: trace a run on a folder of them"
         )
-    return job, files
+    else:
+        try:
+            return conclude(shares, job, len(files), measure(files, options_of(job)))
+        except KeyboardInterrupt:  # the program's report is not lost with the measurement
+            reason = "it was interrupted"
+        except (ImportError, UserError) as error:
+            reason = str(error)
+    return Trial(f"open_images was not tried: {reason}.", {"reason": reason})
 
 
 def conclude(shares: Shares, job: Job, n_files: int, rates: Sequence[float]) -> Trial:

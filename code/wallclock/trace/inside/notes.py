@@ -187,23 +187,18 @@ def format_by_name(path: object) -> str:
 
 def read_header(data: bytes | memoryview) -> tuple[str, Size | None]:
     """Format, `progressive JPEG` included; of a JPEG width and height, None where it has none."""
-    form = format_of(data)
-    return _jpeg(data) if form == "JPEG" else (form, None)
-
-
-def _jpeg(data: bytes | memoryview) -> tuple[str, Size | None]:
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
+    form, at = format_of(data), 2
+    while form == "JPEG" and at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
         if marker == 0xFF:  # a fill byte
             at += 1
         elif 0xC0 <= marker <= 0xCF and marker not in _NO_FRAME:
             form = "progressive JPEG" if marker in _PROGRESSIVE else "JPEG"
-            return form, (_number(data, at + 7, 2), _number(data, at + 5, 2))
+            return form, (_number(data, at + 7), _number(data, at + 5))
         else:
-            at += 2 + _number(data, at + 2, 2)
-    return "JPEG", None
+            at += 2 + _number(data, at + 2)
+    return form, None
 
 
-def _number(data: bytes | memoryview, at: int, length: int) -> int:
-    return int.from_bytes(data[at : at + length], "big")
+def _number(data: bytes | memoryview, at: int) -> int:
+    return int.from_bytes(data[at : at + 2], "big")
