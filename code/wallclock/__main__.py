@@ -194,10 +194,7 @@ def _serve(words: Sequence[str]) -> int:
 
 def _demo(words: Sequence[str]) -> int:
     _DEMO().read(words)
-    import_extra("torch", "wallclock demo", "torch")
-    from wallclock.demo import demo
-
-    demo()
+    import_extra("wallclock.demo", "wallclock demo", "torch").demo()
     return 0
 
 

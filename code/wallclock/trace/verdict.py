@@ -20,18 +20,14 @@ _SUBJECTS = {
     "normalize": "normalizing",
     "assemble": "assembling batches",
     "h2d": "copying to the device",
-    **dict.fromkeys(MODEL, "the model"),
     "d2h": "copying from the device",
     "serialize": "writing the results",
-    "wait": "waiting for data",
     "send": "sending batches",
     OTHER: "Python code that is not traced",
 }
 #: The same of whose time it is.
 _MAIN = "the main process waits", "the main process's"
 _WORKERS = "the workers wait", "the workers'"
-#: A model that takes this share of the time is what there is to say.
-_MODEL_BINDS = 0.5
 #: A stage that takes this part of loading is named alone.
 _NEARLY_ALL = 0.75
 #: What rounds to no percent is not said.
@@ -42,7 +38,7 @@ _WORTH_SAYING = 0.2
 _FULL = 0.7
 #: Requests at a time that servers take.
 _AT_ONCE = 16
-#: What most images or samples share is said of all.
+#: What most images, samples or seconds share is said of all.
 _MOST = 0.5
 LOST = (
     "The program was not traced: it left no counters. Its temporary folder (TMPDIR) was emptied,"
@@ -131,7 +127,7 @@ def _in_main(shares: Shares, helps: Sequence[Help], row: Row, loading: float) ->
         beside = f" (the model {percent(model)}{why})" if model >= _WORTH_SAYING else ""
         head = f"Loading takes {percent(loading)} of the main process's time{beside},"
         head += f" most of it {_subject(row)}: {percent(row.share)}{_where(row)}"
-    if shares.trace.device and row.stage in LOADING and meanwhile >= _MODEL_BINDS:
+    if shares.trace.device and row.stage in LOADING and meanwhile >= _MOST:
         head = f"The GPU waits for data {percent(meanwhile)} of the time;"
         head += f" {_subject(row)} alone takes {percent(row.share)}{_where(row)}"
     return head

@@ -55,8 +55,9 @@ def patch_image_file(tracer: Tracer, module: ModuleType) -> None:
         vars(self)[_DECODED] = self.size
         tracer.count(slot, 1, started)
         tracer.count_kind(slot, _format_of(self), stored, self.size, n_bytes=n_bytes)
-        if not is_raw:
-            _count_read(tracer, file)
+        # Read piece by piece by the decoder.
+        if not is_raw and type(file).__module__ == "_io" and isinstance(file, io.BufferedReader):
+            tracer.count(tracer.slot("read", "file.read"), 1)
         return result
 
     interpose(tracer, module, "ImageFile.load", load)
@@ -180,12 +181,6 @@ def _reader(tracer: Tracer) -> Any:
         setattr(made, name, tracer.timed(getattr(inner, name), slot))
     made.__module__, made.__qualname__ = "_io", "BufferedReader"
     return made
-
-
-def _count_read(tracer: Tracer, file: Any) -> None:
-    """A decoder reads an image of this file, piece by piece."""
-    if type(file).__module__ == "_io" and isinstance(file, io.BufferedReader):
-        tracer.count(tracer.slot("read", "file.read"), 1)
 
 
 def _length_of(file: Any) -> int:
