@@ -59,7 +59,7 @@ _ABOUT: documents.Schema = {
     "format": int,
     "complete": bool,
     "has_whole_source": bool,
-    **dict.fromkeys(("source", "settings.model", "listing", "weights"), str),
+    **dict.fromkeys(("source", "settings.model", "weights"), str),
     "settings.limit": Positive | None,
     "schema": Mapping[str, str],
     **dict.fromkeys(("settings", "identity", "identity.model", "identity.recipe"), _Object),

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from itertools import tee
 from typing import Any
 
@@ -16,11 +16,9 @@ from wallclock.errors import SourceError, first_line
 from wallclock.fetch.sources import Source
 from wallclock.job.part import ROWS
 from wallclock.job.records import Stream
-from wallclock.job.texts import CHUNK, add_to_digest, public_places
+from wallclock.job.texts import CHUNK
 from wallclock.loader.items import Unreadable
 
-#: The names of a list's other columns; the digest of their types and values.
-CARRIES, CARRIED = "carries", "carried_values"
 #: The columns of every part; not every reader tells capitals from small letters.
 _OWN = {"vector", *ROWS.names}
 _FIRST = pa.array([0])
@@ -75,14 +73,6 @@ class Items(Sequence[Source]):
         for at in positions:
             yield self[at] if at in self.faults else Source(self.ids[at].as_py(), next(images))
 
-    def digest(self) -> str:
-        """sha256 over ids, places and versions, in order: the same where URLs are signed anew."""
-        digest = sha256(self.root)
-        where = self.where if self.root else public_places(self.where)
-        for column in (self.ids, where, self.versions):
-            add_to_digest(digest, column)
-        return digest.hexdigest()
-
     def take(self, rows: npt.NDArray[np.int64]) -> "Items":
         """Some of them, in this order."""
         columns = ("ids", "where", "versions", "carried")
@@ -106,27 +96,19 @@ class Items(Sequence[Source]):
 
 
 def check_columns(items: Items) -> None:
-    """Raise SourceError, in one line, where a carried column is called as one of the dataset."""
-    for name in items.carried.column_names:
+    """Raise SourceError where a carried column cannot be one of the dataset."""
+    for name, column in zip(items.carried.column_names, items.carried.columns, strict=True):
         if name.lower() in _OWN:
             why = f"the list's column {name} has the name of a column of the dataset"
             raise SourceError(f"{why}; rename it in the list, or leave it out")
-
-
-def describe_columns(items: Items) -> dict[str, Any]:
-    """The names of the carried columns, a digest of types and values. Raises SourceError."""
-    digest = sha256()
-    names = items.carried.column_names
-    for name, column in zip(names, items.carried.columns, strict=True):
-        digest.update(repr((name, str(column.type), len(column))).encode())
         try:
             column[:1].take(_FIRST)
             pq.write_table(pa.table([column[:1]], [name]), pa.BufferOutputStream())
-            add_to_digest(digest, column)
+            for at in range(0, len(column), CHUNK):
+                column[at : at + CHUNK].to_pylist()
         except (pa.ArrowException, ValueError, OverflowError) as error:
             # Arrow takes no rows of some types, and Parquet has not all of them; Python has no such
             # date, or no such time zone.
             why = f"the list's column {name} ({column.type}) cannot be carried along"
             fix = "store it as text, or leave it out"
             raise SourceError(f"{why}: {first_line(error)}; {fix}") from error
-    return {CARRIES: names, CARRIED: digest.hexdigest() if names else ""}

@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from hashlib import sha256
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, NamedTuple
 
@@ -29,7 +28,7 @@ from wallclock.errors import UserError
 from wallclock.job.dataset import FAILURES, THREADS, UNREACHED, Dataset
 from wallclock.job.items import Items
 from wallclock.job.part import Part
-from wallclock.job.texts import add_to_digest
+from wallclock.job.texts import digest_of
 from wallclock.loader.order import LazyBatches
 from wallclock.loader.stream import StreamOrder
 from wallclock.recipe import Limits, ModelSpec, Recipe
@@ -275,7 +274,6 @@ def _last_edition(dataset: Dataset) -> Edition:
 
 
 def _digest(items: Items, positions: npt.NDArray[np.int64]) -> str:
-    digest = sha256()
+    """Of the ids at these ascending positions."""
     is_all = len(positions) == len(items)
-    add_to_digest(digest, items.ids if is_all else items.ids.take(positions))
-    return digest.hexdigest()
+    return digest_of(items.ids if is_all else items.ids.take(positions))

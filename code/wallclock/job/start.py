@@ -17,7 +17,7 @@ from wallclock.errors import UserError
 from wallclock.fetch.urls import is_url, place_of
 from wallclock.job.dataset import FAILURES, UNREACHED, Dataset, open_existing, remove_damaged
 from wallclock.job.identity import changes, check_same, check_source, described, identity_of
-from wallclock.job.items import CARRIED, Items, check_columns, describe_columns
+from wallclock.job.items import Items, check_columns
 from wallclock.job.listing import keep, list_items
 from wallclock.job.part import ROWS, Part
 from wallclock.job.plan import Growth, Job, Plan, find_growth
@@ -130,19 +130,11 @@ def _run(
         resolved = replace(resolved, recipe=replace(resolved.recipe, runtime=before))
     for note in resolved.notes:
         say(note)
-    identity = describe_columns(items)
-    listing = items.digest() + identity.pop(CARRIED)
+    identity = {"carries": items.carried.column_names}
     identity |= identity_of(settings, resolved.recipe, resolved.model)
     check_same(dataset, identity, settings.model)
-    about = dataset.about
-    counts = about.get("counts", {})
-    is_complete = about.get("complete", False)
     for line in remove_damaged(dataset):
         say(line)
-    is_complete = is_complete and len(dataset.committed()) == counts.get("parts")
-    nothing_to_prune = not (settings.prune and counts.get("gone"))
-    if is_complete and about.get("listing") == listing and nothing_to_prune:
-        return _with_vectors(Outcome(dataset.out, counts, Tally()), items, dataset)
     dataset.store.remove_leftovers()
     growth = find_growth(dataset, items, settings.shard)
     if growth.changed or growth.gone or (growth.edition and growth.edition.first):
@@ -160,8 +152,9 @@ def _run(
         settings.max_failures,
         replace(settings.limits(items.origin), known=_known(dataset, items)),
     )
-    plan = job.plan()
-    if is_complete and not plan.missing:
+    plan, about = job.plan(), dataset.about
+    is_complete = about.get("complete", False) and not plan.missing
+    if is_complete:
         about = {**about, "settings": asdict(settings)}
     else:
         if changed := changes(dataset):
@@ -171,8 +164,8 @@ def _run(
         identity = {**identity, "recipe": recipe, "weights": weights}
         check_same(dataset, identity, settings.model)
         about = _about(src, settings, identity, labels, items) | described(dataset)
-    about = {**about, "listing": listing}
-    dataset.describe({**about, "complete": False}, first=not dataset.about)
+    is_complete = is_complete and not (settings.prune and growth.gone)
+    dataset.describe({**about, "complete": is_complete}, first=not dataset.about)
     keep(dataset.store, items)
     outcome = _embed_missing(runner, job, plan, growth, about, prune=settings.prune)
     return _with_vectors(outcome, items, dataset)

@@ -27,19 +27,16 @@ def chunks(rows: Iterable[T], most: int = CHUNK) -> Iterator[list[T]]:
         yield some
 
 
-def add_to_digest(digest: Any, column: Any) -> None:
-    """Add the values of an Arrow column to one of hashlib's, however they lie in chunks."""
-    for at in range(0, len(column), CHUNK):
-        digest.update(_bytes_of(column[at : at + CHUNK].combine_chunks()))
-
-
-def _bytes_of(array: Any) -> bytes:
-    """The lengths and the bytes of texts; of other values, and of nulls, what Python prints."""
-    if array.type not in (pa.string(), pa.binary()) or array.null_count:
-        return repr(array.to_pylist()).encode()
-    _, offsets, data = array.buffers()
-    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    return np.diff(ends).tobytes() + memoryview(data or b"")[ends[0] : ends[-1]]
+def digest_of(column: Any) -> str:
+    """sha256 over the lengths and bytes of texts without a null, however they lie in chunks."""
+    digest = sha256()
+    for start in range(0, len(column), CHUNK):
+        array = column[start : start + CHUNK].combine_chunks()
+        _, offsets, data = array.buffers()
+        ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+        digest.update(np.diff(ends).tobytes())
+        digest.update(memoryview(data or b"")[ends[0] : ends[-1]])
+    return digest.hexdigest()
 
 
 def repeated(column: Any) -> Any:
@@ -61,7 +58,11 @@ def public(column: Any) -> Any:
     """A column of a list, whose texts lose the secrets of their URLs."""
     kind = column.type
     if kind in (pa.string(), pa.large_string()):
-        return _without_secrets(column, _SUSPECT)
+        suspects = pc.match_substring_regex(column, _SUSPECT).fill_null(False).combine_chunks()
+        if not pc.any(suspects).as_py():
+            return column
+        changed = values_without_secrets(column.filter(suspects).to_pylist())
+        return pc.replace_with_mask(column, suspects, pa.array(changed, kind))
     if not re.search("string|binary", str(kind)):
         return column
     with suppress(pa.ArrowException, ValueError, OverflowError):  # it cannot be carried either
@@ -69,19 +70,6 @@ def public(column: Any) -> Any:
         if (changed := values_without_secrets(values)) != values:
             return pa.chunked_array([pa.array(changed, kind)])
     return column
-
-
-def public_places(column: Any) -> Any:
-    """As `public`, of URLs and absolute paths in the system's bytes; a path is no URL."""
-    return _without_secrets(column, f"(?s)^[^/].*(?:{_SUSPECT})")
-
-
-def _without_secrets(column: Any, suspect: str) -> Any:
-    suspects = pc.match_substring_regex(column, suspect).fill_null(False).combine_chunks()
-    if not pc.any(suspects).as_py():
-        return column
-    changed = values_without_secrets(column.filter(suspects).to_pylist())
-    return pc.replace_with_mask(column, suspects, pa.array(changed, column.type))
 
 
 def public_ids(ids: Any, where: Any) -> Any:

@@ -133,11 +133,9 @@ def test_a_rerun_reads_what_is_missing(src: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("src", ["packed", "parquets"], indirect=True)
 def test_a_shard_that_changes_is_another_list(src: str, tmp_path: Path) -> None:
     before = list_items(src)
-    assert before.digest() == list_items(src).digest()
     path = max(path for path in tmp_path.iterdir() if path.is_file())
     os.utime(path, ns=(1, 1))
     after = list_items(src)
-    assert before.digest() != after.digest()
     changed = pc.not_equal(before.versions, after.versions).to_pylist()
     assert sum(changed) == {"s": 10, "t": 17 if "{" in src else 30}[path.name[0]]
 
@@ -289,8 +287,8 @@ def test_what_is_kept_of_shards_is_theirs(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.delattr(listing, "_list_shard")
         again = list_items(src, out=store)
-        assert again.digest() == fresh.digest()
-        assert (again.faults, again.others) == (fresh.faults, fresh.others)
+        columns = ("ids", "where", "versions", "faults", "others")
+        assert all(getattr(again, name) == getattr(fresh, name) for name in columns)
         assert (again.carried, again.is_whole) == (fresh.carried, True)
         kept = store.read("_listing")
         for change in range(4):

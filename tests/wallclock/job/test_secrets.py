@@ -170,9 +170,5 @@ def test_a_path_is_no_url(world: World, tmp_path: Path) -> None:
     texts = [f"{folder.name}/{names[0]}", f"file://{folder}/{names[1]}", f"{folder}/{names[2]}"]
     (tmp_path / "list.txt").write_text("\n".join(texts))
     assert list_items(str(tmp_path / "list.txt")).ids.to_pylist() == texts
-    rows = f"id,path\n?sig=S3CRET,{texts[0]}\n"
-    (tmp_path / "list.csv").write_text(rows)
-    items = list_items(str(tmp_path / "list.csv"))
-    assert items.ids.to_pylist() == [""]
-    (tmp_path / "list.csv").write_text(rows.replace("?token=1", "?token=2"))
-    assert list_items(str(tmp_path / "list.csv")).digest() != items.digest()
+    (tmp_path / "list.csv").write_text(f"id,path\n?sig=S3CRET,{texts[0]}\n")
+    assert list_items(str(tmp_path / "list.csv")).ids.to_pylist() == [""]
