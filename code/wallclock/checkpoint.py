@@ -68,8 +68,6 @@ DEFAULT = ModelSpec(
     hub_id="facebook/dinov2-small",
     revision="ed25f3a31f01632728cabb09d1542f84ab7b0056",
 )
-#: Networks that are there with seeded random weights: hub id → the width of their vectors.
-RANDOM_DIMS = {DEFAULT.hub_id: DEFAULT.dim, "facebook/dinov2-base": 768}
 
 #: The keys of the pooled vector's width; the first that a configuration has counts.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "embed_dim", "hidden_dim")
@@ -171,21 +169,11 @@ def weights_folder_of(model: ModelSpec) -> Path:
     """As `folder_of`, with the weights: model.safetensors, or the parts that its index names."""
     if model.path:
         return folder_of(model)
-    from huggingface_hub import errors
-
-    commit = _fetched(model, (CONFIG,), ()).name
-    model = replace(model, revision=commit)
-    try:
-        return _fetched(model, (CONFIG, _WEIGHTS), ())
-    except NoWeightsError as error:
-        is_offline = isinstance(error.__cause__, errors.LocalEntryNotFoundError)
-        if is_offline or not isinstance(error.__cause__, errors.EntryNotFoundError):
-            raise
-        try:
-            folder = _fetched(model, (CONFIG, _INDEX), ())
-        except NoWeightsError:
-            raise error from error.__cause__
-    return _fetched(model, (*_parts(folder),), ())
+    folder = _fetched(model, (CONFIG,), (_WEIGHTS,))
+    if (folder / _WEIGHTS).is_file():
+        return folder
+    model = replace(model, revision=folder.name)
+    return _fetched(model, (*_parts(_fetched(model, (CONFIG, _INDEX), ())),), ())
 
 
 def n_weights(folder: Path) -> int:
@@ -238,7 +226,7 @@ def _fetched(model: ModelSpec, needed: tuple[str, ...], optional: tuple[str, ...
         commit = Path(paths[0]).parent.name
         paths += [load(name, revision=commit) for name in needed[1:]]
         for name in () if is_local else optional:
-            with suppress(errors.EntryNotFoundError):
+            with suppress(errors.RemoteEntryNotFoundError):
                 load(name, revision=commit)
     except failures as error:
         raise _no_weights(model, reason or error) from (reason or error)

@@ -167,7 +167,12 @@ class JobSettings:
         if self.service_ms:
             raise UsageError(f"service_ms={self.service_ms:g}: needs model={MOCK}, the mock")
         if self.weights == "random":
-            return self._random()
+            # Of other networks there are none.
+            check_name(self.model, [checkpoint.DEFAULT.hub_id], "model with weights=random")
+            pool = "tower" if self.pool == "auto" else self.pool
+            return replace(
+                checkpoint.DEFAULT, weights="random", pool=pool, normalize=self.normalize
+            )
         if self.model == checkpoint.DEFAULT.hub_id:
             default = replace(checkpoint.DEFAULT, weights="pretrained", normalize=self.normalize)
             return checkpoint.resolve(default, self.pool)
@@ -179,21 +184,6 @@ class JobSettings:
         values |= {"input_px": 0, "dim": 0, "mean": (), "std": ()}  # as the model's own files say
         model = ModelSpec("any", "pretrained", normalize=self.normalize, **values)
         return checkpoint.resolve(model, self.pool)
-
-    def _random(self) -> ModelSpec:
-        """Of a DINOv2's size. Raises UsageError: of another model there are no random weights."""
-        check_name(self.model, checkpoint.RANDOM_DIMS, "model with weights=random")
-        random = replace(
-            checkpoint.DEFAULT,
-            weights="random",
-            pool="tower" if self.pool == "auto" else self.pool,
-            normalize=self.normalize,
-        )
-        if self.model == random.hub_id:
-            return random
-        # Its files are not used, so that no commit of them is.
-        name, dim = self.model.split("/")[1], checkpoint.RANDOM_DIMS[self.model]
-        return replace(random, name=name, hub_id=self.model, revision="", dim=dim)
 
 
 @dataclass(frozen=True)
