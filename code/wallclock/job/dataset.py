@@ -149,10 +149,7 @@ class Dataset:
         """Columns of a part, by default all, whose file was compared with its sha256."""
         name = self.row_file(number)
         with self.reading(number, name), self.store.piece(name, name) as path:
-            if path is None:
-                raise ValueError("it is missing")
-            self.check_file(number, name, path)
-            with pa.OSFile(os.fsencode(path)) as file:
+            with pa.OSFile(os.fsencode(self.checked(number, name, path))) as file:
                 return read_rows(file, columns)
 
     def failures(self, number: int) -> list[_Object]:
@@ -168,7 +165,7 @@ class Dataset:
         with self.reading(number, name), self.store.piece(self.row_file(number), name) as path:
             if path is None:
                 return []
-            self.check_file(number, name, path)
+            self.checked(number, name, path)
             rows = [documents.load(line, schema) for line in path.read_bytes().splitlines()]
             for row in rows:
                 if absent := schema.keys() - row.keys() - {"version"}:  # older datasets have none
@@ -188,13 +185,16 @@ class Dataset:
                 raise ValueError(f"it lacks {' or '.join(_CHECKSUMS)} of a file")
             return files
 
-    def check_file(self, number: int, name: str, path: Path) -> None:
-        """Raise DamagedPartError where a part's file, here at `path`, is not what was written."""
+    def checked(self, number: int, name: str, path: Path | None) -> Path:
+        """A part's file, here at `path`. Raises DamagedPartError: it is not what was written."""
         recorded = self.recorded(number)
+        if path is None:
+            raise self.damaged(number, name, "it is missing")
         if name not in recorded:
             raise self.damaged(number, name, "no checksum of it was recorded")
         if sha256_file(path) != recorded[name]["sha256"]:
             raise self.damaged(number, name, "its sha256 is not the recorded one")
+        return path
 
     def damaged(self, number: int, name: str, reason: str) -> DamagedPartError:
         """The error that says so of a part's file."""
@@ -381,9 +381,7 @@ def check_bytes(dataset: Dataset, number: int) -> None:
     row_file = dataset.row_file(number)
     for name in dataset.recorded(number):
         with dataset.store.piece(row_file, name) as path:
-            if path is None:
-                raise dataset.damaged(number, name, "it is missing")
-            dataset.check_file(number, name, path)
+            dataset.checked(number, name, path)
 
 
 def damaged_parts(

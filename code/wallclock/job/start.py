@@ -57,18 +57,18 @@ class Outcome:
     @property
     def unreached(self) -> int:
         """The images that have neither a vector nor a failure."""
-        return self.counts.get("unreached", 0)  # which older datasets do not have
+        return self.counts["unreached"]
 
     def __str__(self) -> str:
         said, last = self._counts_and_rate(), self.tally.last_unreached
         if self.unreached:
             said += f"; {self.unreached:,} not reached: run again (the last: {last})"
-        if gone := self.counts.get("gone"):
+        if gone := self.counts["gone"]:
             said += f"; gone from SRC: {gone:,} (prune=true removes them)"
         return f"{said}; {self.warning}" if self.warning else said
 
     def _counts_and_rate(self) -> str:
-        tally, counts = self.tally, {"skipped": 0, **self.counts}  # older datasets have none
+        tally, counts = self.tally, self.counts
         contents = "{vectors:,} vectors, {failures:,} failed, {skipped:,} skipped in {parts:,} part"
         plural = "" if counts["parts"] == 1 else "s"
         contents = f"{contents.format(**counts)}{plural} of {self.out}"

@@ -181,7 +181,8 @@ def test_bf16_is_offered(gain: float, monkeypatch: pytest.MonkeyPatch) -> None:
     times = f"{format_duration(330)} instead of {format_duration(600)}"
     line = f"dtype=bf16 in a new OUT would take {times} (cosine 0.99995 on 32 of your images)"
     assert place._offer(job, None, tally) == (line if gain == 2 else "")
-    outcome = Outcome("out", {"vectors": 9, "failures": 0, "parts": 1}, replace(tally, faster=line))
+    counts = {"vectors": 9, "failures": 0, "skipped": 0, "parts": 1, "unreached": 0, "gone": 0}
+    outcome = Outcome("out", counts, replace(tally, faster=line))
     assert f"bottleneck: forward; {line}" in str(outcome)
 
 
