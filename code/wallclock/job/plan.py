@@ -34,7 +34,7 @@ from wallclock.loader.stream import StreamOrder
 from wallclock.recipe import Limits, ModelSpec, Recipe
 
 _EDITION: documents.Schema = {"n": Annotated[int, Range(1, 1_000_000_000)], "ids": str}
-#: A line of what has no vector; all that is known of an image.
+#: A line of what has no vector, and what is known of an image. `runs`: that have not reached it.
 _LINE = pa.schema([("id", pa.string()), ("version", pa.string()), ("runs", pa.int64())])
 _KNOWN = pa.schema([*_LINE, ("number", pa.int64()), ("has_vector", pa.bool_())])
 _FOLDER, _NAME = "_editions", "_editions/from-{:05d}.json"
@@ -169,24 +169,14 @@ class Growth:
             dataset.replace(number, ids, empty)
 
 
-class _Known(NamedTuple):
-    """The images that are in parts, by row; in how many runs they were not reached, or -1."""
-
-    ids: Any
-    versions: Any
-    numbers: npt.NDArray[np.int64]
-    has_vector: npt.NDArray[np.bool_]
-    runs: npt.NDArray[np.int64]
-
-
 def find_growth(dataset: Dataset, items: Items, shard: int) -> Growth:
     """Compare a source with its dataset. Raises DamagedPartError."""
     items, there = items.with_values(), dataset.committed()
     known = _read_known(dataset, there)
     text = pa.large_string()  # a column of strings has at most 2 GB
-    at = pc.index_in(items.ids.cast(text), value_set=known.ids.cast(text))
+    at = pc.index_in(items.ids.cast(text), value_set=known["id"].cast(text))
     rows: npt.NDArray[np.int64] = np.asarray(pc.fill_null(at, -1), np.int64)
-    numbers = np.where(rows >= 0, known.numbers[rows], -1) if len(known.ids) else rows
+    numbers = np.where(rows >= 0, known["number"].to_numpy()[rows], -1) if len(known) else rows
     edition, closed, last = None, set[int](), _last_edition(dataset)
     first, new = last.first, np.flatnonzero((numbers < 0) | (numbers >= last.first))
     parts_of_new = first + np.arange(len(new)) // shard
@@ -198,7 +188,7 @@ def find_growth(dataset: Dataset, items: Items, shard: int) -> Growth:
     parts = parts_of(first, len(new), shard)
     again = _to_be_made_anew(items, known, rows)
     again = again[np.argsort(numbers[again], kind="stable")]
-    runs = known.runs[rows[again]]
+    runs = known["runs"].to_numpy()[rows[again]]
     ends, replaced = len(new), {}
     for number, count in zip(*np.unique(numbers[again], return_counts=True), strict=True):
         parts.pop(int(number), None)  # it comes behind all new ones
@@ -217,7 +207,8 @@ def find_growth(dataset: Dataset, items: Items, shard: int) -> Growth:
     )
 
 
-def _read_known(dataset: Dataset, numbers: Sequence[int]) -> _Known:
+def _read_known(dataset: Dataset, numbers: Sequence[int]) -> Any:
+    """A table, as `_KNOWN`, of the images that are in parts; `runs` of one that was reached: -1."""
     failed, unreached = dataset.with_files(FAILURES), dataset.with_files(UNREACHED)
 
     def read(number: int) -> Any:
@@ -233,29 +224,30 @@ def _read_known(dataset: Dataset, numbers: Sequence[int]) -> _Known:
 
     with ThreadPoolExecutor(THREADS) as pool:
         table = pa.concat_tables([_KNOWN.empty_table(), *pool.map(read, numbers)])
-    numbers_of, has_vector = table["number"].to_numpy(), table["has_vector"].to_numpy()
-    runs = pc.fill_null(table["runs"], -1).to_numpy()
-    return _Known(table["id"], table["version"], numbers_of, has_vector, runs)
+    at = _KNOWN.get_field_index("runs")
+    return table.set_column(at, "runs", pc.fill_null(table["runs"], -1))
 
 
 def _to_be_made_anew(
-    items: Items, known: _Known, rows: npt.NDArray[np.int64]
+    items: Items, known: Any, rows: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """What has changed or was not reached, by position; without a version, a vector stays."""
     at = np.flatnonzero(rows >= 0)
-    now, before = items.versions.take(at), known.versions.take(rows[at])
+    known = known.select(["version", "has_vector", "runs"]).take(rows[at])
+    now, before = items.versions.take(at), known["version"]
     differs = pc.fill_null(pc.and_(pc.not_equal(now, before), pc.not_equal(now, "")), False)
-    is_unknown = known.has_vector[rows[at]] & pc.fill_null(pc.equal(before, ""), True).to_numpy()
-    is_left = known.runs[rows[at]] >= 0
+    has_no_version = pc.fill_null(pc.equal(before, ""), True).to_numpy()
+    is_unknown = known["has_vector"].to_numpy() & has_no_version
+    is_left = known["runs"].to_numpy() >= 0
     positions: npt.NDArray[np.int64] = at[differs.to_numpy() & ~is_unknown | is_left]
     return positions
 
 
-def _gone(known: _Known, rows: npt.NDArray[np.int64]) -> dict[int, Any]:
-    is_gone = np.ones(len(known.ids), bool)
+def _gone(known: Any, rows: npt.NDArray[np.int64]) -> dict[int, Any]:
+    is_gone = np.ones(len(known), bool)
     is_gone[rows[rows >= 0]] = False
-    numbers = known.numbers[is_gone]
-    ids = known.ids.filter(pa.array(is_gone))
+    numbers, ids = (known[name].filter(pa.array(is_gone)) for name in ("number", "id"))
+    numbers = numbers.to_numpy()
     return {int(n): ids.filter(pa.array(numbers == n)) for n in np.unique(numbers)}
 
 
