@@ -284,8 +284,8 @@ def load_model(folder: Path) -> None:
     """As `embed` does before its first image."""
     from wallclock.stages.forward.networks import load_network
 
-    job = JobSettings(model=str(folder)).resolved("cpu")
-    load_network(job.model, Preprocess.parse(job.recipe.preprocess, job.model.input_px).canvas)
+    recipe, model, _ = JobSettings(model=str(folder)).resolved("cpu")
+    load_network(model, Preprocess.parse(recipe.preprocess, model.input_px).canvas)
 
 
 def of_model(name: str, mutate: Mutate) -> Prepare:

@@ -46,11 +46,9 @@ class CorpusProgress:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
         self._last_line, self._updated_s = time.monotonic(), 0.0
-        #: What limits the step, where that is known.
-        self.limited_by = ""
 
-    def __call__(self, done: int, total: int, step: str) -> None:
-        """`done` of `total` images have passed the step."""
+    def __call__(self, done: int, total: int, step: str, limited_by: str = "") -> None:
+        """`done` of `total` images have passed the step, which `limited_by` slows down most."""
         now, is_new = time.monotonic(), step not in self._tasks
         # At each update rich walks through its last 1,000 for the rate.
         if not is_new and done < total and now < self._updated_s + 0.1:
@@ -66,8 +64,8 @@ class CorpusProgress:
         if task.speed:  # after a second update
             left = format_duration(task.time_remaining or 0)
             notes += [format_rate(task.speed), f"{left} left"]
-        if self.limited_by:
-            notes.append(f"bottleneck: {self.limited_by}")
+        if limited_by:
+            notes.append(f"bottleneck: {limited_by}")
         note = " · ".join(notes)
         if not console.is_terminal and now - self._last_line > LINE_INTERVAL_S:
             self._last_line = now

@@ -21,7 +21,7 @@ def test_a_network_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     stored = models.on_disk(spec, tmp_path)
     vectors = load_network(stored)(pixel_values=torch.zeros(1, 3, 224, 224)).pooler_output
     assert vectors.shape == (1, spec.dim)
-    read = JobSettings(model=stored.path).resolved("cpu").model
+    _, read, _ = JobSettings(model=stored.path).resolved("cpu")
     assert (read.dim, read.input_px, read.statistics) == (24, 224, spec.statistics)
     monkeypatch.setattr(torch, "manual_seed", None)  # it is not made again
     assert models.on_disk(spec, tmp_path) == stored

@@ -92,7 +92,7 @@ def test_same_pixels_of_other_settings(processor: Callable[[], Any], tmp_path: P
     t.ViTConfig().save_pretrained(tmp_path)
     processor().save_pretrained(tmp_path)
     check_same(tmp_path)
-    model = JobSettings(model=str(tmp_path)).resolved("cpu").model
+    _, model, _ = JobSettings(model=str(tmp_path)).resolved("cpu")
     assert model.statistics == (read_processor(model).mean, read_processor(model).std)
 
 

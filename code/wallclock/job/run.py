@@ -264,10 +264,8 @@ class Run:
         shard.arrived(offsets, vectors)
         error = not_finite(self._dtype)
         for row in self._finite.failed(vectors):
-            offset = offsets[row]
-            shard.kept[offset] = False
-            name = self._job.items.ids[shard.first + offset].as_py()
-            shard.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
+            shard.kept[offsets[row]] = False
+            shard.failures.append({"id": ids[row], "stage": error.stage, "reason": error.reason})
             self.tally.images -= 1
             self.tally.n_failed += 1
             self._check_failures(shard)

@@ -46,15 +46,6 @@ Dtype = Annotated[
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """What a job's settings come to. `notes`: lines that its user should read."""
-
-    recipe: Recipe
-    model: ModelSpec
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class JobSettings:
     """One job. Of these, `identity` has what changes its vectors; the rest may change."""
 
@@ -131,8 +122,8 @@ class JobSettings:
             workers=self.workers or recipe.workers,
         )
 
-    def resolved(self, device: str) -> Resolved:
-        """The recipe and the model, with what the model's own image processor says.
+    def resolved(self, device: str) -> tuple[Recipe, ModelSpec, list[str]]:
+        """Recipe and model, as the model's image processor has them; notes that a user should read.
 
         Raises `NoWeightsError` where the model's files are neither here nor on a hub that answers;
         `UsageError` for no such model, or settings that it cannot have.
@@ -154,7 +145,7 @@ class JobSettings:
             preprocess = str(processor.preprocess) if processor else "squash"
         elif preprocess != "squash":
             preprocess = str(Preprocess.parse(preprocess, model.input_px))
-        return Resolved(replace(recipe, preprocess=preprocess), model, tuple(notes))
+        return replace(recipe, preprocess=preprocess), model, notes
 
     def resolved_model(self) -> ModelSpec:
         """The model with its input size, width, pooling and pixel statistics."""

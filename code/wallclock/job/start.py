@@ -124,14 +124,14 @@ def _run(
 ) -> Outcome:
     """Find what is missing, and embed it."""
     say = partial(print_line, console)
-    resolved = settings.resolved(runner.device)
+    recipe, model, notes = settings.resolved(runner.device)
     if settings.runtime == "auto" and dataset.about:  # the first start has decided
         before = dataset.about["identity"].get("recipe", {}).get("runtime", "pytorch")
-        resolved = replace(resolved, recipe=replace(resolved.recipe, runtime=before))
-    for note in resolved.notes:
+        recipe = replace(recipe, runtime=before)
+    for note in notes:
         say(note)
     identity = {"carries": items.carried.column_names}
-    identity |= identity_of(settings, resolved.recipe, resolved.model)
+    identity |= identity_of(settings, recipe, model)
     check_same(dataset, identity, settings.model)
     for line in remove_damaged(dataset):
         say(line)
@@ -144,8 +144,8 @@ def _run(
     job = Job(
         growth.items,
         dataset,
-        resolved.model,
-        resolved.recipe,
+        model,
+        recipe,
         growth.parts,
         growth.replaced,
         growth.runs,
@@ -160,8 +160,7 @@ def _run(
         if changed := changes(dataset):
             say(changed)
         job, weights, labels = runner.prepare(job, plan)
-        recipe = identity_of(settings, job.recipe, job.model)["recipe"]
-        identity = {**identity, "recipe": recipe, "weights": weights}
+        identity |= identity_of(settings, job.recipe, model) | {"weights": weights}
         check_same(dataset, identity, settings.model)
         about = _about(src, settings, identity, labels, items) | described(dataset)
     is_complete = is_complete and not (settings.prune and growth.gone)

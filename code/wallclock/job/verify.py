@@ -196,10 +196,9 @@ def _embedded_again(
     """Vector and sha256 by id, of those that Pillow decodes; and what prepared their pixels."""
     identity = dataset.about["identity"]
     at = sorted(pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist())
-    resolved = settings.resolved("cpu")
-    model = resolved.model
+    recipe, model, _ = settings.resolved("cpu")
     if model.weights != "none":
-        canvas = preprocess_of(resolved.recipe, model.input_px).canvas
+        canvas = preprocess_of(recipe, model.input_px).canvas
         if digest_of(load_network(model, canvas)) != identity["weights"]:
             why = f"the weights of {settings.model} are not those that embedded {dataset.out}"
             raise UserError(why)

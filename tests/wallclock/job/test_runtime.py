@@ -191,12 +191,11 @@ def test_gain_of_bf16(has_it: bool, made: Path, monkeypatch: pytest.MonkeyPatch)
     """Measured where the CPU computes in bf16, and the vectors are close."""
     monkeypatch.setattr(network, "computes_bf16", lambda: has_it)
     monkeypatch.setitem(openvino.LEAST_COSINE, "bf16", 0.9)  # of a small random network
-    job = JobSettings(model=str(made / "dinov2")).resolved("cpu")
-    embedder = network.open_embedder(job.recipe, job.model)
-    images = np.random.default_rng(0).integers(
-        0, 256, (4, job.model.input_px, job.model.input_px, 3), np.uint8
-    )
-    gain = network.gain_of_bf16(embedder, job.recipe, job.model, images)
+    recipe, model, _ = JobSettings(model=str(made / "dinov2")).resolved("cpu")
+    embedder = network.open_embedder(recipe, model)
+    shape = (4, model.input_px, model.input_px, 3)
+    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    gain = network.gain_of_bf16(embedder, recipe, model, images)
     assert (gain is not None) == has_it
     if gain:
         assert gain[0] > 0

@@ -25,8 +25,8 @@ pytest.importorskip("openvino")
 
 
 def resolved(folder: Path) -> tuple[ModelSpec, Recipe]:
-    job = JobSettings(model=str(folder)).resolved("cpu")
-    return job.model, replace(job.recipe, runtime="openvino", batch_size=4)
+    recipe, model, _ = JobSettings(model=str(folder)).resolved("cpu")
+    return model, replace(recipe, runtime="openvino", batch_size=4)
 
 
 def pixels(n: int, model: ModelSpec, recipe: Recipe) -> Any:
@@ -69,8 +69,8 @@ from dataclasses import replace
 from wallclock.infer.network import open_embedder
 from wallclock.job.settings import JobSettings
 
-job = JobSettings(model=sys.argv[1]).resolved("cpu")
-held = [open_embedder(replace(job.recipe, runtime="openvino", batch_size=4), job.model)]
+recipe, model, _ = JobSettings(model=sys.argv[1]).resolved("cpu")
+held = [open_embedder(replace(recipe, runtime="openvino", batch_size=4), model)]
 thread = threading.Thread(target=held.clear)
 thread.start()
 thread.join()
@@ -112,9 +112,9 @@ def test_a_kept_graph_needs_no_torch(folder: Path) -> None:
         "from dataclasses import replace\n"
         "from wallclock.job.settings import JobSettings\n"
         "from wallclock.infer.network import open_embedder\n"
-        f"job = JobSettings(model={str(folder)!r}).resolved('cpu')\n"
-        "embedder = open_embedder(replace(job.recipe, runtime='openvino'), job.model)\n"
-        "px = job.model.input_px\n"
+        f"recipe, model, _ = JobSettings(model={str(folder)!r}).resolved('cpu')\n"
+        "embedder = open_embedder(replace(recipe, runtime='openvino'), model)\n"
+        "px = model.input_px\n"
         "embedder.embed(np.zeros((1, px, px, 3), np.uint8))\n"
         "print({'torch', 'transformers'} & {*sys.modules})\n"
     )

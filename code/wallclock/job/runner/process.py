@@ -132,12 +132,7 @@ def show_progress(console: Console) -> Iterator[Progress]:
     """A function that shows the job's progress while the block runs."""
     with bars(console) as progress_bars:
         progress = CorpusProgress(progress_bars)
-
-        def show(done: int, total: int, limited_by: str) -> None:
-            progress.limited_by = limited_by
-            progress(done, total, "embedding")
-
-        yield show
+        yield lambda done, total, limit: progress(done, total, "embedding", limit)
 
 
 # --- what a job costs here, from a sample of its own images ---------------------------------------
