@@ -4,9 +4,9 @@ With `params.files` `distinct` each id has a file of its own bytes, as a million
 picture comes round again in other files. With `repeated`, as in cells that do not say, the corpus's
 files come round again, each time under another id. Every id is read, decoded, resized and written.
 `wall` is from the start of the process to its end, imports and the listing included; the files are
-laid out before. Every second a thread of that process, `python -m harness.protocols.job`, reads the memory
-of it and of those that it has started, and counts the parts that are on the disk. Shared memory
-counts in every process that has touched it.
+laid out before. Every second a thread of that process, `python -m harness.protocols.job`, reads the
+memory of it and of those that it has started, and counts the parts that are on the disk. Shared
+memory counts in every process that has touched it.
 """
 
 import json
