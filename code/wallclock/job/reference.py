@@ -47,7 +47,7 @@ class Reference:
         self._geometry = Preprocess.parse(preprocess, model.input_px)
         self.source: str = "Pillow"
         self._prepare: _Prepare = self._by_pillow
-        self._embed: Callable[[Any], Any] = _mock(model)
+        self._embed: Callable[[Any], Any] = self._mock
         if model.weights == "none":
             return
         import_extra("transformers", "wallclock verify", "embed")
@@ -105,6 +105,12 @@ class Reference:
         normalized = (pixels / 255 - np.array(mean)) / np.array(std)
         return torch.from_numpy(normalized.transpose(2, 0, 1)[np.newaxis].astype(np.float32))
 
+    def _mock(self, pixels: Any) -> Any:
+        """The pixels in the middle."""
+        flat = pixels.reshape(-1)
+        start = max(0, len(flat) - self._model.dim) // 2
+        return flat[start : start + self._model.dim]
+
 
 def _open(data: bytes, limits: Limits, *, rotate: bool) -> Any:
     """As transformers' `load_image` does; of 16-bit samples the high byte, as our policy has it."""
@@ -123,15 +129,6 @@ def _open(data: bytes, limits: Limits, *, rotate: bool) -> Any:
             high = np.asarray(upright).astype(np.uint32) >> 8
             upright = Image.fromarray(high.astype(np.uint8))
         return upright.convert("RGB")
-
-
-def _mock(model: ModelSpec) -> Callable[[Any], Any]:
-    def embed(pixels: Any) -> Any:
-        flat = pixels.reshape(-1)
-        start = max(0, len(flat) - model.dim) // 2
-        return flat[start : start + model.dim]
-
-    return embed
 
 
 def _features(model: ModelSpec, geometry: Preprocess) -> Callable[[Any], Any]:

@@ -95,16 +95,6 @@ class Shard:
         self.kept: npt.NDArray[np.bool_] = np.zeros(n, bool)
 
     @property
-    def complete(self) -> bool:
-        """Whether it can be committed."""
-        return self.loaded and not self.waiting
-
-    @property
-    def lost(self) -> bool:
-        """Whether the reader gave up before anything of it was reached: nothing is known of it."""
-        return self.gave_up and not self.failures and not self.kept.any()
-
-    @property
     def blind(self) -> bool:
         """Whether images failed, and all because they could not be read."""
         stages = {failure["stage"] for failure in self.failures}
@@ -142,11 +132,6 @@ class Shard:
         self.kept[rows] = True
         self.sizes[0, rows] = [info.width for info in infos]
         self.sizes[1, rows] = [info.height for info in infos]
-
-    def arrived(self, offsets: Sequence[int], vectors: Vectors) -> None:
-        """Take the vectors of embedded rows."""
-        self.vectors[_rows(offsets)] = vectors
-        self.waiting -= len(offsets)
 
     def part(self, items: Items) -> Part:
         """What to commit."""
@@ -261,7 +246,8 @@ class Run:
 
     def _arrived(self, ids: Sequence[str], vectors: Vectors) -> None:
         shard, offsets = self._submitted.popleft()
-        shard.arrived(offsets, vectors)
+        shard.vectors[_rows(offsets)] = vectors
+        shard.waiting -= len(offsets)
         error = not_finite(self._dtype)
         for row in self._finite.failed(vectors):
             shard.kept[offsets[row]] = False
@@ -272,14 +258,14 @@ class Run:
 
     def _commit_complete(self, pool: ThreadPoolExecutor) -> None:
         """Write the shards that are complete, one at a time."""
-        while self._open and self._open[0].complete:
+        while self._open and self._open[0].loaded and not self._open[0].waiting:
             waited = time.perf_counter()
             while self._commits:
                 self._commits.popleft().result()
             self.tally.wait_s["sink"] += time.perf_counter() - waited
             shard = self._open.popleft()
-            if shard.lost:
-                continue
+            if shard.gave_up and not shard.failures and not shard.kept.any():
+                continue  # nothing of it was reached
             if self._sure is not None and shard.blind and shard.number not in self._sure:
                 self.tally.withheld.append(shard.number)
                 self.tally.n_failed -= len(shard.failures)
