@@ -49,11 +49,7 @@ def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
     source, out, output = work / "list.csv", work / "vectors", work / "output.txt"
     _write_list(source, listed, n)
     settings = dict(cell.params["settings"])
-    settings |= {
-        "batch": cell.recipe.batch_size,
-        "workers": cell.recipe.workers,
-        "model": "null",
-    }
+    settings |= {"batch": cell.recipe.batch_size, "workers": cell.recipe.workers, "model": "null"}
     arguments = [str(source), str(out), json.dumps(settings)]
 
     def sample(pid: int) -> None:

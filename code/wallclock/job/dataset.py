@@ -148,9 +148,12 @@ class Dataset:
     def _whole(self, number: int, columns: Sequence[str] | None = None) -> Any:
         """Columns of a part, by default all, whose file was compared with its sha256."""
         name = self.row_file(number)
-        with self.reading(number, name), self.store.piece(name, name) as path:
-            with pa.OSFile(os.fsencode(self.checked(number, name, path))) as file:
-                return read_rows(file, columns)
+        with (
+            self.reading(number, name),
+            self.store.piece(name, name) as path,
+            pa.OSFile(os.fsencode(self.checked(number, name, path))) as file,
+        ):
+            return read_rows(file, columns)
 
     def failures(self, number: int) -> list[_Object]:
         """Of the images without a vector: id, stage, reason, version. Raises DamagedPartError."""

@@ -97,9 +97,8 @@ class Embedding(Pixels):
             "batch": batch,
         }
         job = build(JobSettings, values, "")
-        resolved = job.resolved(job.resolved_device())
-        recipe, network = resolved.recipe, resolved.model
-        for note in resolved.notes:
+        recipe, network, notes = job.resolved(job.resolved_device())
+        for note in notes:
             _note(note)
         super().__init__(network.input_px, max_pixels, recipe.preprocess)
         self._embedder = None
