@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import pytest
 
@@ -16,6 +16,7 @@ from wallclock import __version__, errors
 from wallclock.__main__ import COMMANDS, main
 from wallclock.constraints import Help, OneOf, Range, build, describe, text_of
 from wallclock.errors import UserError, install_hint
+from wallclock.job import EmbedOptions
 from wallclock.job.settings import JobSettings, VerifySettings
 from wallclock.options import Parser
 from wallclock.service.modules import Embedding
@@ -170,6 +171,11 @@ def test_completion(capsys: Capture) -> None:
     assert all(word in script for word in (*COMMANDS, "--max-failures", "--json"))
     assert main(["--completion", "fsh"]) == 2
     assert "did you mean" in capsys.readouterr().err
+
+
+def test_a_type_checker_knows_the_settings() -> None:
+    typed, fields = get_type_hints(EmbedOptions), get_type_hints(JobSettings)
+    assert typed == fields, "add it to EmbedOptions in wallclock/job/__init__.py"
 
 
 def test_version(capsys: Capture) -> None:

@@ -6,7 +6,7 @@ embed("/path/to/images", "/path/to/vectors", model="facebook/dinov2-small")
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from wallclock.errors import import_extra
 
@@ -18,11 +18,40 @@ if TYPE_CHECKING:
 
 #: Name → its module, imported when the name is first used.
 _HOMES = {"JobSettings": "wallclock.job.settings", "Outcome": "wallclock.job.start"}
-__all__ = ["JobSettings", "Outcome", "embed"]
+__all__ = ["EmbedOptions", "JobSettings", "Outcome", "embed"]
+
+
+class EmbedOptions(TypedDict, total=False):
+    """The fields of `JobSettings`, for type checkers and editors."""
+
+    model: str
+    weights: str
+    preprocess: str
+    pool: str
+    normalize: bool
+    recipe: str
+    batch: int
+    device: str
+    runtime: str
+    dtype: str
+    workers: int
+    processes: int
+    shard: int
+    max_failures: int | None
+    user_agent: str
+    give_up_s: float
+    prune: bool
+    limit: int | None
+    service_ms: float
+    cluster: str
 
 
 def embed(
-    src: str | Path, out: str | Path, *, console: "Console | None" = None, **settings: Any
+    src: str | Path,
+    out: str | Path,
+    *,
+    console: "Console | None" = None,
+    **settings: Unpack[EmbedOptions],
 ) -> "Outcome":
     """Embed the images of a source into Parquet files in a folder or a bucket.
 
