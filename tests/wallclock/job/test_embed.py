@@ -186,7 +186,6 @@ def forget(out: Path, names: Mapping[str, tuple[str, ...]]) -> None:
         for field in fields:
             del values[field]
     about["identity"].get("recipe", {}).update(engine="threads", augment="none")
-    about["settings"]["deduplicate"] = True
     path.write_text(json.dumps(about), encoding="utf-8")
 
 
