@@ -7,8 +7,8 @@ the process in the median round, and `of_plain`, their ratio to the plain job in
 `processes` is how many loaded. `peak_memory_mib` is the most memory of all its processes, sampled
 every second, shared pages counted once.
 
-Each id has a file of its own bytes, of a few pictures. With `--repeat`, a few files repeat.
-`files_gib` is the size of all files, `page_cache_share` how much of it was in
+Each id has a file of its own bytes, of a few pictures. With `--repeat`, a few files repeat, and
+`deduplicate=false`. `files_gib` is the size of all files, `page_cache_share` how much of it was in
 memory when the first job began. `--larger-than-memory` adds a plain job over distinct originals of
 1.25 times this machine's memory, most of which come from the disk in each round. If they do not fit
 on the disk, the row says so.
@@ -164,6 +164,7 @@ def _empty(images: str, n: int, job: str, is_repeated: bool, reason: str) -> dic
         "images": images,
         "n_images": n,
         "files": "repeated" if is_repeated else "distinct",
+        "deduplicate": not is_repeated,
         "job": job,
         **dict.fromkeys(measured),
         "memory_gib": memory_bytes() / 2**30,
@@ -182,6 +183,7 @@ def _measure(
     with tempfile.TemporaryDirectory(dir=provenance.ROOT / "data") as folder:
         work = Path(folder)
         lists = _lists(_pictures(images), _PICTURES[images], n, is_repeated, work)
+        common = ["deduplicate=false"] if is_repeated else []
         for _ in range(rounds):
             for job in jobs:
                 out = work / job
@@ -190,7 +192,7 @@ def _measure(
                     shutil.copytree(work / _PLAIN, out)
                 rows = lists.changed if job == _CHANGED else lists.first
                 source = Path(shutil.copyfile(rows, work / "list.csv"))
-                runs[job].append(_embed(source, out, *_JOBS[job]))
+                runs[job].append(_embed(source, out, *common, *_JOBS[job]))
     return lists, runs
 
 

@@ -211,8 +211,8 @@ def _embed(work: Path, parts: int, paths: Paths) -> float:
         source, out = Path(folder, "list.csv"), Path(folder, "vectors")
         lines = "".join(f"{number},{path}\n" for number, path in enumerate(paths))
         source.write_text(f"id,path\n{lines}", encoding="utf-8")
-        settings: dict[str, Any] = {"model": "null", "device": "cpu", "processes": 1}
-        settings["shard"] = -(-len(paths) // parts)
+        settings: dict[str, Any] = {"model": "null", "device": "cpu", "deduplicate": False}
+        settings |= {"processes": 1, "shard": -(-len(paths) // parts)}
         tally = wallclock.embed(source, out, **settings).tally
     return tally.images / tally.wall_s
 

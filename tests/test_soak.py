@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.wallclock.job.conftest import content
 
 N = int(os.environ.get("WALLCLOCK_SOAK", "5000"))
-SETTINGS = ("model=null", "processes=1", "shard=200", "give_up_s=15")
+SETTINGS = ("model=null", "deduplicate=false", "processes=1", "shard=200", "give_up_s=15")
 #: Seconds that no run exceeds, and how many runs there are at most.
 LIMIT_S, MOST_RUNS = 300, 20
 #: The command, for credentials that are renewed 20 seconds before they end, not 10 minutes.

@@ -4,8 +4,8 @@ Method. The frontier's fastest loaders alone, as `loading` measures them on the 
 embed` with the mock model at 0 ms, by threads of one process and by one process per core. Each runs
 on 1, 2, 4, 8 and 16 cores, as many of these as the machine has, by the affinity of its process: of
 cores with two hardware threads, first one of each. A loader has the same number of workers per core
-throughout. Files are in memory, few distinct ones repeat. `img_per_s` of a job is without its
-start.
+throughout. Files are in memory, few distinct ones repeat, and nothing is deduplicated. `img_per_s`
+of a job is without its start.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,9 +4,10 @@ Method. `wallclock embed` of up to a million ids, with the mock model at 0 ms an
 process from its start to its end, each run in a process of its own. The line is fitted by least
 squares to the medians over repeats, with residuals in shares of a run's time, to which its noise is
 proportional; R² is of seconds. With `files=distinct` each id has a file of its own bytes, of
-`n_unique` pictures; with `repeated` each picture is one file, under many ids. `vs_line` is how much
-longer it took than the line through the runs up to 100,000 images says; `rss_growth`, by how much
-its memory later exceeded what it was when 100,000 were done.
+`n_unique` pictures, and `deduplicate` looks for equal bytes; with `repeated` each picture is one
+file, under many ids. `vs_line` is how much longer it took than the line through the runs up to
+100,000 images says; `rss_growth`, by how much its memory later exceeded what it was when 100,000
+were done.
 
 What grows with n may be allocated before the first image is done. `peak_memory_mib`, of the process
 and all below it, is therefore compared between jobs of different n: `memory_mib_per_100k` is the
@@ -25,7 +26,7 @@ RANK = 150
 CSV = "scaling.csv"
 COLUMNS = common.columns(
     "image_set corpus device device_kind cores batch_size settings",
-    "n_images n_unique files repeats wall_s wall_s_min wall_s_max img_per_s",
+    "n_images n_unique files deduplicate repeats wall_s wall_s_min wall_s_max img_per_s",
     "page_cache peak_memory_mib memory_mib_per_100k",
     "fit_startup_s fit_ms_per_image fit_r2 vs_line rss_growth",
     "median_kb median_megapixels origin status reason",
@@ -34,6 +35,7 @@ TABLES = {CSV: COLUMNS}
 MEANINGS = """
 memory_mib_per_100k | MiB | measured | slope of the peak memory over the number of images
 files | | setting | distinct: a file for each image; repeated: a few files, read repeatedly
+deduplicate | yes or no | setting | identical files were looked for
 img_per_s | images/s | measured | n_images over wall_s
 fit_startup_s | s | measured | the fitted line's start
 fit_ms_per_image | ms | measured | the fitted line's slope
@@ -80,7 +82,9 @@ def _measured(repeats: Records) -> Row:
     values, n = median_repeat.values, common.count(median_repeat)
     wall = median([common.wall_s(record) for record in measured])
     return {
-        **common.value_columns(median_repeat, "settings", "cores", "n_unique", "page_cache"),
+        **common.value_columns(
+            median_repeat, "settings", "cores", "n_unique", "page_cache", "deduplicate"
+        ),
         **common.wall_columns(repeats),
         "n_images": n,
         "wall_s": wall,

@@ -11,7 +11,7 @@ from experiments.scaling import cells as scaling
 from harness.drawing import style
 from harness.drawing.format import digits
 from harness.drawing.rendering import NothingToDrawError, Tables, output
-from harness.table import Row, ok_rows
+from harness.table import Row, cell_of, ok_rows
 
 #: Fewer jobs than this do not show how the time grows.
 _LEAST_JOBS = 3
@@ -44,7 +44,8 @@ def draw(tables: Tables) -> Figure:
 def _files(row: Row) -> str:
     """What the job read."""
     if row["files"] == "distinct":
-        return f"each file of other bytes, {row['n_unique']} pictures"
+        pictures = f"each file of other bytes, {row['n_unique']} pictures"
+        return f"{pictures}, deduplicate={cell_of(row['deduplicate'])}"
     return f"{row['n_unique']} files, in turn"
 
 

@@ -43,6 +43,7 @@ def test_the_job_is_run_and_sampled(files: str, corpus: Slice, tmp_path: Path) -
     is_distinct = files == "distinct"
     assert result.values["n_unique"] == n_pictures < 50
     assert result.values["n_files"] == (50 if is_distinct else n_pictures)
+    assert result.values["deduplicate"] is is_distinct
     assert result.values["page_cache"] == "warm"
     cpu_s = result.values["main_cpu_s"], result.values["commit_cpu_s"]
     assert 0 < min(cpu_s) < max(cpu_s) < result.samples["wall"][0] / 1e9

@@ -203,10 +203,10 @@ def test_ladder_changes_one_choice_at_a_time(grid: Grid) -> None:
 
 @pytest.mark.parametrize(("n_files", "files"), [(1000, "distinct"), (512, "repeated")])
 def test_a_job_of_few_files_says_so(n_files: int, files: str) -> None:
-    values: dict[str, Any] = {"n_loaded": 1000, "n_files": n_files}
+    values: dict[str, Any] = {"n_loaded": 1000, "n_files": n_files, "deduplicate": True}
     values |= {"peak_memory_mib": 600.0, "sampled": {"n_done": [], "rss_mib": []}}
     (row,) = scaling.tables([made.record("scaling", "job", "job", values, {})])[scaling.CSV]
-    assert row["files"] == files
+    assert (row["files"], row["deduplicate"]) == (files, True)
 
 
 @pytest.mark.parametrize(("longest", "runs"), [(3000, 2), (100_000, 5), (1_000_000, 6)])

@@ -1,12 +1,13 @@
 """Protocol `job`: `wallclock embed` of a list of `params.n` ids, in a process of its own.
 
-With `params.files` `distinct` each id has a file of its own bytes, as a million real images have; a
-picture comes round again in other files. With `repeated`, as in cells that do not say, the corpus's
-files come round again, each time under another id. Every id is read, decoded, resized and written.
-`wall` is from the start of the process to its end, imports and the listing included; the files are
-laid out before. Every second a thread of that process, `python -m harness.protocols.job`, reads the
-memory of it and of those that it has started, and counts the parts that are on the disk. Shared
-memory counts in every process that has touched it.
+With `params.files` `distinct` each id has a file of its own bytes, as a million real images have,
+and equal bytes are looked for, as is the default; a picture comes round again in other files. With
+`repeated`, as in cells that do not say, the corpus's files come round again, each time under
+another id, and nothing is deduplicated. Every id is read, decoded, resized and written. `wall` is
+from the start of the process to its end, imports and the listing included; the files are laid out
+before. Every second a thread of that process, `python -m harness.protocols.job`, reads the memory
+of it and of those that it has started, and counts the parts that are on the disk. Shared memory
+counts in every process that has touched it.
 """
 
 import json
@@ -38,9 +39,9 @@ def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Values: `startup_s`, all but the loop over batches: imports, the listing, the loader's start;
     `main_cpu_s` and `commit_cpu_s`, CPU seconds of the main process's two threads in that loop;
-    `n_files`, distinct hashes in the dataset; `other_cores` that other programs kept busy; and
-    `sampled`, lists of `elapsed_s` since the imports, `n_done` (images in whole parts, the last one
-    counted as full) and `rss_mib`.
+    `n_files`, distinct hashes in the dataset; `deduplicate`, as the dataset says; `other_cores`
+    that other programs kept busy; and `sampled`, lists of `elapsed_s` since the imports, `n_done`
+    (images in whole parts, the last one counted as full) and `rss_mib`.
     """
     manifest = protocol.open_corpus(cell, "jpeg")
     n, is_distinct = int(cell.params["n"]), cell.params.get("files") == "distinct"
@@ -49,7 +50,12 @@ def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
     source, out, output = work / "list.csv", work / "vectors", work / "output.txt"
     _write_list(source, listed, n)
     settings = dict(cell.params["settings"])
-    settings |= {"batch": cell.recipe.batch_size, "workers": cell.recipe.workers, "model": "null"}
+    settings |= {
+        "batch": cell.recipe.batch_size,
+        "workers": cell.recipe.workers,
+        "model": "null",
+        "deduplicate": is_distinct,
+    }
     arguments = [str(source), str(out), json.dumps(settings)]
 
     def sample(pid: int) -> None:
@@ -65,9 +71,8 @@ def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
     if last["vectors"] != n:
         raise UserError(f"wallclock embed wrote {last['vectors']} vectors of {n} images")
     progress(samples[-1]["n_done"])
-    hashes = ds.dataset(sorted(out.glob("part-*.parquet"))).to_table(["sha256"])["sha256"]
+    values |= _what_was_written(out)
     values |= {
-        "n_files": pc.count_distinct(hashes).as_py(),
         "sampled": {name: [line[name] for line in samples] for name in samples[0]},
         "n_loaded": n,
         "n_unique": len(manifest.valid),
@@ -104,6 +109,16 @@ def _write_list(source: Path, listed: Manifest, n: int) -> None:
     with source.open("w", encoding="utf-8") as file:
         file.write("id,path\n")
         file.writelines(f"{i},{places[i % len(places)]}\n" for i in range(n))
+
+
+def _what_was_written(out: Path) -> dict[str, Any]:
+    """Distinct hashes of a dataset, and whether it says that equal bytes were looked for."""
+    about = json.loads((out / "_dataset.json").read_text(encoding="utf-8"))
+    hashes = ds.dataset(sorted(out.glob("part-*.parquet"))).to_table(["sha256"])["sha256"]
+    return {
+        "n_files": pc.count_distinct(hashes).as_py(),
+        "deduplicate": bool(about["settings"]["deduplicate"]),
+    }
 
 
 def _reports(output: str) -> list[dict[str, Any]]:

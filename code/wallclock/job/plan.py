@@ -85,6 +85,7 @@ class Job:
     `parts`: by number the positions of its images; at first new parts, then those of which only
     these images are made anew, which have in `replaced` the tag that they had.
     `runs`: by position, how many runs have not reached an image.
+    `deduplicate`: images of equal bytes are embedded once in each part.
     """
 
     items: Items
@@ -94,6 +95,7 @@ class Job:
     parts: Mapping[int, range]
     replaced: Mapping[int, str] = field(default_factory=dict)
     runs: Mapping[int, int] = field(default_factory=dict)
+    deduplicate: bool = True
     max_failures: int | None = None
     limits: Limits = field(default_factory=Limits)
 

@@ -42,6 +42,7 @@ class Tally:
     """What a run has done so far, and what its main thread waited for, in seconds."""
 
     images: int = 0
+    copied: int = 0
     n_failed: int = 0
     #: JPEGs that the native module left to another decoder.
     fallbacks: int = 0
@@ -69,8 +70,10 @@ class Tally:
 class Shard:
     """One while it is filled: positions `first` to `last`; arrays are by position less `first`.
 
-    `kept`: rows that have a vector, or are to have one. `runs`: by position, how many runs have not
-    reached an image before. `gave_up`: whether the reader did, before it had tried all its images.
+    A row is embedded, or a copy of another row (`twins`). What is neither has failed. So has, of
+    those that are to have a vector (`kept`), the one whose vector is not finite, and its copies
+    (`dropped`). `runs`: by position, how many runs have not reached an image before. `gave_up`:
+    whether the reader did, before it had tried all of its images.
     """
 
     number: int
@@ -93,6 +96,8 @@ class Shard:
         self.sha256: npt.NDArray[np.object_] = np.full(n, "", object)
         self.sizes: npt.NDArray[np.int32] = np.zeros((2, n), np.int32)
         self.kept: npt.NDArray[np.bool_] = np.zeros(n, bool)
+        self.dropped: npt.NDArray[np.bool_] = np.zeros(n, bool)
+        self.twins: dict[int, int] = {}
 
     @property
     def blind(self) -> bool:
@@ -133,9 +138,22 @@ class Shard:
         self.sizes[0, rows] = [info.width for info in infos]
         self.sizes[1, rows] = [info.height for info in infos]
 
+    def arrived(self, offsets: Sequence[int], vectors: Vectors) -> None:
+        """Take the vectors of embedded rows."""
+        self.vectors[_rows(offsets)] = vectors
+        self.waiting -= len(offsets)
+
+    def drop_copies(self) -> list[int]:
+        """Drop the copies of dropped rows, once all vectors have arrived; returns them."""
+        copies = [offset for offset, twin in self.twins.items() if self.dropped[twin]]
+        self.dropped[copies] = True
+        return copies
+
     def part(self, items: Items) -> Part:
         """What to commit."""
-        kept = np.flatnonzero(self.kept)
+        for offset, twin in self.twins.items():
+            self.vectors[offset] = self.vectors[twin]
+        kept = np.flatnonzero(self.kept & ~self.dropped)
         columns: dict[str, Any] = {
             "id": items.ids[self.first : self.last].take(kept),
             "sha256": self.sha256[kept],
@@ -167,6 +185,8 @@ class Run:
         self, job: Job, plan: Plan, processes: int = 1, sure: Collection[int] | None = None
     ) -> None:
         self._job, self._plan, self._processes, self._sure = job, plan, processes, sure
+        #: Of the shard that is being loaded: sha256 → row.
+        self._recent: dict[str, int] = {}
         self._open: deque[Shard] = deque()
         self._submitted: deque[tuple[Shard, Sequence[int]]] = deque()
         self._commits: deque[Future[None]] = deque()
@@ -209,6 +229,7 @@ class Run:
                     self._commit_complete(pool)
                 tally.n_failed += shard.count_runs(job.items)
                 self._check_failures(shard)
+                self._recent.clear()
                 shard.loaded = True
                 self._commit_complete(pool)
                 if tally.gave_up:
@@ -223,9 +244,13 @@ class Run:
         return tally
 
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
-        """Take a loaded batch, and embed it."""
-        offsets = [position - shard.first for position in batch.positions]
+        """Take a loaded batch: embed what no earlier row of the shard has."""
+        rows: Sequence[int] = range(len(batch.positions))
+        offsets: Sequence[int] = [position - shard.first for position in batch.positions]
         shard.describe(offsets, batch.extras.infos)
+        if self._job.deduplicate:
+            rows = [row for row in rows if not self._copied(shard, offsets[row])]
+            offsets = [offsets[row] for row in rows]
         self.tally.images += len(batch.positions)
         self.tally.fallbacks += batch.extras.fallbacks
         self.tally.n_failed += shard.add_failures(batch.failures)
@@ -233,10 +258,23 @@ class Run:
         self.tally.gave_up |= shard.gave_up
         if shard.unreached:
             self.tally.last_unreached = describe(shard.unreached[-1])
-        if offsets:
-            shard.waiting += len(offsets)
+        if rows:
+            shard.waiting += len(rows)
             self._submitted.append((shard, offsets))
+            if len(rows) < len(batch.ids):
+                ids = [batch.ids[row] for row in rows]
+                positions = [batch.positions[row] for row in rows]
+                batch = Batch(ids, positions, batch.images[rows])
             inference.submit(batch)
+
+    def _copied(self, shard: Shard, offset: int) -> bool:
+        """Whether an earlier row of the shard will have the row's vector, and note which."""
+        twin = self._recent.setdefault(shard.sha256[offset], offset)
+        if twin == offset:
+            return False
+        shard.twins[offset] = twin
+        self.tally.copied += 1
+        return True
 
     def _check_failures(self, shard: Shard) -> None:
         most = self._job.max_failures
@@ -246,12 +284,16 @@ class Run:
 
     def _arrived(self, ids: Sequence[str], vectors: Vectors) -> None:
         shard, offsets = self._submitted.popleft()
-        shard.vectors[_rows(offsets)] = vectors
-        shard.waiting -= len(offsets)
+        shard.arrived(list(offsets), vectors)
+        dropped = [offsets[row] for row in self._finite.failed(vectors)]
+        shard.dropped[dropped] = True
+        self._fail(shard, dropped)
+
+    def _fail(self, shard: Shard, dropped: Sequence[int]) -> None:
         error = not_finite(self._dtype)
-        for row in self._finite.failed(vectors):
-            shard.kept[offsets[row]] = False
-            shard.failures.append({"id": ids[row], "stage": error.stage, "reason": error.reason})
+        for offset in dropped:
+            name = self._job.items.ids[shard.first + offset].as_py()
+            shard.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
             self.tally.images -= 1
             self.tally.n_failed += 1
             self._check_failures(shard)
@@ -270,6 +312,7 @@ class Run:
                 self.tally.withheld.append(shard.number)
                 self.tally.n_failed -= len(shard.failures)
                 continue
+            self._fail(shard, shard.drop_copies())
             self._commits.append(pool.submit(self._commit, shard))
         if self._commits and self._commits[0].done():
             self._commits.popleft().result()

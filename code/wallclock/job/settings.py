@@ -68,6 +68,7 @@ class JobSettings:
         int, Range(0, 1024), Help("processes for the loading threads; 0 picks a number")
     ] = 0
     shard: Annotated[int, Range(1, 10_000_000), OF_DATASET, Help("images per output file")] = 2000
+    deduplicate: Annotated[bool, Help("embed identical files in a part once")] = True
     max_failures: Annotated[
         Count | None, Help("stop after more failures than this; empty: never")
     ] = None

@@ -77,6 +77,8 @@ class Outcome:
         if not tally.wall_s:
             return f"complete already: {contents}"
         notes = []
+        if tally.copied:
+            notes.append(f"{tally.copied:,} duplicates")
         if tally.fallbacks:
             notes.append(f"{tally.fallbacks:,} decoded by libjpeg-turbo or Pillow")
         notes.append(format_rate((tally.images + tally.n_failed) / tally.wall_s))
@@ -149,6 +151,7 @@ def _run(
         growth.parts,
         growth.replaced,
         growth.runs,
+        settings.deduplicate,
         settings.max_failures,
         replace(settings.limits(items.origin), known=_known(dataset, items)),
     )

@@ -19,6 +19,7 @@ def job(task: Task, on_ray: bool) -> Mapping[str, Any]:
     settings: dict[str, Any] = {
         "model": "null",
         "device": "cpu",
+        "deduplicate": False,
         "batch": task.batch,
         "shard": task.shard,
     }

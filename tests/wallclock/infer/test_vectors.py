@@ -127,7 +127,10 @@ def right() -> list[bytes]:
 def test_an_image_has_its_vector_or_is_a_failure(
     seeds: list[int], bad: set[int], late: bool
 ) -> None:
-    """Also where images repeat, and workers run ahead into the next shard."""
+    """Whichever rows are copies of which, in the same shard of four or in another.
+
+    Workers run ahead into the next shard. A shard knows nothing of the others.
+    """
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder, out = write(Path(name, "in"), seeds), Path(name, "out")
         out.mkdir()
@@ -154,6 +157,9 @@ def test_an_image_has_its_vector_or_is_a_failure(
     expected = [(name, reasons[seed]) for name, seed in names.items() if seed in reasons]
     assert sorted(failed) == expected
     assert (run.tally.images, run.tally.n_failed) == (len(made), len(failed))
+    before = [seeds[at // 4 * 4 : at] for at in range(len(seeds))]
+    copies = [seed for seed, earlier in zip(seeds, before, strict=True) if seed in earlier]
+    assert run.tally.copied == len(copies) - copies.count(5)
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 60)), max_size=40))
@@ -181,7 +187,7 @@ def test_a_job_whose_dtype_is_too_narrow(tmp_path: Path, monkeypatch: pytest.Mon
     )
     folder = write(tmp_path / "in", [0] * 256)
     with pytest.raises(UserError) as caught:
-        embed(folder, tmp_path / "out", **QUICK)
+        embed(folder, tmp_path / "out", **{**QUICK, "deduplicate": False})
     line = "256 of the last 256 vectors are not finite in fp16; set dtype=fp32"
     assert (str(caught.value), caught.value.status) == (line, 1)
 

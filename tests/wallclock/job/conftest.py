@@ -28,6 +28,8 @@ N = 41
 DAMAGED = 2
 #: Of them with the bytes of an earlier one.
 TWINS = 3
+#: Of them, those whose original is in another part.
+APART = 1
 #: Without torch, and two shards of several batches.
 QUICK: dict[str, Any] = {"model": "null", "recipe": "pillow", "batch": 4, "shard": 16}
 

@@ -354,13 +354,13 @@ def test_src_and_out_come_before_ray(
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SourceError, match="does not exist"):
         on_cluster(tmp_path / "nothing", cluster="local")
-    embed(images, on_cluster.out, **QUICK)
+    embed(images, on_cluster.out, **QUICK, deduplicate=False)
     with pytest.raises(UserError, match="only grows"):
-        on_cluster(images, cluster="local", limit=9)
+        on_cluster(images, cluster="local", deduplicate=False, limit=9)
     with pytest.raises(UserError, match="cannot be written"):
         embed(images, images / "00.jpg" / "out", **QUICK, cluster="local")
     with pytest.raises(ModuleNotFoundError):
-        on_cluster(images, cluster="local")
+        on_cluster(images, cluster="local", deduplicate=False)
 
 
 @given(n=st.integers(1, 200), actors=st.integers(1, 9), most=st.integers(1, 50))

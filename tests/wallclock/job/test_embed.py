@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.running import run_python
 from tests.test_disk_full import fill, small_disk  # noqa: F401 - a fixture
-from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, content
+from tests.wallclock.job.conftest import APART, DAMAGED, QUICK, TWINS, Content, N, content
 from wallclock import native
 from wallclock.errors import UserError
 from wallclock.files import sha256_file
@@ -41,6 +41,7 @@ def test_every_image_once_as_a_vector_or_a_failure(
     counts = {"vectors": N - DAMAGED, "failures": DAMAGED, "skipped": 0, "parts": 3}
     counts |= {"unreached": 0, "gone": 0}
     assert outcome.counts == counts
+    assert outcome.tally.copied == TWINS - APART
     rows = reference.rows
     assert rows["30-twin.jpg"][0] == rows["02.jpg"][0] != rows["03.jpg"][0]
     for name, (_, _, digest, width, height, version) in rows.items():
@@ -241,8 +242,9 @@ def test_several_processes_load(
     workers: int,
 ) -> None:
     monkeypatch.setattr("wallclock.loader.opener.open_threads", None, raising=False)
-    run(processes=processes, workers=workers)
+    outcome = run(processes=processes, workers=workers)
     assert content(tmp_path / "out") == reference
+    assert outcome.tally.copied == TWINS - APART
 
 
 @pytest.mark.parametrize("given", [0, 2])

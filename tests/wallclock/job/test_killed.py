@@ -176,6 +176,7 @@ def test_exactly_once(images: Path, tmp_path: Path, seed: int) -> None:
     src, is_stream = write(tmp_path), seed % (1 + len(SOURCES)) > 1
     sizes["processes"] = 1 if is_stream else rng.randint(1, 3)
     settings = {**QUICK, **sizes, "service_ms": 15}
+    settings["deduplicate"] = rng.choice(("true", "false"))
     words = [f"{name}={value}" for name, value in settings.items()]
     job = Job(
         lambda out: [sys.executable, "-c", PHASED, "embed", src, str(out), *words],

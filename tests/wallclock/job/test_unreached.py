@@ -181,6 +181,19 @@ def test_refused_credentials_end_the_run(world: World, run: Run) -> None:
     assert world.read == ["00.jpg"]
 
 
+def test_a_copy_whose_original_was_not_reached(
+    world: World, run: Run, reference: Content, tmp_path: Path
+) -> None:
+    """The copy is embedded; so is its original, once it is reached."""
+    world.change("05.jpg", "02.jpg")
+    run()
+    world.change()
+    outcome = run()
+    assert world.read == ["02.jpg", "05.jpg"]
+    assert (outcome.tally.copied, outcome.unreached) == (0, 0)
+    assert content(tmp_path / "out") == reference
+
+
 NAMES = [f"{at:02}.jpg" for at in range(14)]
 
 

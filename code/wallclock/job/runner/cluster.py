@@ -249,7 +249,7 @@ def next_call(left: Sequence[int], actors: int, most: int) -> Sequence[int]:
 
 
 def _add(total: Tally, part: Tally) -> None:
-    for name in ("images", "n_failed", "fallbacks", "wall_s"):
+    for name in ("images", "copied", "n_failed", "fallbacks", "wall_s"):
         setattr(total, name, getattr(total, name) + getattr(part, name))
     for name, seconds in part.wait_s.items():
         total.wait_s[name] += seconds
