@@ -37,6 +37,7 @@ class EmbedOptions(TypedDict, total=False):
     workers: int
     processes: int
     shard: int
+    deduplicate: bool
     max_failures: int | None
     user_agent: str
     give_up_s: float
