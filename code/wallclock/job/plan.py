@@ -2,7 +2,7 @@
 
 Every image is in one part. Those of a source that are in no part become an edition:
 `_editions/from-00006.json` says of which images it is and with which part it begins, before any of
-its parts is there. So the number of a part always means the same images, whoever writes it.
+its parts is there. So the number of a part always means the same images.
 
 Where the source has changed before an edition is complete, the parts that it lacks are closed: made
 without an image. The next edition begins behind them. Images that have changed or were not reached

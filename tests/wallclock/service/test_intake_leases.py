@@ -175,7 +175,7 @@ def test_a_message_that_comes_again_after_its_time_is_worked_on_again() -> None:
 
 
 def test_an_extension_that_is_accepted_after_its_time_comes_too_late() -> None:
-    """The work may be given up already: nobody would do it while heartbeats hold the message."""
+    """The work may be dropped already: heartbeats would then hold the message without work."""
     case = Case([Message("a", "a1", BODY)])
     answer = case.queue._answer
 

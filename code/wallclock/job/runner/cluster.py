@@ -2,9 +2,9 @@
 
 An actor has the loader's threads and the model. A call of it embeds several shards, commits each
 part itself, and returns what it did: neither pixels nor vectors pass through the object store. A
-node on which SRC, OUT, code or model differ from the driver's is left out, and so is one that reads
-nothing of a shard of which the driver can read an image. Nodes that join are used. What a lost
-actor has not committed is left to others.
+node on which SRC, OUT, code or model differ from the driver's is left out, and so is one that
+cannot read a single image of a shard that the driver can read. Nodes that join are used. What a
+lost actor has not committed is left to others.
 """
 
 import logging

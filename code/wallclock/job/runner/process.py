@@ -81,7 +81,7 @@ class ThisProcess:
         n_processes = processes(self._settings.processes, job, measured)
         if n_processes > 1 and job.items.stream:
             raise UserError(f"processes={n_processes}: tables and packed tars need processes=1")
-        if n_processes > 1 and not self._settings.processes:  # which nobody asked for
+        if n_processes > 1 and not self._settings.processes:  # by default
             print_line(self._console, f"{n_processes} processes load the images")
         if measured and not self._settings.workers:
             job = replace(job, recipe=replace(job.recipe, workers=workers(measured)))
