@@ -2,10 +2,11 @@
 
 The mock model takes no time, so that every other cost shows. The jobs over `n` ids are `wallclock
 embed` as it is (`plain`), with one process and with two, and again in the plain job's OUT after 1 %
-of the files changed. They run in turn, each in a process of its own. A row has the wall seconds of
-the process in the median round, and `of_plain`, their ratio to the plain job in the same round.
-`processes` is how many loaded. `peak_memory_mib` is the most memory of all its processes, sampled
-every second, shared pages counted once.
+of the files changed. `open_images` is a loop over the same list that keeps nothing. They run in
+turn, each in a process of its own. A row has the wall seconds of the process in the median round,
+and `of_plain`, their ratio to the plain job in the same round. `processes` is how many loaded.
+`peak_memory_mib` is the most memory of all its processes, sampled every second, shared pages
+counted once.
 
 Each id has a file of its own bytes, of a few pictures. With `--repeat`, a few files repeat, and
 `deduplicate=false`. `files_gib` is the size of all files, `page_cache_share` how much of it was in
@@ -39,12 +40,25 @@ from harness.jobs import run_job
 from harness.measures import median
 from harness.processes import ProcessTree
 from wallclock.errors import UserError
+from wallclock.recipe import FAST
 
 #: Image set → distinct pictures.
 _PICTURES = {"small_256": 512, "original": 96}
-_PLAIN, _CHANGED = "plain", "1 % changed"
+_PLAIN, _CHANGED, _LOADER = "plain", "1 % changed", "open_images"
 #: Job → its settings.
-_JOBS = {_PLAIN: (), "1 process": ("processes=1",), "2 processes": ("processes=2",), _CHANGED: ()}
+_JOBS = {
+    _PLAIN: (),
+    _LOADER: (),
+    "1 process": ("processes=1",),
+    "2 processes": ("processes=2",),
+    _CHANGED: (),
+}
+#: The loader alone, in batches as large as a job's.
+_LOOP = f"""
+import sys, wallclock
+with wallclock.open_images(sys.argv[1], size=224, batch={FAST.batch_size}) as batches:
+    assert sum(len(batch.ids) for batch in batches) == int(sys.argv[2])
+"""
 #: Every hundredth id has a changed file.
 _EVERY = 100
 #: Files that are larger than the memory take so many times its size.
@@ -192,7 +206,12 @@ def _measure(
                     shutil.copytree(work / _PLAIN, out)
                 rows = lists.changed if job == _CHANGED else lists.first
                 source = Path(shutil.copyfile(rows, work / "list.csv"))
-                runs[job].append(_embed(source, out, *common, *_JOBS[job]))
+                if job == _LOADER:
+                    command = ["-c", _LOOP, str(source), str(n)]
+                else:
+                    where = ["-m", "wallclock", "embed", str(source), str(out)]
+                    command = [*where, "model=null", "device=cpu", *common, *_JOBS[job]]
+                runs[job].append(_run(command, out.with_suffix(".txt")))
     return lists, runs
 
 
@@ -219,9 +238,8 @@ def _lists(corpus: Manifest, pictures: int, n: int, is_repeated: bool, work: Pat
     return Lists(work / "first.csv", work / "changed.csv", n_bytes, share)
 
 
-def _embed(source: Path, out: Path, *settings: str) -> Run:
-    """Run a job. Raises RuntimeError with its output: it failed."""
-    command = [sys.executable, "-m", "wallclock", "embed", str(source), str(out), "model=null"]
+def _run(arguments: Sequence[str], output: Path) -> Run:
+    """Run Python with these arguments. Raises RuntimeError with its output: it failed."""
     peak_mib = 0.0
 
     def sample(pid: int) -> None:
@@ -230,12 +248,12 @@ def _embed(source: Path, out: Path, *settings: str) -> Run:
             peak_mib = max(peak_mib, ProcessTree(pid).pss_mib())
 
     fetched = readers.disk_bytes()
-    run = run_job([*command, "device=cpu", *settings], out.with_suffix(".txt"), sample)
+    run = run_job([sys.executable, *arguments], output, sample)
     fetched = readers.disk_bytes() - fetched
     if run.status:
         raise RuntimeError(run.output)
     # A job prints how many processes it chose, unless it is one.
-    told = re.search(r"processes=(\d+)", " ".join(settings)) or re.search(
+    told = re.search(r"processes=(\d+)", " ".join(arguments)) or re.search(
         r"(\d+) processes load", run.output
     )
     return Run(run.wall_ns / 1e9, int(told[1]) if told else 1, peak_mib, fetched)
