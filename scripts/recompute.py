@@ -29,7 +29,8 @@ with tarfile.open(f"{sys.argv[1]}/records.tar.xz") as records:
 for key, record in sorted(cells.items()):
     cell, values = record["cell"], record["values"]
     params, corpus = cell["params"], cell["corpus"]
-    if record["status"] != "ok" or "search" in params or params["subset"] != "all":
+    other = "search" in params or params["subset"] != "all" or params["system"].endswith("-crop")
+    if record["status"] != "ok" or other:
         continue
     images = params.get("folder") or f"{corpus['kind']} {corpus['image_set']}"
     loader = params["system"], params["setup"]

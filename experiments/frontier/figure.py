@@ -68,7 +68,7 @@ def draw(tables: Tables) -> Figure:
 def _title(row: Row) -> str:
     if row["corpus"] != "folder":
         return SETS[row["image_set"]].capitalize()
-    return f"The folder “{row['folder']}”" if row["folder"] else "A folder's photos"
+    return f"“{row['folder']}”" if row["folder"] else "A folder's photos"
 
 
 def _short_title(row: Row) -> str:
@@ -131,13 +131,13 @@ def _draw_set(rates: Axes, fidelity: Axes, rows: Sequence[Row]) -> None:
     rates.tick_params(axis="y", labelsize=6.6)
     for label, row in zip(rates.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if row["system"] in _MARKS else "normal")
-    rates.xaxis.set_major_locator(MaxNLocator(3))
+    rates.xaxis.set_major_locator(MaxNLocator(2))
     rates.set_xlabel("images per second")
     fidelity.set(ylim=rates.get_ylim(), yticks=[], xlabel="PSNR, dB")
     fidelity.spines["left"].set_visible(False)
     left, _ = fidelity.get_xlim()
     decibels = list(range(10 * math.ceil(left / 10), int(_SAME_DB) - 10, 10))
-    decibels = decibels[:: -(-len(decibels) // 3)]
+    decibels = decibels[:: -(-len(decibels) // 2)]
     fidelity.set_xlim(left, _SAME_DB + 4)
     fidelity.set_xticks([*decibels, _SAME_DB], [*map(str, decibels), "="])
     for axes in (rates, fidelity):

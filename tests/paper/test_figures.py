@@ -248,7 +248,7 @@ def test_a_loader_without_a_calm_repeat_is_named(tmp_path: Path) -> None:
     folder = copy_tables(tmp_path, frontier.CSV, source=REFERENCE)
     remark = "other programs disturbed every repeat"
     assert remark not in words(drawn(SUMMARY, folder))
-    edit(folder / frontier.CSV, "system=tf-data corpus=folder subset=all", calm_repeats="0")
+    edit(folder / frontier.CSV, "system=tf-data folder=photos level=faithful", calm_repeats="0")
     assert f"{remark} of: tf.data" in words(drawn(SUMMARY, folder))
     edit(folder / frontier.CSV, "", calm_repeats="0")
     text = words(drawn(SUMMARY, folder))
@@ -258,7 +258,7 @@ def test_a_loader_without_a_calm_repeat_is_named(tmp_path: Path) -> None:
 
 def test_an_interval_around_1_is_called_a_tie(tmp_path: Path) -> None:
     folder = copy_tables(tmp_path, frontier.CSV, source=REFERENCE)
-    ours = "system=ours corpus=folder subset=all"
+    ours = "system=ours folder=photos level=faithful"
     changes = {"speedup_vs_next": 1.1, "speedup_vs_next_min": 0.9, "speedup_vs_next_max": 1.3}
     edit(folder / frontier.CSV, ours, **changes)
     assert drawn(SUMMARY, folder).get_suptitle().startswith("1.10× (a tie) on photos and ")
