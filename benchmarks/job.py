@@ -55,9 +55,11 @@ _JOBS = {
 }
 #: The loader alone, in batches as large as a job's.
 _LOOP = f"""
-import sys, wallclock
-with wallclock.open_images(sys.argv[1], size=224, batch={FAST.batch_size}) as batches:
-    assert sum(len(batch.ids) for batch in batches) == int(sys.argv[2])
+import csv, sys, wallclock
+with open(sys.argv[1], newline="") as file:
+    paths = [row["path"] for row in csv.DictReader(file)]
+with wallclock.open_images(paths, size=224, batch={FAST.batch_size}) as batches:
+    assert sum(len(batch.ids) for batch in batches) == len(paths)
 """
 #: Every hundredth id has a changed file.
 _EVERY = 100
@@ -207,7 +209,7 @@ def _measure(
                 rows = lists.changed if job == _CHANGED else lists.first
                 source = Path(shutil.copyfile(rows, work / "list.csv"))
                 if job == _LOADER:
-                    command = ["-c", _LOOP, str(source), str(n)]
+                    command = ["-c", _LOOP, str(source)]
                 else:
                     where = ["-m", "wallclock", "embed", str(source), str(out)]
                     command = [*where, "model=null", "device=cpu", *common, *_JOBS[job]]
