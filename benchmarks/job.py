@@ -180,7 +180,7 @@ def _empty(images: str, n: int, job: str, is_repeated: bool, reason: str) -> dic
         "images": images,
         "n_images": n,
         "files": "repeated" if is_repeated else "distinct",
-        "deduplicate": not is_repeated,
+        "deduplicate": not is_repeated and job != _LOADER,
         "job": job,
         **dict.fromkeys(measured),
         "memory_gib": memory_bytes() / 2**30,

@@ -80,6 +80,11 @@ def test_a_refused_delete_is_released_and_not_tried_again(outcome: object) -> No
     assert (counts, case.queue.calls) == ([0], [("delete", "a1")])
 
 
+async def finished(case: Case) -> None:
+    async with asyncio.timeout(5):
+        await case.intake.finish()
+
+
 def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is held meanwhile: heartbeats hide it."""
     monkeypatch.setattr(intake, "backoff_s", lambda attempt: 0.001)
@@ -91,12 +96,8 @@ def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch)
         counts.append(len(case.intake.leases))
         return answer(action, entries)
 
-    async def finished() -> None:
-        async with asyncio.timeout(5):
-            await case.intake.finish()
-
     case.queue._answer = answer_counting  # type: ignore[method-assign]
-    assert case.run(case.intake.delivered, finished) == 0
+    assert case.run(case.intake.delivered, partial(finished, case)) == 0
     deletes = [("delete", "a1"), ("delete", "b1")]
     assert case.queue.calls == [*deletes, *[deletes[0]] * 4]
     assert counts == [2, 1, 1, 1, 1]
@@ -150,12 +151,8 @@ def test_a_settled_message_that_comes_again_is_deleted_by_its_newer_handle() -> 
             case.intake._take(Message("a", "a2", BODY, 2), case.now, case.items.append)
         return answer(action, entries)
 
-    async def finished() -> None:
-        async with asyncio.timeout(5):
-            await case.intake.finish()
-
     case.queue._answer = answer_late  # type: ignore[method-assign]
-    assert case.run(case.intake.delivered, finished) == 0
+    assert case.run(case.intake.delivered, partial(finished, case)) == 0
     assert case.queue.calls == [("delete", "a1"), ("delete", "a2")]
     assert len(case.items) == 1
 
