@@ -244,7 +244,9 @@ def test_what_a_sleep_decides_is_left_out() -> None:
 
 
 def test_intervals_are_made_from_the_reference_runs() -> None:
-    """The committed table is what the reference runs' tables make, and the constants cover it."""
+    """The committed table is what the reference runs' tables make; the constants cover it, and are
+    not much wider.
+    """
     committed = read_table(accuracy.PATH)
     assert [row["predictions"] for row in committed] == [
         row["predictions"] for row in accuracy.pooled()
@@ -254,7 +256,7 @@ def test_intervals_are_made_from_the_reference_runs() -> None:
         p90 = pooled[f"{name}_error_p90"]
         assert isinstance(p90, float)
         assert committed[0][f"{name}_error_p90"] == pytest.approx(p90, rel=1e-4)
-        assert p90 <= constant
+        assert p90 <= constant < 2.5 * p90
 
 
 def test_the_command_says_how_good_predictions_were(capsys: pytest.CaptureFixture[str]) -> None:
