@@ -24,9 +24,7 @@ from experiments.ladder.rungs import (
     open_device,
     work_item,
 )
-from harness import provenance
 from harness.spec import Recipe
-from harness.table import read_table
 from harness.testbed.api import Queues
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -123,13 +121,6 @@ def test_the_service_is_compared_with_what_is_not_the_sources() -> None:
     gains = {row["what"]: (row["speedup_vs_previous"], row["service_speedup"]) for row in rows}
     assert gains["rung-5"] == (2, None)
     assert gains["rung-6"] == (None, 2)
-
-
-def test_the_mocks_price_is_that_of_the_sources_machine(tmp_path: Path) -> None:
-    options = made.plan(tmp_path, "experiment=[ladder]").settings.experiments["ladder"]
-    table = read_table(provenance.ROOT / "data" / "paper" / "fleet.csv")
-    prices = {row["input"]: row["value"] for row in table}
-    assert prices["g4dn.2xlarge usd_per_hour"] == options["mock_usd_per_hour"]
 
 
 # --- parts ----------------------------------------------------------------------------------------
