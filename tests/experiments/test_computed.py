@@ -6,14 +6,12 @@ from typing import Any
 import pytest
 
 from experiments.analytic import cells as analytic
-from experiments.limits import cells as limits
 from experiments.suite import cells as suite
 from harness.records import Record
 from harness.spec import Recipe
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS
-from wallclock.recipe import ModelSpec
 
 # --- analytic -------------------------------------------------------------------------------------
 
@@ -48,29 +46,6 @@ def test_noise_for_the_step_is_normalized_already(grid: Grid) -> None:
     *parts, step = grid("analytic", "experiment.analytic.recipe.normalize_on=device")
     assert [part.protocol for part in parts] == ["storage", "contention"]
     assert (parts[1].recipe.normalize_on, step.recipe.normalize_on) == ("device", "host")
-
-
-# --- limits ---------------------------------------------------------------------------------------
-
-
-def limit(what: str, rate: float, ms: float = 0.0) -> Record:
-    model = ModelSpec("null", "none", service_ms_per_image=ms)
-    values = {"n_loaded": round(rate * 10), "n_unique": 4}
-    return made.record("limits", "ceiling", f"{what}-{ms}", values, {"what": what}, model=model)
-
-
-@pytest.mark.parametrize(
-    ("rates", "reason"),
-    [
-        ((495, 498), ""),
-        ((495, 510, 520), "above its ceiling: within the spread of the repeats"),
-        ((501, 510, 520), "above its ceiling: the ceiling is not one"),
-    ],
-)
-def test_a_rate_above_its_ceiling_says_so(rates: tuple[float, ...], reason: str) -> None:
-    records = [limit("decode_files", 500), *(limit("loader", rate) for rate in rates)]
-    rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
-    assert rows["loader"]["reason"] == reason
 
 
 # --- suite ----------------------------------------------------------------------------------------

@@ -13,12 +13,11 @@ from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
 from harness.spec import Recipe
 from wallclock.errors import UserError, image_errors
-from wallclock.fetch.sources import Reader
 from wallclock.infer.finite import not_finite, rows_not_finite
 from wallclock.infer.network import Embedder, open_embedder
 from wallclock.loader.batch import Failure
 from wallclock.loader.loading import Loading
-from wallclock.loader.prepare import DecodeImage, InPlaceStages, in_place_stages
+from wallclock.loader.prepare import DecodeImage
 from wallclock.loader.resizing import Arrays, PlaceImage
 from wallclock.loader.threads import Feed
 from wallclock.recipe import ModelSpec
@@ -162,17 +161,6 @@ def _resize_stage(
 
     labels = resizer.labels | {"preprocess": recipe.preprocess}
     return labels, image_errors("resize", resizer.name, resize_image)
-
-
-def free_stages(loading: Loading, reader: Reader) -> InPlaceStages:
-    """As `in_place_stages`, but decode and resize return at once: what the engine itself costs."""
-    pixels = np.zeros((1, 1, 3), dtype=np.uint8)
-    return replace(
-        in_place_stages(loading, reader),
-        decode=lambda item, data: pixels,
-        resize_into=lambda item, pixels, row: None,
-        at_once=None,
-    )
 
 
 def cache_of(work: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Protocols `ceiling` and `serialization`: one part, and nothing else that limits it."""
+"""Protocol `serialization`: vectors into each sink, and back."""
 
 import os
 from collections.abc import Callable
@@ -9,54 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.limits import measure as limits
 from experiments.serialization import measure as protocol
 from harness import sinks
-from harness.protocols.protocol import Measurement, no_progress
 from harness.sinks import npy
-from harness.spec import SINKS, Cell, Recipe, Slice
-from tests.conftest import FORKS
-from tests.harness.protocols.test_loading import MODEL, OURS, PAPER
+from harness.spec import SINKS, Cell, Recipe
 from tests.harness.test_profiler import FakeClock
-from wallclock.errors import Unavailable
 from wallclock.recipe import ModelSpec
-
-pytestmark = FORKS
-
-
-def run(corpus: Slice, recipe: Recipe, **params: Any) -> Measurement:
-    cell = Cell("limits", "ceiling", "x", 0, recipe, corpus, MODEL, params)
-    return limits.ceiling(cell, Path(), no_progress)
-
-
-@pytest.mark.parametrize("recipe", [OURS, PAPER], ids=["threads", "dataloader"])
-@pytest.mark.parametrize("kind", ["decode_files", "decode_memory", "forward", "synthetic"])
-def test_ceilings(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe, kind: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = os.sched_getaffinity(0)
-    result = run(corpus, recipe, kind=kind, seconds=0.02)
-    assert result.values["n_loaded"] > 0
-    assert os.sched_getaffinity(0) == before
-    if kind.startswith("decode"):
-        rates = result.values["core_img_per_s"]
-        assert len(rates) == len(before)
-        assert sum(rates) == pytest.approx(result.values["img_per_s"])
-    else:
-        assert result.values["img_per_s"] <= 1000, "the mock model takes a millisecond an image"
-
-
-@pytest.mark.slow
-def test_the_engines_own_ceiling(corpus: Slice) -> None:
-    result = run(corpus, OURS, kind="engine", seconds=0.02)
-    assert result.values["n_loaded"] % OURS.batch_size == 0
-    assert result.values["img_per_s"] > 0
-
-
-def test_nothing_is_copied_on_the_host(corpus: Slice) -> None:
-    with pytest.raises(Unavailable, match="the device is the host"):
-        run(corpus, OURS, kind="h2d", seconds=0.02)
 
 
 def cell_of(sink: str, fsync: bool = False) -> Cell:
