@@ -35,7 +35,6 @@ BENCHMARKS: Mapping[str, str] = {
     "decode.csv": "benchmarks.decode",
     "job.csv": "benchmarks.job",
     "formats.csv": "benchmarks.formats",
-    "million.csv": "benchmarks.million",
     "peers.csv": "benchmarks.peers",
     "remote.csv": "benchmarks.remote",
     "trace.csv": "benchmarks.trace",
