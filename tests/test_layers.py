@@ -279,8 +279,8 @@ def test_no_file_is_too_long_to_read() -> None:
 def test_every_experiment_has_its_settings() -> None:
     names = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
     assert {*contents.ORDER, *contents.ON_REQUEST} == names
-    folders = {path.name for path in (ROOT / "experiments").iterdir() if path.is_dir()}
-    assert folders - {"__pycache__"} == names
+    folders = {path.parent.name for path in (ROOT / "experiments").glob("*/*.py")}
+    assert folders == names
 
 
 def test_versions_are_those_of_the_lock() -> None:

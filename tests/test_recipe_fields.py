@@ -16,6 +16,8 @@ NOT_COLUMNS: Mapping[str, str] = {
     "pin_memory": "the columns `device_kind` and `engine` decide it by default",
     "torch_threads": "only the recipe `cpu` sets it: conf/recipe/cpu.yaml",
 }
+#: Fields that are read by a property of the recipe alone.
+PROPERTIES: Mapping[str, str] = {"pin_memory": "pins"}
 
 
 def attributes_of_recipes(source: str) -> Iterator[str]:
@@ -50,7 +52,8 @@ def columns() -> set[str]:
 
 
 def test_something_reads_every_field() -> None:
-    assert FIELDS - fields_read() == set()
+    read = fields_read()
+    assert {name for name in FIELDS if PROPERTIES.get(name, name) not in read} == set()
 
 
 def test_every_field_is_a_column_or_the_reason_is_said() -> None:

@@ -74,7 +74,7 @@ def test_a_row_is_the_median_repeat_with_the_spread(name: str) -> None:
                 assert value == pytest.approx(median[index][1][column]), (csv, column)
 
 
-@pytest.mark.parametrize("name", ["serial", "t4"])
+@pytest.mark.parametrize("name", ["serial", "cpu"])
 def test_of_two_passes_the_slower_is_shown(name: str) -> None:
     """Never the faster: a failed repeat must not make a row better."""
     both, slow = (tables(name, repeated(name, *n)) for n in ((3, 1), (3,)))
