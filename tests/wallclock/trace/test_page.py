@@ -213,5 +213,5 @@ def test_any_trace_has_a_page(tmp_path_factory: pytest.TempPathFactory, made: Tr
     page_of(made, folder)
     write_json(made, folder / "trace.json")
     lines = printed(made).splitlines()
-    assert len(lines) <= 45
+    assert len(lines) <= 60
     assert max(map(len, lines)) <= 100
