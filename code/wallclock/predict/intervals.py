@@ -1,8 +1,8 @@
 """How far a prediction may be off: what earlier ones were, and how far measured costs lie apart.
 
 Nine of ten predictions that were measured afterwards, in the suite's reference runs on one kind of
-machine with two cores, lay within these errors (data/reference/accuracy.csv). Its present runs need
-less than those at commit c7407bd; the wider stay.
+machine with two cores, lay within these errors (data/reference/accuracy.csv). The runs that
+it has now need less than those that it had at commit c7407bd; the wider errors stay.
 """
 
 from collections.abc import Sequence
